@@ -1,7 +1,7 @@
 """DescribeConfigs (32, versions 0 to 4), AlterConfigs (33, 0 to 2), IncrementalAlterConfigs (44, 0
 and 1) and ListConfigResources (74, 0 and 1).
 
-DescribeConfigs: v0 tells for each value whether it is the default; v1 its source, with synonyms
+DescribeConfigs: v0 marks values that are the default; v1 has the source of a value, with synonyms
 (KIP-226); v3 type and documentation (KIP-569). A null or empty list of keys means all keys.
 AlterConfigs replaces all configs of a resource and exists for older clients.
 IncrementalAlterConfigs changes single keys (KIP-339). ListConfigResources: v0 lists client metrics
@@ -162,7 +162,7 @@ def _describe(
             return describe_cluster_default(image)
         case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
             if name != str(services.node_id):
-                # Only the broker itself knows its static configs.
+                # Only the broker itself has its static configs.
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST,
                     f"Unexpected broker id, expected {services.node_id} or empty string,"

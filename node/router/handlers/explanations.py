@@ -1,9 +1,9 @@
 """ExplainGroup (20002, version 1) and ExplainTopic (20003, version 0): the state of a group, and of
 the partitions that it reads.
 
-Private APIs (protocol/messages/diagnostics.py). Coordinators know members and commits, leaders know
-logs and open transactions, and every node knows its fetching clients. The command line combines the
-three (node/cli/findings.py).
+Private APIs (protocol/messages/diagnostics.py). Coordinators have members and commits, leaders
+have logs and open transactions, and every node has its fetching clients. The command line combines
+the three (node/cli/findings.py).
 """
 
 from collections.abc import Sequence
@@ -96,24 +96,24 @@ async def handle_explain_topic(
     """The partitions of which this node has a replica. Needs DESCRIBE on the topic."""
     return ExplainTopicResponse(
         topics=[
-            await _topic(asked, context, services)
-            async for asked in iterate_cooperatively(request.topics)
+            await _topic(requested, context, services)
+            async for requested in iterate_cooperatively(request.topics)
         ]
     )
 
 
 async def _topic(
-    asked: ExplainTopicRequestTopic, context: RequestContext, services: Services
+    requested: ExplainTopicRequestTopic, context: RequestContext, services: Services
 ) -> ExplainedTopicPartitions:
-    explained = ExplainedTopicPartitions(name=asked.name)
-    topic = services.image.topics_by_name.get(asked.name)
-    if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, asked.name):
+    explained = ExplainedTopicPartitions(name=requested.name)
+    topic = services.image.topics_by_name.get(requested.name)
+    if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, requested.name):
         explained.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif topic is None:
         explained.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:
         known = range(len(topic.partitions))
-        indexes = known if asked.partitions is None else asked.partitions
+        indexes = known if requested.partitions is None else requested.partitions
         readers = services.fetch_activity.of_topic(topic.name, topic.topic_id, services.now_ms())
         explained.partitions = [
             _partition(topic, index, readers.get(index, ()), services)

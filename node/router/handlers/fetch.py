@@ -60,7 +60,7 @@ class _ReadResult:
     """A partition returned less than it has: its segment ended, or a limit was reached."""
     holds: list[object] = field(default_factory=list)
     leaders: set[int] = field(default_factory=set)
-    """The leaders to name to a client that asked the wrong broker."""
+    """The current leaders of partitions that this broker does not lead."""
 
 
 async def handle_fetch(
@@ -228,8 +228,8 @@ class _FetchRead:
         data.log_start_offset = log_start_offset = status.log_start_offset(number)
         data.aborted_transactions = None
         offset = wanted.fetch_offset
-        # The epoch is compared before the log end offset: a reader that has more of an epoch must
-        # learn that it diverges.
+        # The epoch is compared before the log end offset: a reader that has more of an epoch gets
+        # the diverging epoch, not OFFSET_OUT_OF_RANGE.
         if (
             offset < log_start_offset
             or (wanted.last_fetched_epoch >= 0 and not _has_epoch(data, wanted, log))

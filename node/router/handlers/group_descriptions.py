@@ -41,7 +41,7 @@ async def describe_groups(
 ) -> list[D]:
     """One description per group, in the order of the ids.
 
-    `command` asks the shard for one group's description, an object of class `description`.
+    `command` makes the shard's request for one group, which returns a `description`.
     `topic_names` yields the topics that a description names. Unless `is_enabled` (by the cluster's
     feature level) every group is answered with UNSUPPORTED_VERSION.
     """

@@ -6,7 +6,7 @@ OffsetCommit 0-10: v0 has no member, v1 a commit timestamp, v2-4 a retention tim
 (KIP-447), v8 several groups (KIP-709), v9 members, v10 topic ids. OffsetDelete 0 (KIP-496).
 
 The handlers resolve and authorize topics. A shard gets only topics that exist, with name and id; it
-decides whether the member may commit, and knows the committed offsets. TxnOffsetCommit
+decides whether the member may commit, and has the committed offsets. TxnOffsetCommit
 (transactional_offsets.py) uses `commit_offsets` too.
 """
 
@@ -129,10 +129,10 @@ def resolve_topic(
     """
     image = services.image
     topic = image.topics_by_id.get(topic_id) if is_by_id else image.topics_by_name.get(name)
-    asked = topic.name if topic is not None else name
+    requested = topic.name if topic is not None else name
     if is_by_id and topic is None:
         return None, ErrorCode.UNKNOWN_TOPIC_ID
-    if not services.authorizer.is_topic_allowed(context, operation, asked):
+    if not services.authorizer.is_topic_allowed(context, operation, requested):
         hidden = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return None, hidden
     if topic is None:

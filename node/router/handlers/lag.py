@@ -54,17 +54,17 @@ async def handle_describe_lag(
 
 def _lag(
     name: str,
-    asked: DescribeLagRequestPartition,
+    requested: DescribeLagRequestPartition,
     batches_max: int,
     context: RequestContext,
     services: Services,
 ) -> DescribeLagResponsePartition:
-    answer = DescribeLagResponsePartition(partition_index=asked.partition_index)
+    answer = DescribeLagResponsePartition(partition_index=requested.partition_index)
     if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return answer
     try:
-        answer.error_code = _fill(answer, name, asked.committed_offset, batches_max, services)
+        answer.error_code = _fill(answer, name, requested.committed_offset, batches_max, services)
     except StorageError:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return answer

@@ -81,14 +81,14 @@ async def handle_describe_log_dirs(
     if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     by_name = services.image.topics_by_name
-    asked: dict[str, set[int]] = {}
+    requested: dict[str, set[int]] = {}
     if request.topics is None:
-        asked = {name: set(range(len(topic.partitions))) for name, topic in by_name.items()}
+        requested = {name: set(range(len(topic.partitions))) for name, topic in by_name.items()}
     else:
         for wanted in request.topics:
-            asked.setdefault(wanted.name, set()).update(wanted.partitions)
+            requested.setdefault(wanted.name, set()).update(wanted.partitions)
     topics = []
-    for name, indexes in asked.items():
+    for name, indexes in requested.items():
         topic = by_name.get(name)
         if topic is None:
             continue

@@ -102,16 +102,16 @@ async def _named_topics(
     context: RequestContext,
     services: Services,
 ) -> list[MetadataResponseTopic]:
-    asked = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
+    requested = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
     failures: dict[str, ErrorCode] = {}
     if request.allow_auto_topic_creation:
         failures = await _create_missing(
-            [name for name, topic_id in asked if name is not None and topic_id == ZERO_UUID],
+            [name for name, topic_id in requested if name is not None and topic_id == ZERO_UUID],
             context,
             services,
         )
     answers = []
-    for name, topic_id in asked:
+    for name, topic_id in requested:
         if topic_id != ZERO_UUID or name is None:
             answers.append(_topic_by_id(name, topic_id, request, context, services))
         else:
@@ -252,27 +252,27 @@ async def handle_describe_topic_partitions(
     DESCRIBE on each topic.
     """
     image = services.image
-    asked = {topic.name for topic in request.topics}
+    requested = {topic.name for topic in request.topics}
     cursor = request.cursor
-    is_cursor_lost = cursor is not None and asked and cursor.topic_name not in asked
+    is_cursor_lost = cursor is not None and requested and cursor.topic_name not in requested
     if is_cursor_lost or (cursor is not None and cursor.partition_index < 0):
         return DescribeTopicPartitionsResponse(
             topics=[
                 DescribeTopicPartitionsResponseTopic(
                     error_code=ErrorCode.INVALID_REQUEST, name=name
                 )
-                for name in sorted(asked)
+                for name in sorted(requested)
             ]
         )
     room = max(1, min(request.response_partition_limit, RESPONSE_PARTITIONS_MAX))
     topics = []
-    for name in sorted(asked or image.topics_by_name):
+    for name in sorted(requested or image.topics_by_name):
         if cursor is not None and name < cursor.topic_name:
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         topic = image.topics_by_name.get(name)
         if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
-            if asked:
+            if requested:
                 denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 topics.append(_failed(DescribeTopicPartitionsResponseTopic, name, denied))
             continue

@@ -1,7 +1,7 @@
 """DescribeProducers (61): version 0 (KIP-664). The active producers of a partition.
 
-Every replica answers from its own state: tools that look for hanging transactions on one broker ask
-it about all its partitions, not only those that it leads.
+Every replica answers from its own state: tools that look for hanging transactions on one broker
+name all its partitions, not only those that it leads.
 """
 
 from odradek.node.bus.messages import UNSENT, DescribeProducers, ProducersDescribed
@@ -20,7 +20,7 @@ from odradek.protocol.messages.transactions import (
 async def handle_describe_producers(
     request: DescribeProducersRequest, context: RequestContext, services: Services
 ) -> DescribeProducersResponse:
-    """The active producers of each requested partition, as this replica knows them."""
+    """The active producers of each requested partition, as this replica has them."""
     topics = []
     for topic in request.topics:
         partitions = [

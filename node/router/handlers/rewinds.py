@@ -133,9 +133,9 @@ async def handle_rewind_group(
 async def _rewind(
     request: RewindGroupRequest, context: RequestContext, services: Services
 ) -> RewindResult:
-    undoes, wanted = await _target(request, context, services)
-    _check_topics(wanted, context, services)
-    positions = await _positions(wanted, request.isolation_level, services)
+    undoes, targets = await _target(request, context, services)
+    _check_topics(targets, context, services)
+    positions = await _positions(targets, request.isolation_level, services)
     history = await _history(request.group_id, context, services)
     if history.group_type == GROUP_TYPE_SHARE:
         positions = await _from_share_states(request.group_id, positions, services)
@@ -185,7 +185,7 @@ def _requested_targets(request: RewindGroupRequest, services: Services) -> list[
     """The partitions that the request names, which must exist."""
     if not request.topics:
         raise _invalid("Name the topics to rewind.")
-    wanted: list[_PartitionTarget] = []
+    targets: list[_PartitionTarget] = []
     unknown = []
     for named in request.topics:
         topic = services.image.topics_by_name.get(named.name)
@@ -198,10 +198,10 @@ def _requested_targets(request: RewindGroupRequest, services: Services) -> list[
                 continue
             is_all = at.partition_index == ALL_PARTITIONS
             indexes = range(count) if is_all else (at.partition_index,)
-            wanted += (
+            targets += (
                 _PartitionTarget(topic, index, at.position_kind, at.position) for index in indexes
             )
-            if len(wanted) > MOVE_COUNT_MAX:
+            if len(targets) > MOVE_COUNT_MAX:
                 # Checked before the bounds of so many logs are looked up.
                 raise _invalid(f"At most {MOVE_COUNT_MAX} partitions can be rewound at once.")
     if unknown:
@@ -209,7 +209,7 @@ def _requested_targets(request: RewindGroupRequest, services: Services) -> list[
         is_topic = name in services.image.topics_by_name
         what = f"Partition {name}-{index}" if is_topic else f"Topic '{name}'"
         raise _RewindError(code, f"{what} does not exist.", unknown)
-    return wanted
+    return targets
 
 
 def _check_position(at: RewindGroupRequestPartition) -> None:
@@ -237,18 +237,19 @@ async def _snapshot_targets(
             ErrorCode.RESOURCE_NOT_FOUND,
             f"Group {request.group_id} has no snapshot {request.snapshot or ''}.",
         )
-    wanted = _targets_of_moves(snapshot.moves, services)
-    if not wanted:
+    targets = _targets_of_moves(snapshot.moves, services)
+    if not targets:
         raise _invalid(f"The topics of snapshot {request.snapshot} do not exist any more.")
     if request.topics is None:
-        return wanted
+        return targets
     named = {
         (topic.name, at.partition_index) for topic in request.topics for at in topic.partitions
     }
     found = [
-        want
-        for want in wanted
-        if (want.topic.name, want.partition) in named or (want.topic.name, ALL_PARTITIONS) in named
+        target
+        for target in targets
+        if (target.topic.name, target.partition) in named
+        or (target.topic.name, ALL_PARTITIONS) in named
     ]
     if not found:
         raise _invalid(f"Snapshot {request.snapshot} contains none of these partitions.")
@@ -300,41 +301,41 @@ def _targets_of_moves(moves: Iterable[OffsetMove], services: Services) -> list[_
 
 
 def _check_topics(
-    wanted: Iterable[_PartitionTarget], context: RequestContext, services: Services
+    targets: Iterable[_PartitionTarget], context: RequestContext, services: Services
 ) -> None:
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     denied = [
-        (want.topic.name, want.partition, code)
-        for want in wanted
-        if not services.authorizer.is_topic_allowed(context, AclOperation.READ, want.topic.name)
+        (target.topic.name, target.partition, code)
+        for target in targets
+        if not services.authorizer.is_topic_allowed(context, AclOperation.READ, target.topic.name)
     ]
     if denied:
         raise _RewindError(code, code.message, denied)
 
 
 async def _positions(
-    wanted: Sequence[_PartitionTarget], isolation_level: int, services: Services
+    targets: Sequence[_PartitionTarget], isolation_level: int, services: Services
 ) -> tuple[RewindPosition, ...]:
     """The targets as offsets, limited to what the logs contain."""
-    keys = [(want.topic.name, want.partition) for want in wanted]
+    keys = [(target.topic.name, target.partition) for target in targets]
     now_ms = services.now_ms()
     times = {
-        key: want.position if want.kind == AT_TIME else max(0, now_ms - want.position)
-        for key, want in zip(keys, wanted, strict=True)
-        if want.kind in (AT_TIME, BY_DURATION)
+        key: target.position if target.kind == AT_TIME else max(0, now_ms - target.position)
+        for key, target in zip(keys, targets, strict=True)
+        if target.kind in (AT_TIME, BY_DURATION)
     }
     bounds = await services.offset_lookup.bounds(keys, isolation_level)
     found = await services.offset_lookup.offsets_for_times(times, isolation_level) if times else {}
     positions = []
     failed: list[tuple[str, int, ErrorCode]] = []
-    for key, want in zip(keys, wanted, strict=True):
+    for key, target in zip(keys, targets, strict=True):
         bound, at = bounds[key], found.get(key)
         if isinstance(bound, ErrorCode):
             failed.append((*key, bound))
         elif isinstance(at, ErrorCode):
             failed.append((*key, at))
         else:
-            positions.append(_position(want, bound, at))
+            positions.append(_position(target, bound, at))
     if failed:
         name, partition, code = failed[0]
         raise _RewindError(code, f"{name}-{partition}: {code.message}", failed)
@@ -361,23 +362,23 @@ async def _from_share_states(
     return tuple(found)
 
 
-def _position(want: _PartitionTarget, bounds: LogBounds, found: int | None) -> RewindPosition:
-    offset: int | None = want.position
-    if want.kind in (AT_TIME, BY_DURATION):
+def _position(target: _PartitionTarget, bounds: LogBounds, found: int | None) -> RewindPosition:
+    offset: int | None = target.position
+    if target.kind in (AT_TIME, BY_DURATION):
         # No record is that young: the group continues at the end.
         offset = bounds.end_offset if found is None else found
-    elif want.kind == BY_RECORDS:
+    elif target.kind == BY_RECORDS:
         offset = None
     return RewindPosition(
-        topic=want.topic.name,
-        topic_id=want.topic.topic_id,
-        partition=want.partition,
+        topic=target.topic.name,
+        topic_id=target.topic.topic_id,
+        partition=target.partition,
         start_offset=bounds.start_offset,
         end_offset=bounds.end_offset,
         offset=offset,
-        shift=want.position if want.kind == BY_RECORDS else 0,
-        leader_epoch=want.leader_epoch,
-        metadata=want.metadata,
+        shift=target.position if target.kind == BY_RECORDS else 0,
+        leader_epoch=target.leader_epoch,
+        metadata=target.metadata,
     )
 
 

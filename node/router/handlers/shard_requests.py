@@ -69,7 +69,7 @@ async def ask_groups(
     *,
     operation: AclOperation = AclOperation.DESCRIBE,
 ) -> list[R]:
-    """One answer per group, in the order of the ids. All shards are asked before the first wait."""
+    """One answer per group, in the order of the ids. All requests are sent before any wait."""
     replies = [
         services.group_coordinator.call(group_id, request_for(group_id), context)
         if services.authorizer.is_group_allowed(context, operation, group_id)

@@ -108,11 +108,11 @@ def process_acknowledgements(
     partitions = caller.services.share_partitions
     may_renew = is_renewal and partitions.group_settings(caller.group_id).may_renew
     for topic in topics:
-        for asked in topic.partitions:
-            batches = asked.acknowledgement_batches
+        for requested in topic.partitions:
+            batches = requested.acknowledgement_batches
             if not batches:
                 continue
-            place = TopicIdPartition(topic.topic_id, asked.partition_index)
+            place = TopicIdPartition(topic.topic_id, requested.partition_index)
             code = find_led_partition(place, caller).error_code
             if code:
                 yield AcknowledgeOutcome(place, code)
@@ -145,7 +145,7 @@ def find_led_partition(place: TopicIdPartition, caller: ShareMemberContext) -> P
 def current_leader_for(
     place: TopicIdPartition, code: int, leaders: set[int], services: Services
 ) -> ShareLeaderIdAndEpoch:
-    """The current leader, which is added to `leaders`. Nobody if the error is another one."""
+    """The current leader, which is added to `leaders`; none unless `code` says that it moved."""
     topic = services.image.topics_by_id.get(place.topic_id)
     if code not in NOT_LEADER_ERRORS or topic is None or place.partition >= len(topic.partitions):
         return ShareLeaderIdAndEpoch()

@@ -76,7 +76,9 @@ async def handle_share_fetch(
     _check(request)
     is_first = request.share_session_epoch == INITIAL_EPOCH
     if is_first and any(
-        asked.acknowledgement_batches for topic in request.topics for asked in topic.partitions
+        requested.acknowledgement_batches
+        for topic in request.topics
+        for requested in topic.partitions
     ):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,

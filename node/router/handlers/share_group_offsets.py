@@ -2,7 +2,7 @@
 AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92), v0.
 
 DescribeShareGroupOffsets v1 adds the lag (KIP-1226). The share coordinator stores start offsets.
-The group's shard knows which partitions the group has, and whether they may be changed.
+The group's shard has the partitions of the group, and decides whether they may be changed.
 """
 
 from collections.abc import Mapping
@@ -57,16 +57,16 @@ async def handle_describe_share_group_offsets(
     """Groups that this node coordinates. Each succeeds or fails by itself."""
     return DescribeShareGroupOffsetsResponse(
         groups=[
-            await _described(asked, context, services)
-            async for asked in iterate_cooperatively(request.groups)
+            await _described(requested, context, services)
+            async for requested in iterate_cooperatively(request.groups)
         ]
     )
 
 
 async def _described(
-    asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, services: Services
+    requested: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, services: Services
 ) -> DescribeShareGroupOffsetsResponseGroup:
-    group_id = asked.group_id
+    group_id = requested.group_id
     try:
         _check_group(AclOperation.DESCRIBE, group_id, context, services)
         # Also when the request names topics: only the group's coordinator answers.
@@ -76,14 +76,14 @@ async def _described(
             group_id=group_id, error_code=error.code, error_message=error.code.message
         )
     wanted: dict[str, list[int]]
-    if asked.topics is None:
+    if requested.topics is None:
         wanted = {
             name: sorted(indexes)
             for name, indexes in (states or {}).values()
             if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
         }
     else:
-        wanted = {topic.name: topic.partitions for topic in asked.topics}
+        wanted = {topic.name: topic.partitions for topic in requested.topics}
     return await _positions(group_id, wanted, context, services)
 
 

@@ -75,26 +75,28 @@ class _StateApi:
 
 STATE_APIS: Mapping[type, _StateApi] = {
     messages.InitializeShareGroupStateRequest: _StateApi(
-        lambda key, asked: InitializeShareState(key, asked.state_epoch, asked.start_offset),
+        lambda key, requested: InitializeShareState(
+            key, requested.state_epoch, requested.start_offset
+        ),
         messages.ShareGroupStatePartitionResult,
         messages.ShareGroupStateResult,
         messages.InitializeShareGroupStateResponse,
     ),
     messages.ReadShareGroupStateRequest: _StateApi(
-        lambda key, asked: ReadShareState(key, asked.leader_epoch),
+        lambda key, requested: ReadShareState(key, requested.leader_epoch),
         messages.ReadShareGroupStatePartitionResult,
         messages.ReadStateResult,
         messages.ReadShareGroupStateResponse,
         _fill_read,
     ),
     messages.WriteShareGroupStateRequest: _StateApi(
-        lambda key, asked: WriteShareState(
+        lambda key, requested: WriteShareState(
             key,
-            asked.state_epoch,
-            asked.leader_epoch,
-            asked.start_offset,
-            asked.delivery_complete_count,
-            batches_of(asked.state_batches),
+            requested.state_epoch,
+            requested.leader_epoch,
+            requested.start_offset,
+            requested.delivery_complete_count,
+            batches_of(requested.state_batches),
         ),
         messages.ShareGroupStatePartitionResult,
         messages.ShareGroupStateResult,
@@ -129,15 +131,15 @@ async def handle_share_group_state(
     for topic in message.topics:
         await yielder.step()
         results = []
-        for asked in topic.partitions:
+        for requested in topic.partitions:
             await yielder.step()
-            result = api.partition_result(partition=asked.partition)
+            result = api.partition_result(partition=requested.partition)
             results.append(result)
             if not is_allowed:
                 _refuse(result, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
                 continue
-            key = ShareKey(message.group_id, topic.topic_id, asked.partition)
-            command = api.command(key, asked)
+            key = ShareKey(message.group_id, topic.topic_id, requested.partition)
+            command = api.command(key, requested)
             replies.append((result, services.share_coordinator.call(key.text, command, context)))
         topics.append(api.topic_result(topic_id=topic.topic_id, partitions=results))
     async for result, reply in iterate_cooperatively(replies):

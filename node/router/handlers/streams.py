@@ -1,10 +1,10 @@
 """Streams groups (KIP-1071): StreamsGroupHeartbeat (88, 0-1), StreamsGroupDescribe (89, 0-1),
 StreamsGroupTopologyDescriptionUpdate (93, 0).
 
-Heartbeat v1 can ask a member to describe its whole topology. The member sends it with API 93, and
-StreamsGroupDescribe v1 returns it (KIP-1331). Kafka stores it with a plugin; here the coordinator
-keeps it in memory and asks again after it has moved. StreamsGroupDescribe v1 also names the
-assignor.
+A response to heartbeat v1 can request a description of the whole topology. The member sends it with
+API 93, and StreamsGroupDescribe v1 returns it (KIP-1331). Kafka stores it with a plugin; here the
+coordinator keeps it in memory, and a new coordinator requests it again. StreamsGroupDescribe v1
+also names the assignor.
 
 The group's shard decides (coordinator.group). The handlers authorize, and create the internal
 topics that a topology lacks, with the rights of the member that sent the heartbeat. If they cannot
@@ -138,7 +138,7 @@ async def handle_streams_group_topology_description_update(
     context: RequestContext,
     services: Services,
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    """Store the topology description that a heartbeat response asked for."""
+    """Store the topology description that a heartbeat response requested."""
     if not _is_streams_protocol_enabled(services):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
     authorize_member(request.group_id, (), context, services)

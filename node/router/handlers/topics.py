@@ -277,7 +277,7 @@ async def handle_delete_records(
 ) -> DeleteRecordsResponse:
     """Move log start offsets forward. Needs DELETE on the topic. Partitions run in parallel."""
     topics = []
-    asked = []
+    requested = []
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
@@ -289,10 +289,10 @@ async def handle_delete_records(
                 answer.error_code = place
             else:
                 message = DeleteRecords(UNSENT, *place, wanted.offset, request.timeout_ms)
-                asked.append((answer, services.worker_client.send(message)))
+                requested.append((answer, services.worker_client.send(message)))
             answers.append(answer)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
-    for answer, reply in asked:
+    for answer, reply in requested:
         deleted = await reply
         answer.error_code = deleted.error_code
         if isinstance(deleted, RecordsDeleted):

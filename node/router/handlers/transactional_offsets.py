@@ -62,13 +62,13 @@ async def _commit(
             await services.partition_verification.add_partitions(producer, frozenset((partition,))),
             context,
         )
-    asked = CommitInTransaction(commit, is_verified=adds_partition)
+    requested = CommitInTransaction(commit, is_verified=adds_partition)
     for _ in range(_VERIFICATIONS_MAX):
-        response = await groups.call(commit.group_id, asked, context)
+        response = await groups.call(commit.group_id, requested, context)
         if not isinstance(response, VerificationRequired):
             return response
         _raise(await services.partition_verification.verify(producer, partition), context)
-        asked = CommitInTransaction(commit, is_verified=False, guard=response.guard)
+        requested = CommitInTransaction(commit, is_verified=False, guard=response.guard)
     raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 

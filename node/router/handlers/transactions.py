@@ -129,7 +129,7 @@ def _authorize(
 
 
 def _known_to(error: ErrorCode, context: RequestContext) -> ErrorCode:
-    """Clients before v2 do not know PRODUCER_FENCED."""
+    """PRODUCER_FENCED exists since v2."""
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
@@ -302,15 +302,15 @@ async def handle_write_txn_markers(
         refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     waiting: list[tuple[PartitionResult, Reply[int]]] = []
     results: list[WritableTxnMarkerResult] = []
-    for asked in request.markers:
+    for requested in request.markers:
         marker = TransactionMarker(
-            asked.producer_id,
-            asked.producer_epoch,
-            asked.coordinator_epoch,
-            asked.transaction_result,
+            requested.producer_id,
+            requested.producer_epoch,
+            requested.coordinator_epoch,
+            requested.transaction_result,
         )
         topics = []
-        for topic in asked.topics:
+        for topic in requested.topics:
             partitions = []
             for index in topic.partitions:
                 error = refusal or _marker_error(topic.name, index, services)
@@ -318,11 +318,11 @@ async def handle_write_txn_markers(
                 partitions.append(partition)
                 if not error:
                     written = services.markers.append(
-                        topic.name, index, marker, asked.transaction_version
+                        topic.name, index, marker, requested.transaction_version
                     )
                     waiting.append((partition, start_coroutine(written)))
             topics.append(TopicPartitionResults(name=topic.name, partitions=partitions))
-        results.append(WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics))
+        results.append(WritableTxnMarkerResult(producer_id=requested.producer_id, topics=topics))
     for partition, reply in waiting:
         partition.error_code = await reply
     return WriteTxnMarkersResponse(markers=results)

@@ -147,9 +147,9 @@ class MarkerWriter:
         version = effect.transaction_version
         local = by_leader.pop(self._metadata.node_id, [])
         calls = [start_coroutine(self._append_all(local, marker, version))]
-        for node_id, theirs in by_leader.items():
-            for start in range(0, len(theirs), _PARTITIONS_PER_REQUEST):
-                part = theirs[start : start + _PARTITIONS_PER_REQUEST]
+        for node_id, remote in by_leader.items():
+            for start in range(0, len(remote), _PARTITIONS_PER_REQUEST):
+                part = remote[start : start + _PARTITIONS_PER_REQUEST]
                 calls.append(start_coroutine(self._send(node_id, part, marker, version)))
         for call in calls:
             for partition, code in (await call).items():

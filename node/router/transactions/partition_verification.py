@@ -3,7 +3,7 @@
 The transaction's coordinator is called, on whichever broker it is. Clients of transaction version
 2 add no partitions themselves: the first batch for a partition does, and waits until the
 coordinator has recorded it. Older clients add partitions themselves; here that is only verified,
-because a batch that comes after its transaction's end would open a transaction that nobody ends,
+because a batch that comes after its transaction's end would open a transaction that never ends,
 and hold back the last stable offset for ever.
 
 A verification holds until a marker of the producer is written. While the partition is led here,
@@ -158,7 +158,7 @@ class PartitionVerification:
     ) -> dict[Partition, ErrorCode]:
         """AddPartitionsToTxn of a client. ApiError if the transaction is not coordinated here.
 
-        The shard replies before it asks for the markers of the transaction's end, and markers to
+        The shard replies before it requests the markers of the transaction's end, and markers to
         partitions led here call `on_marker`: the verification holds until then.
         """
         leader_epochs = self._leader_epochs(partitions)

@@ -1,8 +1,8 @@
 """Finds hanging transactions in partitions that this broker leads, and aborts them if configured.
 
 A round reads shared memory only, unless the last stable offset of a partition has not moved since
-the round before. Then its worker is asked for the open transactions, and if one is late, the
-transaction coordinators of all brokers. What counts as proof is in
+the round before. Then its worker lists the open transactions, and if one is late, the
+transaction coordinators of all brokers list theirs. What counts as proof is in
 coordinator.transaction.hanging_transactions. A round proves nothing if a coordinator does not
 answer or moves.
 
