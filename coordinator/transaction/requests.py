@@ -21,16 +21,19 @@ from odradek.protocol.types import Request
 
 
 class InitProducer(msgspec.Struct, Request[InitProducerIdResponse], frozen=True, gc=False):
-    """InitProducerId with a transactional id; answered by InitProducerIdResponse.
-    `fresh_producer_id` has never been given to anybody."""
+    """InitProducerId with a transactional id. `fresh_producer_id` is an unused producer id."""
 
     request: InitProducerIdRequest
     fresh_producer_id: int
 
+    @property
+    def transactional_id(self) -> str:
+        return self.request.transactional_id or ""
+
 
 class AddPartitions(msgspec.Struct, Request[ErrorCode], frozen=True, gc=False):
-    """Let partitions take part in the owner's transaction; answered by an ErrorCode.
-    `client_version` is the transaction version that the client speaks (0 to 2)."""
+    """Add partitions to the owner's transaction. `client_version` is the transaction version of the
+    client (0 to 2)."""
 
     transactional_id: str
     producer_id: int
@@ -42,8 +45,7 @@ class AddPartitions(msgspec.Struct, Request[ErrorCode], frozen=True, gc=False):
 class VerifyPartitions(
     msgspec.Struct, Request[frozenset[Partition] | ErrorCode], frozen=True, gc=False
 ):
-    """Whether partitions take part in the owner's transaction; answered by an ErrorCode, or by
-    those that do not."""
+    """Verify that partitions are in the owner's transaction; answered by those that are not."""
 
     transactional_id: str
     producer_id: int
@@ -52,24 +54,28 @@ class VerifyPartitions(
 
 
 class EndTransaction(msgspec.Struct, Request[EndTxnResponse], frozen=True, gc=False):
-    """EndTxn; answered by EndTxnResponse. `fresh_producer_id` is needed if epochs run out (see
-    `transaction.is_epoch_exhausted`), and -1 otherwise."""
+    """EndTxn. `fresh_producer_id` is required if epochs are exhausted (see
+    `transaction_metadata.is_epoch_exhausted`), and -1 otherwise."""
 
     request: EndTxnRequest
     client_version: int
     fresh_producer_id: int
 
+    @property
+    def transactional_id(self) -> str:
+        return self.request.transactional_id
+
 
 class DescribeTransaction(
     msgspec.Struct, Request[DescribeTransactionsTransactionState], frozen=True, gc=False
 ):
-    """Answered by DescribeTransactionsTransactionState."""
+    """One transactional id of DescribeTransactions."""
 
     transactional_id: str
 
 
 class WriteMarkers(NamedTuple):
-    """Instruction to the shell: end the producer's transaction in these partitions."""
+    """Effect: end the producer's transaction in these partitions."""
 
     transactional_id: str
     producer_id: int
@@ -80,7 +86,7 @@ class WriteMarkers(NamedTuple):
 
 
 class MarkersWritten(msgspec.Struct, Request[None], frozen=True, gc=False):
-    """What `WriteMarkers` asked for is done. Answered when that is recorded."""
+    """All markers of a `WriteMarkers` are written. The response comes when that is recorded."""
 
     transactional_id: str
     producer_id: int

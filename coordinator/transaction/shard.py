@@ -42,14 +42,14 @@ from odradek.coordinator.transaction.transaction_metadata import (
     TransactionState,
     is_expired,
     next_owner,
-    owner_error,
     prepare_add_partitions,
     prepare_commit_or_abort,
     prepare_complete,
     prepare_fence,
     prepare_init_producer_id,
+    require_owner,
 )
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     EndTxnResponse,
     InitProducerIdResponse,
@@ -91,7 +91,7 @@ class TransactionShard:
             ListTransactionsRequest: self._list,
         }
 
-    # -- what the runtime asks of a shard ---------------------------------------------------------
+    # -- the shard of the runtime -----------------------------------------------------------------
 
     def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
         """Kafka's formats; the newer one from transaction.version 1 on."""
@@ -102,8 +102,14 @@ class TransactionShard:
         return formats.decode(key, value)
 
     def handle(self, command: Command, now_ms: int) -> _Outcome:
-        """Decide a request."""
-        return self._handlers[type(command.request)](command, command.request, now_ms)
+        """Handle a request; CONCURRENT_TRANSACTIONS defers it if that is possible."""
+        try:
+            return self._handlers[type(command.request)](command, command.request, now_ms)
+        except ApiError as error:
+            deferred = None
+            if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+                deferred = self._defer(command, now_ms)
+            return deferred or respond(command, _refused(command, error.code))
 
     def replay(self, record: TransactionRecord) -> None:
         """Change the table as the record says."""
@@ -130,7 +136,7 @@ class TransactionShard:
                 return self._expire(now_ms)
             case "timeout":
                 return self._time_out(key[1], now_ms)
-            case "hold":
+            case "deferred":
                 return self._refuse_deferred((key[1],))
             case kind:
                 raise AssertionError(f"a timer of an unknown kind: {kind}")
@@ -138,33 +144,23 @@ class TransactionShard:
     def on_append_failed(self, records: tuple[TransactionRecord, ...], now_ms: int) -> _Outcome:
         """The table was reverted: reset the timers and refuse deferred requests."""
         ids = dict.fromkeys(record.transactional_id for record in records)
-        timers: list[Timer] = []
-        for transactional_id in ids:
-            known = self.transactions.get(transactional_id)
-            is_open = known is not None and known.state is TransactionState.ONGOING
-            timers.append(
-                Timer(
-                    ("timeout", transactional_id),
-                    known.deadline_ms if known is not None and is_open else None,
-                )
-            )
+        timers = (_timeout(one, self.transactions.get(one)) for one in ids)
         refused = self._refuse_deferred(tuple(ids))
         return Outcome(replies=refused.replies, timers=(*timers, *refused.timers))
 
     # -- the client's requests --------------------------------------------------------------------
 
     def _init(self, command: Command, asked: InitProducer, now_ms: int) -> _Outcome:
-        request = asked.request
-        transactional_id = request.transactional_id or ""
+        request, transactional_id = asked.request, asked.transactional_id
         if not 0 < request.transaction_timeout_ms <= self.settings.timeout_max_ms:
-            return _init_refused(command, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self.transactions.get(transactional_id)
         expected = None
         if request.producer_id != NO_PRODUCER_ID:
             expected = request.producer_id, request.producer_epoch
         if known is not None and known.state is TransactionState.ONGOING:
             if expected is not None and expected != (known.producer_id, known.producer_epoch):
-                return _init_refused(command, ErrorCode.PRODUCER_FENCED)
+                raise ApiError(ErrorCode.PRODUCER_FENCED)
             self._deferred.setdefault(transactional_id, []).append(command)
             return self._write(transactional_id, prepare_fence(known, now_ms=now_ms), now_ms)
         renewed = prepare_init_producer_id(
@@ -174,48 +170,33 @@ class TransactionShard:
             fresh_producer_id=asked.fresh_producer_id,
             now_ms=now_ms,
         )
-        if isinstance(renewed, ErrorCode):
-            return self._defer_if_concurrent(command, transactional_id, renewed, now_ms) or (
-                _init_refused(command, renewed)
-            )
         response = InitProducerIdResponse(
             producer_id=renewed.producer_id, producer_epoch=renewed.producer_epoch
         )
-        return self._write(
-            transactional_id, renewed, now_ms, (ShardReply(command.request_id, response),)
-        )
+        reply = ShardReply(command.request_id, response)
+        return self._write(transactional_id, renewed, now_ms, (reply,))
 
     def _add(self, command: Command, request: AddPartitions, now_ms: int) -> _Outcome:
-        transactional_id = request.transactional_id
-        known = self.transactions.get(transactional_id)
-        error = owner_error(known, request.producer_id, request.producer_epoch)
-        if known is None or error is not ErrorCode.NONE:
-            return respond(command, error)
+        found = self.transactions.get(request.transactional_id)
+        known = require_owner(found, request.producer_id, request.producer_epoch)
         grown = prepare_add_partitions(
             known, request.partitions, client_version=request.client_version, now_ms=now_ms
         )
-        if isinstance(grown, ErrorCode):
-            return self._defer_if_concurrent(command, transactional_id, grown, now_ms) or (
-                respond(command, grown)
-            )
         if grown is known:
             return respond(command, ErrorCode.NONE)
         reply = ShardReply(command.request_id, ErrorCode.NONE)
-        return self._write(transactional_id, grown, now_ms, (reply,))
+        return self._write(request.transactional_id, grown, now_ms, (reply,))
 
     def _verify(self, command: Command, request: VerifyPartitions, now_ms: int) -> _Outcome:
-        known = self.transactions.get(request.transactional_id)
-        error = owner_error(known, request.producer_id, request.producer_epoch)
-        if known is None or error is not ErrorCode.NONE:
-            return respond(command, error)
+        found = self.transactions.get(request.transactional_id)
+        known = require_owner(found, request.producer_id, request.producer_epoch)
         if known.state.is_prepared:
             return respond(command, ErrorCode.CONCURRENT_TRANSACTIONS)
         return respond(command, request.partitions - known.partitions)
 
     def _end(self, command: Command, asked: EndTransaction, now_ms: int) -> _Outcome:
         request = asked.request
-        transactional_id = request.transactional_id
-        known = self.transactions.get(transactional_id)
+        known = self.transactions.get(request.transactional_id)
         decided = prepare_commit_or_abort(
             known,
             request.producer_id,
@@ -225,21 +206,14 @@ class TransactionShard:
             fresh_producer_id=asked.fresh_producer_id,
             now_ms=now_ms,
         )
-        if isinstance(decided, TransactionMetadata):
-            response = _end_answer(decided)
-            reply = ShardReply(command.request_id, response)
-            return self._write(transactional_id, decided, now_ms, (reply,))
-        if decided is ErrorCode.NONE:
-            assert known is not None
-            return respond(command, _end_answer(known))
-        deferred = self._defer_if_concurrent(command, transactional_id, decided, now_ms)
-        if deferred is not None:
-            return deferred
-        return respond(
-            command, EndTxnResponse(error_code=_known_since(decided, command, _FENCED_SINCE))
-        )
+        producer_id, producer_epoch = next_owner(decided)
+        response = EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
+        if decided is known:
+            return respond(command, response)
+        reply = ShardReply(command.request_id, response)
+        return self._write(request.transactional_id, decided, now_ms, (reply,))
 
-    # -- what becomes of a decision ---------------------------------------------------------------
+    # -- markers, timeouts and expiration ---------------------------------------------------------
 
     def _complete(self, command: Command, done: MarkersWritten, now_ms: int) -> _Outcome:
         transactional_id = done.transactional_id
@@ -255,7 +229,7 @@ class TransactionShard:
         return Outcome(
             records=(TransactionRecord(transactional_id, prepare_complete(known, now_ms=now_ms)),),
             replies=(ShardReply(command.request_id, None),),
-            timers=(Timer(("hold", transactional_id), None),) if deferred else (),
+            timers=(Timer(("deferred", transactional_id), None),) if deferred else (),
             resumed_commands=tuple(deferred),
             # It is written with the start of the next transaction. A load before that writes the
             # markers again, which has no effect.
@@ -295,16 +269,12 @@ class TransactionShard:
         replies: tuple[ShardReply, ...] = (),
     ) -> _Outcome:
         """The outcome of a step, with the timers and effects of its new state."""
-        timers: list[Timer] = []
+        timers = [_timeout(transactional_id, transaction)]
         effects: tuple[Effect, ...] = ()
-        if transaction.state is TransactionState.ONGOING:
-            timers.append(Timer(("timeout", transactional_id), transaction.deadline_ms))
-        else:
-            timers.append(Timer(("timeout", transactional_id), None))
         if transaction.state.is_prepared:
             effects = (_markers(transactional_id, transaction),)
             if transactional_id in self._deferred:
-                timers.append(Timer(("hold", transactional_id), now_ms + DEFER_TIMEOUT_MS))
+                timers.append(Timer(("deferred", transactional_id), now_ms + DEFER_TIMEOUT_MS))
         return Outcome(
             records=(TransactionRecord(transactional_id, transaction),),
             replies=replies,
@@ -314,33 +284,31 @@ class TransactionShard:
 
     # -- requests that wait -----------------------------------------------------------------------
 
-    def _defer_if_concurrent(
-        self, command: Command, transactional_id: str, error: ErrorCode, now_ms: int
-    ) -> _Outcome | None:
-        """Defer a request that got CONCURRENT_TRANSACTIONS; None if it cannot be deferred."""
-        if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
-            return None
-        deferred = self._deferred.get(transactional_id, [])
+    def _defer(self, command: Command, now_ms: int) -> _Outcome | None:
+        """Defer a request until the markers are written; None if too many are deferred."""
+        request = command.request
+        assert isinstance(request, InitProducer | AddPartitions | EndTransaction)
+        deferred = self._deferred.setdefault(request.transactional_id, [])
         if len(deferred) >= DEFERRED_COUNT_MAX:
             return None
         deferred.append(command)
-        self._deferred[transactional_id] = deferred
         if len(deferred) > 1:
             return Outcome()
-        return Outcome(timers=(Timer(("hold", transactional_id), now_ms + DEFER_TIMEOUT_MS),))
+        timer = Timer(("deferred", request.transactional_id), now_ms + DEFER_TIMEOUT_MS)
+        return Outcome(timers=(timer,))
 
     def _refuse_deferred(self, transactional_ids: tuple[str, ...]) -> _Outcome:
         replies: list[ShardReply] = []
         timers: list[Timer] = []
         for transactional_id in transactional_ids:
             replies += (
-                ShardReply(command.request_id, _concurrent_response(command))
+                ShardReply(command.request_id, _refused(command, ErrorCode.CONCURRENT_TRANSACTIONS))
                 for command in self._deferred.pop(transactional_id, ())
             )
-            timers.append(Timer(("hold", transactional_id), None))
+            timers.append(Timer(("deferred", transactional_id), None))
         return Outcome(replies=tuple(replies), timers=tuple(timers))
 
-    # -- looking on -------------------------------------------------------------------------------
+    # -- describe and list ------------------------------------------------------------------------
 
     def _describe(self, command: Command, request: DescribeTransaction, now_ms: int) -> _Outcome:
         known = self.transactions.committed(request.transactional_id)
@@ -366,31 +334,25 @@ def _markers(transactional_id: str, known: TransactionMetadata) -> Effect:
     )
 
 
-def _init_refused(command: Command, error: ErrorCode) -> _Outcome:
-    return respond(command, _init_error(command, error))
+def _timeout(transactional_id: str, known: TransactionMetadata | None) -> Timer:
+    """The timer of a transaction's timeout, which is set while the transaction is ongoing."""
+    is_ongoing = known is not None and known.state is TransactionState.ONGOING
+    return Timer(("timeout", transactional_id), known.deadline_ms if known and is_ongoing else None)
 
 
-def _init_error(command: Command, error: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(
-        error_code=_known_since(error, command, _FENCED_SINCE_INIT),
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_EPOCH,
-    )
-
-
-def _end_answer(known: TransactionMetadata) -> EndTxnResponse:
-    producer_id, producer_epoch = next_owner(known)
-    return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
-
-
-def _concurrent_response(command: Command) -> object:
-    """The response of the request with CONCURRENT_TRANSACTIONS."""
-    error = ErrorCode.CONCURRENT_TRANSACTIONS
-    if isinstance(command.request, InitProducer):
-        return _init_error(command, error)
-    if isinstance(command.request, EndTransaction):
-        return EndTxnResponse(error_code=error)
-    return error
+def _refused(command: Command, error: ErrorCode) -> object:
+    """The response to a request with an error."""
+    match command.request:
+        case InitProducer():
+            return InitProducerIdResponse(
+                error_code=_known_since(error, command, _FENCED_SINCE_INIT),
+                producer_id=NO_PRODUCER_ID,
+                producer_epoch=NO_EPOCH,
+            )
+        case EndTransaction():
+            return EndTxnResponse(error_code=_known_since(error, command, _FENCED_SINCE))
+        case _:
+            return error
 
 
 def _known_since(error: ErrorCode, command: Command, version: int) -> ErrorCode:

@@ -1,7 +1,7 @@
 """The metadata of one transactional id: its owner and the state of its transaction.
 
-Every step is a pure function from the newest value to the next one, which the shard writes, or to
-an error code. An owner is a producer id with an epoch; requests with another epoch are fenced
+Every step is a pure function from the newest value to the next one, which the shard writes, or
+raises an ApiError. An owner is a producer id with an epoch; requests with another epoch are fenced
 (KIP-98). A client of version 2 (KIP-890) gets a new epoch with the end of each transaction, and a
 new producer id when the epochs are exhausted.
 
@@ -31,7 +31,7 @@ from typing import Final
 
 import msgspec
 
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID
 
 NO_TIME: Final = -1
@@ -69,10 +69,10 @@ class TransactionState(IntEnum):
 class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """The newest state of a transactional id. Times are in ms since 1970.
 
-    `last_producer_epoch` is the owner's former epoch, by which InitProducerId knows an owner whose
-    answer was lost or whose transaction was aborted; Kafka's records have no room for it, so that
-    such an owner is fenced after a move of the coordinator. `client_version` is that of the
-    client's protocol (0 to 2).
+    `last_producer_epoch` is the owner's former epoch: InitProducerId accepts it from an owner that
+    did not get its response, or whose transaction was aborted. Kafka's records do not have it, so
+    such an owner is fenced after a move of the coordinator. `client_version` is the transaction
+    version of the client (0 to 2).
     """
 
     producer_id: int
@@ -110,9 +110,10 @@ def prepare_init_producer_id(
     expected: tuple[int, int] | None,
     fresh_producer_id: int,
     now_ms: int,
-) -> TransactionMetadata | ErrorCode:
-    """Give the id to a new owner, or a new epoch to its owner who says which (id, epoch) it has
-    (`expected`, KIP-360). An ongoing transaction must be aborted first (`prepare_fence`)."""
+) -> TransactionMetadata:
+    """Give the transactional id to a new owner, or the next epoch to its owner, which sends its
+    producer id and epoch (`expected`, KIP-360). An ongoing transaction must be aborted first
+    (`prepare_fence`)."""
     if known is None:
         return TransactionMetadata(
             producer_id=fresh_producer_id,
@@ -121,15 +122,15 @@ def prepare_init_producer_id(
             last_update_ms=now_ms,
         )
     if expected is not None and not _may_be_owner(known, *expected):
-        return ErrorCode.PRODUCER_FENCED
+        raise ApiError(ErrorCode.PRODUCER_FENCED)
     if known.state.is_prepared:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
+        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
     assert known.state is not TransactionState.ONGOING, "it is aborted first"
     epoch = known.producer_epoch
     # A retry, or the owner's transaction was aborted: the epoch was incremented already.
     is_former = expected is not None and expected[1] == known.last_producer_epoch
     if expected is not None and expected[1] != epoch and not is_former:
-        return ErrorCode.PRODUCER_FENCED
+        raise ApiError(ErrorCode.PRODUCER_FENCED)
     renewed = msgspec.structs.replace(
         known,
         timeout_ms=timeout_ms,
@@ -152,20 +153,20 @@ def prepare_init_producer_id(
 
 def _may_be_owner(known: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
     return producer_id == known.producer_id or (
-        # A retry after the change of producer id whose answer was lost.
+        # A retry after a change of the producer id, without the response of the first request.
         producer_id == known.previous_producer_id and is_epoch_exhausted(producer_epoch)
     )
 
 
-def owner_error(
+def require_owner(
     known: TransactionMetadata | None, producer_id: int, producer_epoch: int
-) -> ErrorCode:
-    """The error of a producer id and epoch; NONE if they are the owner's."""
+) -> TransactionMetadata:
+    """The metadata, for their owner; ApiError for other producer ids and epochs."""
     if known is None or known.producer_id != producer_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if known.producer_epoch != producer_epoch:
-        return ErrorCode.PRODUCER_FENCED
-    return ErrorCode.NONE
+        raise ApiError(ErrorCode.PRODUCER_FENCED)
+    return known
 
 
 def prepare_add_partitions(
@@ -174,10 +175,10 @@ def prepare_add_partitions(
     *,
     client_version: int,
     now_ms: int,
-) -> TransactionMetadata | ErrorCode:
+) -> TransactionMetadata:
     """Add partitions to the transaction. Returns `known` itself if all are in it."""
     if known.state.is_prepared:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
+        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if known.state is TransactionState.ONGOING:
         if partitions <= known.partitions:
             return known
@@ -204,11 +205,11 @@ def prepare_commit_or_abort(
     client_version: int,
     fresh_producer_id: int,
     now_ms: int,
-) -> TransactionMetadata | ErrorCode:
-    """EndTxn: decide the transaction. NONE for a retry of a completed one."""
+) -> TransactionMetadata:
+    """EndTxn: decide the transaction. Returns `known` itself for a retry of a completed one."""
     bumps = client_version >= EPOCH_BUMPS_SINCE
     if known is None:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     is_retry_after_new_id = (
         bumps
         and known.previous_producer_id == producer_id
@@ -216,30 +217,34 @@ def prepare_commit_or_abort(
         and known.producer_epoch == 0
     )
     if known.producer_id != producer_id and not is_retry_after_new_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     is_retry = is_retry_after_new_id or (
         bumps
         and known.producer_epoch == producer_epoch + 1
         and known.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
     )
     if known.producer_epoch != producer_epoch and not is_retry:
-        return ErrorCode.PRODUCER_FENCED
+        raise ApiError(ErrorCode.PRODUCER_FENCED)
     match known.state:
         case TransactionState.ONGOING:
             return _prepared(known, is_commit, client_version, fresh_producer_id, now_ms)
         case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
             was_commit = known.state is TransactionState.PREPARE_COMMIT
             is_same = was_commit is is_commit
-            return ErrorCode.CONCURRENT_TRANSACTIONS if is_same else ErrorCode.INVALID_TXN_STATE
+            raise ApiError(
+                ErrorCode.CONCURRENT_TRANSACTIONS if is_same else ErrorCode.INVALID_TXN_STATE
+            )
         case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT:
             was_commit = known.state is TransactionState.COMPLETE_COMMIT
             if is_retry or not bumps:
-                return ErrorCode.NONE if was_commit is is_commit else ErrorCode.INVALID_TXN_STATE
-    # There is no transaction. A client of version 2 cannot know whether its first batch has started
-    # one, so it may always abort; the epoch is incremented all the same.
+                if was_commit is not is_commit:
+                    raise ApiError(ErrorCode.INVALID_TXN_STATE)
+                return known
+    # There is no transaction. A client of version 2 does not know whether its first batch has
+    # started one, so it may always abort, which increments the epoch.
     if bumps and not is_commit:
         return _prepared(known, is_commit, client_version, fresh_producer_id, now_ms)
-    return ErrorCode.INVALID_TXN_STATE
+    raise ApiError(ErrorCode.INVALID_TXN_STATE)
 
 
 def _prepared(

@@ -9,14 +9,14 @@ from odradek.coordinator.transaction.transaction_metadata import (
     TransactionState,
     is_expired,
     next_owner,
-    owner_error,
     prepare_add_partitions,
     prepare_commit_or_abort,
     prepare_complete,
     prepare_fence,
     prepare_init_producer_id,
+    require_owner,
 )
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ApiError, ErrorCode
 
 NOW_MS = 5_000
 BEGUN_MS = 1_000
@@ -46,23 +46,41 @@ def known(state: TransactionState, *, version: int = 1, epoch: int = 7) -> Trans
 
 
 def init(before: TransactionMetadata | None, expected: tuple[int, int] | None = None) -> object:
-    return prepare_init_producer_id(
-        before, timeout_ms=9_000, expected=expected, fresh_producer_id=99, now_ms=NOW_MS
-    )
+    try:
+        return prepare_init_producer_id(
+            before, timeout_ms=9_000, expected=expected, fresh_producer_id=99, now_ms=NOW_MS
+        )
+    except ApiError as error:
+        return error.code
 
 
 def end(
     before: TransactionMetadata | None, epoch: int, *, is_commit: bool, version: int = 1
 ) -> object:
-    return prepare_commit_or_abort(
-        before,
-        10,
-        epoch,
-        is_commit=is_commit,
-        client_version=version,
-        fresh_producer_id=99,
-        now_ms=NOW_MS,
-    )
+    """The decision; NONE for a retry, which changes nothing."""
+    try:
+        decided = prepare_commit_or_abort(
+            before,
+            10,
+            epoch,
+            is_commit=is_commit,
+            client_version=version,
+            fresh_producer_id=99,
+            now_ms=NOW_MS,
+        )
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE if decided is before else decided
+
+
+def owner_error(
+    before: TransactionMetadata | None, producer_id: int, producer_epoch: int
+) -> ErrorCode:
+    try:
+        require_owner(before, producer_id, producer_epoch)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE
 
 
 def outcome(result: object) -> str:
@@ -89,9 +107,13 @@ def test_init_producer_id_by_state(state: TransactionState, expected: str | None
 
 @pytest.mark.parametrize(("state", "expected"), list(zip(STATES, ADD, strict=True)))
 def test_add_partitions_by_state(state: TransactionState, expected: str) -> None:
-    grown = prepare_add_partitions(
-        known(state), frozenset({("c", 0)}), client_version=1, now_ms=NOW_MS
-    )
+    grown: object
+    try:
+        grown = prepare_add_partitions(
+            known(state), frozenset({("c", 0)}), client_version=1, now_ms=NOW_MS
+        )
+    except ApiError as error:
+        grown = error.code
     assert outcome(grown) == expected
     if isinstance(grown, TransactionMetadata):
         was_open = state is TransactionState.ONGOING
