@@ -9,6 +9,7 @@ import msgspec
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.modern.records import grouped
 from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.group.rewind.records import (
     CommitFence,
@@ -76,10 +77,7 @@ def is_leader_sync(request: SyncGroupRequest, group: ClassicGroup) -> bool:
 
 def partitions_of(moves: Iterable[OffsetMove]) -> Partitions:
     """The moved partitions by topic id."""
-    found: dict[Uuid, set[int]] = {}
-    for move in moves:
-        found.setdefault(move.topic_id, set()).add(move.partition)
-    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
+    return grouped((move.topic_id, move.partition) for move in moves)
 
 
 def is_targeted(consumers: ConsumerGroup, moves: Iterable[OffsetMove]) -> bool:
