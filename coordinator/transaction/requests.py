@@ -26,10 +26,6 @@ class InitProducer(msgspec.Struct, Request[InitProducerIdResponse], frozen=True,
     request: InitProducerIdRequest
     fresh_producer_id: int
 
-    @property
-    def transactional_id(self) -> str:
-        return self.request.transactional_id or ""
-
 
 class AddPartitions(msgspec.Struct, Request[ErrorCode], frozen=True, gc=False):
     """Add partitions to the owner's transaction. `client_version` is the transaction version of the
@@ -60,10 +56,6 @@ class EndTransaction(msgspec.Struct, Request[EndTxnResponse], frozen=True, gc=Fa
     request: EndTxnRequest
     client_version: int
     fresh_producer_id: int
-
-    @property
-    def transactional_id(self) -> str:
-        return self.request.transactional_id
 
 
 class DescribeTransaction(

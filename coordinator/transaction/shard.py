@@ -151,7 +151,8 @@ class TransactionShard:
     # -- the client's requests --------------------------------------------------------------------
 
     def _init(self, command: Command, asked: InitProducer, now_ms: int) -> _Outcome:
-        request, transactional_id = asked.request, asked.transactional_id
+        request = asked.request
+        transactional_id = request.transactional_id or ""
         if not 0 < request.transaction_timeout_ms <= self.settings.timeout_max_ms:
             raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self.transactions.get(transactional_id)
@@ -288,13 +289,15 @@ class TransactionShard:
         """Defer a request until the markers are written; None if too many are deferred."""
         request = command.request
         assert isinstance(request, InitProducer | AddPartitions | EndTransaction)
-        deferred = self._deferred.setdefault(request.transactional_id, [])
+        named = request if isinstance(request, AddPartitions) else request.request
+        transactional_id = named.transactional_id or ""
+        deferred = self._deferred.setdefault(transactional_id, [])
         if len(deferred) >= DEFERRED_COUNT_MAX:
             return None
         deferred.append(command)
         if len(deferred) > 1:
             return Outcome()
-        timer = Timer(("deferred", request.transactional_id), now_ms + DEFER_TIMEOUT_MS)
+        timer = Timer(("deferred", transactional_id), now_ms + DEFER_TIMEOUT_MS)
         return Outcome(timers=(timer,))
 
     def _refuse_deferred(self, transactional_ids: tuple[str, ...]) -> _Outcome:
