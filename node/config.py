@@ -45,7 +45,6 @@ from odradek.node.config_sources import (
     Setting,
     from_environment,
     from_file,
-    from_mapping,
     merge,
 )
 from odradek.node.cpu_affinity import ProcessorSets, node_processor_sets
@@ -237,7 +236,7 @@ def load(
     settings = merge(
         from_file(file) if file is not None else {},
         from_environment(environment),
-        from_mapping(options or {}, "the command line"),
+        {key: Setting(text, "the command line") for key, text in (options or {}).items()},
     )
     return _ConfigReader(settings).read()
 

@@ -43,16 +43,9 @@ class ConfigurationError(ValueError):
 
 def merge(*sources: Mapping[str, Setting]) -> dict[str, Setting]:
     """All settings under their canonical names; the last source wins."""
-    merged: dict[str, Setting] = {}
-    for source in sources:
-        for key, setting in source.items():
-            merged[SYNONYMS.get(key, key)] = setting
-    return merged
-
-
-def from_mapping(values: Mapping[str, str], origin: str) -> dict[str, Setting]:
-    """Settings from a mapping, for example the options of the command line."""
-    return {key: Setting(text, origin) for key, text in values.items()}
+    return {
+        SYNONYMS.get(key, key): setting for source in sources for key, setting in source.items()
+    }
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:

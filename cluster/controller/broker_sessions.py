@@ -15,6 +15,7 @@ the gap. Times are of any monotonic clock, in milliseconds.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 UNKNOWN_OFFSET: Final = -1
@@ -23,23 +24,19 @@ _CHECKS_PER_TIMEOUT: Final = 4
 """The checks in a session timeout. A gap of two checks counts as a pause of the controller."""
 
 
+@dataclass(slots=True)
 class BrokerSession:
     """The session of one broker. `shutdown_offset` is the log offset at which its leaders had
     moved."""
 
-    __slots__ = ("broker_epoch", "last_contact_ms", "metadata_offset", "shutdown_offset")
-
-    def __init__(self, broker_epoch: int, last_contact_ms: int) -> None:
-        self.broker_epoch = broker_epoch
-        self.last_contact_ms = last_contact_ms
-        self.metadata_offset = UNKNOWN_OFFSET
-        self.shutdown_offset: int | None = None
+    broker_epoch: int
+    last_contact_ms: int
+    metadata_offset: int = UNKNOWN_OFFSET
+    shutdown_offset: int | None = None
 
 
 class BrokerHeartbeatTracker:
     """The sessions by broker."""
-
-    __slots__ = ("_last_check_ms", "_sessions")
 
     def __init__(self) -> None:
         self._sessions: dict[int, BrokerSession] = {}

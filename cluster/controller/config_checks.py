@@ -4,7 +4,8 @@ Errors have Kafka's codes: INVALID_CONFIG for configs of topics and groups, INVA
 those of brokers and client metrics subscriptions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from odradek.cluster.controller.state import ControllerState
 from odradek.cluster.metadata.config_constraints import AT_LEAST, AT_MOST, violated_constraints
@@ -26,6 +27,12 @@ from odradek.cluster.metadata.settings import broker_number
 from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.protocol.errors import ApiError, ErrorCode
 
+_KEYS: Final[Mapping[int, Callable[[str], ConfigDefinition | None]]] = {
+    ConfigResourceType.TOPIC: topic_config,
+    ConfigResourceType.BROKER: broker_config,
+    ConfigResourceType.GROUP: GROUP_CONFIGS.get,
+}
+
 
 def check_resource(state: ControllerState, resource_type: int, name: str) -> ConfigResourceType:
     """The type of a resource that exists and may be configured; else ApiError."""
@@ -46,17 +53,11 @@ def check_resource(state: ControllerState, resource_type: int, name: str) -> Con
 
 def config_definition(resource_type: ConfigResourceType, key: str) -> ConfigDefinition:
     """The definition of a key; ApiError if the resource has no such key."""
-    match resource_type:
-        case ConfigResourceType.TOPIC:
-            definition, code = topic_config(key), ErrorCode.INVALID_CONFIG
-        case ConfigResourceType.BROKER:
-            definition, code = broker_config(key), ErrorCode.INVALID_CONFIG
-        case ConfigResourceType.GROUP:
-            definition, code = GROUP_CONFIGS.get(key), ErrorCode.INVALID_CONFIG
-        case _:
-            definition, code = None, ErrorCode.INVALID_REQUEST
+    find = _KEYS.get(resource_type)
+    definition = None if find is None else find(key)
     if definition is None:
         kind = resource_type.name.lower().replace("_", " ")
+        code = ErrorCode.INVALID_REQUEST if find is None else ErrorCode.INVALID_CONFIG
         raise ApiError(code, f"Unknown {kind} config name: {key}")
     return definition
 
@@ -95,13 +96,6 @@ def check_scope(definition: ConfigDefinition, broker: str) -> None:
             f"{definition.name} must be the same on all brokers. Set it as the cluster-wide"
             " default, for the broker with the empty name (`odradek config set broker default`).",
         )
-
-
-def check_topic_configs(state: ControllerState, configs: Mapping[str, str]) -> None:
-    """ApiError unless a topic may have these configs and no others of its own."""
-    for key, value in configs.items():
-        check_value(ConfigResourceType.TOPIC, "", key, value)
-    check_topic_constraints(state, configs)
 
 
 def check_topic_constraints(state: ControllerState, configs: Mapping[str, str]) -> None:

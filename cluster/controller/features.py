@@ -1,7 +1,6 @@
 """UpdateFeatures: upgrades and downgrades of finalized feature levels (KIP-584, KIP-778).
 
-All updates of a command happen or none. Whoever reads a level from the image decides what it
-means.
+All updates of a command happen or none.
 """
 
 from collections import Counter
@@ -21,7 +20,7 @@ from odradek.cluster.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
-    supported_range,
+    SUPPORTED_RANGES,
 )
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.records import ConfigChanged, FeatureLevelChanged, Record
@@ -134,7 +133,7 @@ def _update(state: ControllerState, update: FeatureUpdate) -> Iterator[Record]:
 
 def _unsupported_reason(state: ControllerState, name: str, level: int) -> str | None:
     """Why a node does not support the level; None if all do. Level 0 is off: all support it."""
-    supported = supported_range(name)
+    supported = SUPPORTED_RANGES.get(name)
     if supported is None:
         return "The controller does not support this feature."
     if level == 0:

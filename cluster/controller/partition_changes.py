@@ -207,8 +207,6 @@ class PartitionChangeSet:
     the configs of topics that have none themselves.
     """
 
-    __slots__ = ("_decided", "_image", "_node_id", "_rules", "_shutting_down", "_static", "active")
-
     def __init__(
         self,
         image: MetadataImage,

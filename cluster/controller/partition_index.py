@@ -23,8 +23,6 @@ _NO_PARTITIONS: Final[_PartitionSet] = {}
 class PartitionIndex:
     """Partitions by broker and state. Results must not be kept across a replay."""
 
-    __slots__ = ("_eligible_leaders", "_imbalanced", "_in_sync", "_led", "_reassigned")
-
     def __init__(self) -> None:
         self._in_sync: _PartitionsByBroker = {}
         self._eligible_leaders: _PartitionsByBroker = {}

@@ -83,18 +83,6 @@ def _rack_by_rack(brokers: Sequence[int], racks: Mapping[int, str | None]) -> li
 class _ReplicaCounts:
     """The replicas of one topic on each broker; the broker numbers alternate between racks."""
 
-    __slots__ = (
-        "_brokers",
-        "_followed",
-        "_led",
-        "_numbers",
-        "_partitions",
-        "_rack_held",
-        "_racks",
-        "_replicas_held",
-        "_start",
-    )
-
     def __init__(
         self, topic_id: Uuid, brokers: Sequence[int], racks: Mapping[int, str | None]
     ) -> None:

@@ -32,8 +32,6 @@ class ControllerResult:
 class ControllerState:
     """The image and what is derived. `node_id` and `static` are the active controller's own."""
 
-    __slots__ = ("_index", "_topic_by_collision_key", "image", "node_id", "sessions", "static")
-
     def __init__(self, image: MetadataImage, *, node_id: int, static: Mapping[str, str]) -> None:
         self.image = image
         self.node_id = node_id

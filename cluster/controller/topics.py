@@ -17,7 +17,7 @@ from odradek.cluster.controller.commands import (
     TopicResult,
     TopicsReply,
 )
-from odradek.cluster.controller.config_checks import check_topic_configs
+from odradek.cluster.controller.config_checks import check_topic_constraints, check_value
 from odradek.cluster.controller.placement import place_replicas
 from odradek.cluster.controller.replica_assignments import (
     check_assignment,
@@ -223,14 +223,16 @@ def _place_partitions(
 
 
 def _checked_configs(state: ControllerState, topic: NewTopic) -> dict[str, str]:
-    configs: dict[str, str] = {}
-    for key, value in topic.configs:
-        if value is None:
-            raise ApiError(
-                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {key}"
-            )
-        configs[key] = value.strip()
-    check_topic_configs(state, configs)
+    nulls = [key for key, value in topic.configs if value is None]
+    if nulls:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"Null value not supported for topic configs: {','.join(nulls)}",
+        )
+    configs = {key: value.strip() for key, value in topic.configs if value is not None}
+    for key, value in configs.items():
+        check_value(ConfigResourceType.TOPIC, topic.name, key, value)
+    check_topic_constraints(state, configs)
     return configs
 
 

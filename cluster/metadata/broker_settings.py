@@ -72,6 +72,17 @@ def _replication_factor(topic: str, kind: str) -> int:
     )
 
 
+def _segment_bytes(topic: str, kind: str, default: int) -> int:
+    return integer(
+        default,
+        f"The segment.bytes that {topic} is created with. A broker that takes a coordinator over"
+        " reads that much of its log, and what compaction has left.",
+        enforced_by=f"odradek.node.router.shards.{kind}_coordinator_type",
+        validator=at_least(1 << 20),
+        scope=READ_ONLY,
+    )
+
+
 def _limits_by_address(text: str) -> tuple[tuple[str, int], ...]:
     parts = (part.strip().rpartition(":") for part in text.split(",") if part.strip())
     return tuple((address, int(limit)) for address, _, limit in parts)
@@ -268,14 +279,7 @@ class BrokerSettings:
     )
     offsets_topic_num_partitions: int = _partition_count(CONSUMER_OFFSETS, "group")
     offsets_topic_replication_factor: int = _replication_factor(CONSUMER_OFFSETS, "group")
-    offsets_topic_segment_bytes: int = integer(
-        16_777_216,
-        "The segment.bytes that __consumer_offsets is created with. A broker that takes a"
-        " coordinator over reads that much of its log, and what compaction has left: about 0.3 s.",
-        enforced_by="odradek.node.router.shards.group_coordinator_type",
-        validator=at_least(1 << 20),
-        scope=READ_ONLY,
-    )
+    offsets_topic_segment_bytes: int = _segment_bytes(CONSUMER_OFFSETS, "group", 16_777_216)
     workers: int | None = integer(
         None,
         "How many processes own the partitions of a broker; at most one for each store. A change"
@@ -374,13 +378,8 @@ class BrokerSettings:
     transaction_state_log_replication_factor: int = _replication_factor(
         TRANSACTION_STATE, "transaction"
     )
-    transaction_state_log_segment_bytes: int = integer(
-        16_777_216,
-        "The segment.bytes that __transaction_state is created with; see"
-        " offsets.topic.segment.bytes.",
-        enforced_by="odradek.node.router.shards.transaction_coordinator_type",
-        validator=at_least(1 << 20),
-        scope=READ_ONLY,
+    transaction_state_log_segment_bytes: int = _segment_bytes(
+        TRANSACTION_STATE, "transaction", 16_777_216
     )
     transaction_watchdog_abort_enable: bool = boolean(
         False,
@@ -425,12 +424,8 @@ class BrokerSettings:
     share_coordinator_state_topic_replication_factor: int = _replication_factor(
         SHARE_GROUP_STATE, "share"
     )
-    share_coordinator_state_topic_segment_bytes: int = integer(
-        104_857_600,
-        "The segment.bytes that __share_group_state is created with.",
-        enforced_by="odradek.node.router.shards.share_coordinator_type",
-        validator=at_least(1 << 20),
-        scope=READ_ONLY,
+    share_coordinator_state_topic_segment_bytes: int = _segment_bytes(
+        SHARE_GROUP_STATE, "share", 104_857_600
     )
     group_share_max_share_sessions: int = integer(
         2_000,

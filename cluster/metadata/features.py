@@ -5,8 +5,6 @@ A feature without a finalized level is at level 0: it is off. Brokers send their
 register, and the controller checks updates against them.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from odradek.cluster.metadata.image import FeatureRange, MetadataImage
@@ -35,19 +33,9 @@ SUPPORTED_FEATURES: Final = (
 )
 """By name. Other features cannot be finalized."""
 
-
-INITIAL_LEVELS: Final[Mapping[str, int]] = MappingProxyType(
-    {feature.name: feature.max_level for feature in SUPPORTED_FEATURES}
-)
+SUPPORTED_RANGES: Final = {feature.name: feature for feature in SUPPORTED_FEATURES}
+INITIAL_LEVELS: Final = {feature.name: feature.max_level for feature in SUPPORTED_FEATURES}
 """The levels of a new cluster: as in Kafka, the highest that the release supports."""
-
-
-def supported_range(name: str) -> FeatureRange | None:
-    """The levels of a feature that this release supports, or None if there is no such feature."""
-    for feature in SUPPORTED_FEATURES:
-        if feature.name == name:
-            return feature
-    return None
 
 
 def has_eligible_leader_replicas(image: MetadataImage) -> bool:
