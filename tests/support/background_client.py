@@ -1,8 +1,8 @@
-"""A well-behaved client that looks on while others misbehave, and says what it has noticed.
+"""A well-behaved client that works while others misbehave, and records every disturbance.
 
-It produces a numbered record every few milliseconds, reads all of them back, and keeps whatever
-goes wrong: a failed delivery, a lost or doubled record, an error of the library, a record that took
-long. It runs in a thread of its own from `with` to the end of the block.
+It produces a numbered record every few milliseconds and reads all of them. It records failed
+deliveries, lost or duplicated records, errors of the library, and slow records. It runs in its own
+thread from `with` to the end of the block.
 """
 
 import threading
@@ -27,7 +27,7 @@ class BackgroundClient:
     """Produces and consumes until the block ends; `complaints` should be empty then."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        """`topic` exists, has one partition and is nobody else's."""
+        """`topic` exists, has one partition, and is used by no other client."""
         self.complaints: list[str] = []
         self.slowest_s = 0.0
         self.produced_count = 0

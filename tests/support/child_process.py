@@ -1,7 +1,7 @@
-"""One process of a node, started alone and spoken to as its supervisor does.
+"""One process of a node, started alone and controlled as by its supervisor.
 
-Metadata and requests go over the bus, from whoever plays the other processes; this is the line on
-which a child says that it is ready, hands over its metrics and is told to stop.
+Metadata and requests use the bus, where the test plays the other processes. On this pipe the child
+reports that it is ready, hands over its metrics, and gets the order to stop.
 """
 
 import os
@@ -72,7 +72,7 @@ class ChildProcess:
         return self._process.pid
 
     def wait_until_ready(self) -> dict[str, str | int | dict[str, int]]:
-        """What it says when it can do its work; the details it gives."""
+        """Wait for the child's report that it is ready; returns its details."""
         while True:
             message = self._receive()
             if isinstance(message, ProcessReady):
@@ -86,7 +86,7 @@ class ChildProcess:
                 return message
 
     def metrics(self) -> dict[str, float]:
-        """Its metrics now, without labels: what has several is summed up."""
+        """The present metrics without labels; series with labels are summed."""
         self._send(CollectMetrics())
         found: dict[str, float] = {}
         while True:
@@ -98,7 +98,7 @@ class ChildProcess:
                     return found
 
     def stop(self) -> int:
-        """Tell it to stop; its exit code."""
+        """Stop the child; returns its exit code."""
         self._send(StopProcess())
         return self.wait()
 
@@ -109,7 +109,7 @@ class ChildProcess:
         self.wait()
 
     def wait(self) -> int:
-        """Its exit code, when it has ended."""
+        """Wait for the end of the child; returns its exit code."""
         code = self._process.wait(DEADLINE_S)
         self._link.close()
         return code

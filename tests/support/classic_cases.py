@@ -1,4 +1,4 @@
-"""Everything that may happen to a classic group, in every state that it can be brought into."""
+"""All events of a classic group, in every state that it can reach."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,7 +20,7 @@ from tests.support.transition_table import NOTHING, TransitionKey
 
 
 class ClassicGroupScenario:
-    """A classic group on stage, and everything that may happen to it just now."""
+    """A classic group in some state, and all events that can happen to it now."""
 
     def __init__(self, settings: GroupSettings = NO_DELAY) -> None:
         self.play = Playbook(settings)
@@ -35,7 +35,7 @@ class ClassicGroupScenario:
         return NONE if group is None else str(group.state)
 
     def cases(self) -> Iterator[TransitionCase]:
-        """What may happen; of several that are at the same place any may be taken."""
+        """The possible events; of several with the same key any may be taken."""
         at_once = (*self._anybody(), *self._pending(), *self._lost(), *self._members())
         for place_event, condition, act in at_once:
             yield TransitionCase(TransitionKey(self.state(), place_event, condition), act)
@@ -64,7 +64,7 @@ class ClassicGroupScenario:
         return "others are missing" if self._missing(who) else "no other member is missing"
 
     def _gone(self, who: str) -> str:
-        """What is left when somebody has gone."""
+        """The result of a member's end."""
         group = self.play.shard.classic.group("g")
         assert group is not None
         if group.state == "PreparingRebalance":
@@ -146,7 +146,7 @@ class ClassicGroupScenario:
         )
 
     def _lost(self) -> Iterator[Told]:
-        """One whom the log did not have when the coordinator moved."""
+        """A member that was not in the log when the coordinator moved."""
         play = self.play
         if not self.lost:
             return
@@ -309,7 +309,7 @@ class ClassicGroupScenario:
             yield "the rebalance timeout is over", condition, lambda: self._pass(REBALANCE_MS)
 
     def _be_silent(self, *silent: str) -> None:
-        """Let a session pass in which all others send heartbeats."""
+        """Let a session timeout pass in which all other members send heartbeats."""
         for duration_ms in (SESSION_MS - 1_000, 1_000):
             group = self.play.shard.classic.group("g")
             assert group is not None
@@ -319,7 +319,7 @@ class ClassicGroupScenario:
             self.play.tick(duration_ms)
 
     def _pass(self, duration_ms: int) -> None:
-        """Let time pass in which all send heartbeats and do nothing else."""
+        """Let time pass in which all members only send heartbeats."""
         for _ in range(0, duration_ms, SESSION_MS // 2):
             group = self.play.shard.classic.group("g")
             assert group is not None
@@ -332,7 +332,7 @@ Change = Callable[[ClassicGroupScenario], object]
 
 
 def classic_scenes() -> list[Callable[[], ClassicGroupScenario]]:
-    """A group in each state, with those in it that make a difference."""
+    """A group in each state, with the members that make a difference."""
 
     def member(scene: ClassicGroupScenario, which: int) -> ClassicGroupMember:
         group = scene.play.shard.classic.group("g")

@@ -1,9 +1,8 @@
-"""The page that says which APIs and versions a client finds here: docs/compatibility.md.
+"""The page of the served APIs and versions: docs/compatibility.md.
 
-It is generated from the router's own tables, so it cannot list an API that is not served:
-`make docs` writes it. A test compares the file with the
-tables. An API that is decoded but not served has its reason below; the test fails on a reason that
-is out of date.
+It is generated from the router's tables (`make docs`), so it cannot list an API that is not served.
+A test compares the file with the tables. An API that is decoded but not served has its reason
+below; the test fails on an outdated reason.
 """
 
 import sys

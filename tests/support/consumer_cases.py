@@ -1,4 +1,4 @@
-"""Everything that may happen to a consumer group, in every state that it can be brought into."""
+"""All events of a consumer group, in every state that it can reach."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -34,7 +34,7 @@ SMALL = GroupSettings(
 
 
 class ConsumerGroupScenario:
-    """A consumer group on stage, and everything that may happen to it just now."""
+    """A consumer group in some state, and all events that can happen to it now."""
 
     def __init__(self, settings: GroupSettings = NO_INTERVAL) -> None:
         self.play = Stage({"a": 4, "b": 2, "unread": 1}, settings)
@@ -53,7 +53,7 @@ class ConsumerGroupScenario:
         return member
 
     def cases(self) -> Iterator[TransitionCase]:
-        """What may happen; of several that are at the same place any may be taken."""
+        """The possible events; of several with the same key any may be taken."""
         state = self.state()
         if state == "classic group":
             return
@@ -86,7 +86,7 @@ class ConsumerGroupScenario:
         return "assigned at once" if is_due else "assigned later"
 
     def _ask(self, member: Consumer) -> GroupCall:
-        """Its next heartbeat, and what it makes of the answer."""
+        """The member's next heartbeat, and its reaction to the response."""
         call = member.call()
         member.hear(call.response(ConsumerGroupHeartbeatResponse))
         return call
@@ -165,7 +165,7 @@ class ConsumerGroupScenario:
         self.play.topics(self.sizes)
 
     def _situation(self, member: Consumer, current: ConsumerCurrentAssignment) -> str | None:
-        """What its next heartbeat is about."""
+        """The condition of its next heartbeat."""
         group = self._group()
         assert group is not None
         if group.epoch > group.target_epoch and self._due() == "assigned at once":
@@ -409,7 +409,7 @@ class ConsumerGroupScenario:
                 )
 
     def _be_silent(self, silent: str) -> None:
-        """Let a session pass in which all others send heartbeats."""
+        """Let a session timeout pass in which all other members send heartbeats."""
         session_ms = self.play.shard.settings.consumer.session_timeout_ms
         for duration_ms in (session_ms - 1_000, 1_000):
             for member in self.members.values():
@@ -418,7 +418,7 @@ class ConsumerGroupScenario:
             self.play.tick(duration_ms)
 
     def _keep(self, stubborn: str) -> None:
-        """Let the rebalance timeout pass in which all say that nothing has changed."""
+        """Let the rebalance timeout pass in which no member reports a change."""
         for member in self.members.values():
             self.play.beat_call(member.member_id, member.epoch)
         self.play.tick(REBALANCE_TIMEOUT_MS)
@@ -429,7 +429,7 @@ Alter = Callable[[ConsumerGroupScenario], object]
 
 
 def consumer_scenes() -> list[Callable[[], ConsumerGroupScenario]]:
-    """A group in each state, with those in it that make a difference."""
+    """A group in each state, with the members that make a difference."""
 
     def new(scene: ConsumerGroupScenario) -> None:
         scene.member().beat()

@@ -1,7 +1,8 @@
-"""Consumer groups (KIP-848) on the playbook's stage: topics, heartbeats, members that behave.
+"""Consumer groups (KIP-848) with the playbook: topics, heartbeats, well-behaved members.
 
-`Consumer` is a member as a client library has it: it gives up what it is told to, takes what it is
-given, and says what it owns; a test may lose its answers or send its requests twice.
+`Consumer` behaves as a client library does: it revokes partitions that it has to revoke, adds those
+that it is assigned, and reports what it owns. A test may lose its responses or send its requests
+twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ Owned = dict[str, set[int]]
 
 
 def id_of(name: str) -> Uuid:
-    """The id that a topic of this name has here."""
+    """The topic id of this name in these tests."""
     return name.encode().rjust(16, b"\0")[:16]
 
 
@@ -93,7 +94,7 @@ class Stage(Playbook):
     def topics(
         self, topics: Mapping[str, int], *, regexes: Mapping[str, tuple[str, ...]] | None = None
     ) -> None:
-        """From now on there are these topics."""
+        """Replace the topics of the cluster."""
         old, self.image = self.image, image_of(topics, offset=self.image.offset + 1)
         self.shard.topics = TopicCatalog(self.image)
         self.ask(UpdateTopics(changed_topic_names(old, self.image), regexes or {}))
@@ -151,7 +152,7 @@ class Stage(Playbook):
         rack: str | None = None,
         connection: int = 1,
     ) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat and its answer; one that joins brings all that it must."""
+        """A heartbeat and its response; one that joins has all required fields."""
         is_join = epoch == 0
         call = self.beat_call(
             member_id,
@@ -185,9 +186,12 @@ class Stage(Playbook):
 
 
 class Consumer:
-    """A well-behaved member. `owned` is what it reads, `to_revoke` what it has been told to leave
-    and still reads. A terse one says what it owns only when that is not what it said last; whatever
-    it gets no answer to it sends again as it was, as librdkafka does after a heartbeat interval."""
+    """A well-behaved member.
+
+    `owned` are the partitions that it reads, `to_revoke` those that it has to revoke and still
+    reads. A terse one reports its partitions only if they differ from its last report. It repeats a
+    heartbeat without response unchanged, as librdkafka does after a heartbeat interval.
+    """
 
     def __init__(
         self, stage: Stage, member_id: str, *, topics: Sequence[str] = ("a",), **given: str
@@ -206,7 +210,7 @@ class Consumer:
         self._said: Owned | None = None
 
     def call(self) -> GroupCall:
-        """Send what a client sends: everything when it joins, what it owns always."""
+        """Send what a client sends: all fields to join, and the owned partitions always."""
         is_join = self.epoch == 0
         return self.stage.beat_call(
             self.member_id,
@@ -223,11 +227,11 @@ class Consumer:
         )
 
     def lose(self) -> None:
-        """The answer does not come, and the connection is given up."""
+        """The response is lost, and the connection is closed."""
         self.connection += 1
 
     def hear(self, response: ConsumerGroupHeartbeatResponse) -> None:
-        """Do what the answer says: revoke first, then take."""
+        """Follow the response: revoke first, then add."""
         if response.error_code:
             self.errors.append(ErrorCode(response.error_code))
             assert response.error_code in (
@@ -255,7 +259,7 @@ class Consumer:
 
 
 def settle(*members: Consumer, rounds: int = 12) -> None:
-    """Heartbeats of all in turn until nothing changes any more."""
+    """Heartbeats of all members in turn until nothing changes any more."""
     for _ in range(rounds):
         before = [(member.epoch, member.partitions) for member in members]
         for member in members:

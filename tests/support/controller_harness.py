@@ -1,7 +1,7 @@
-"""A controller with brokers around it, driven as its process drives it, but in memory.
+"""A controller with brokers, driven as by its process, but in memory.
 
-Every command, record and reply goes through its bytes, so that whatever a test does is also a test
-of what travels. After every decision the partitions are held to what must be so always.
+Every command, record and reply is encoded and decoded, so that every test also tests the formats.
+After every decision the invariants of the partitions are checked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,12 +55,12 @@ FEATURES = (FeatureRange("metadata.version", 1, 3), FeatureRange("test.version",
 
 
 def topic_id(number: int) -> bytes:
-    """A topic id for tests; the number also says where the placement begins."""
+    """A topic id for tests; the number also determines the first broker of the placement."""
     return number.to_bytes(8) + (number + 1).to_bytes(8)
 
 
 def check_partitions(before: MetadataImage, after: MetadataImage) -> None:
-    """What holds between any two states of the metadata, however one led to the other."""
+    """Invariants between any two states of the metadata."""
     for topic_id, topic in after.topics_by_id.items():
         for number, partition in enumerate(topic.partitions):
             said = f"{topic.name}-{number}: {partition}"
@@ -84,7 +84,7 @@ def check_partitions(before: MetadataImage, after: MetadataImage) -> None:
 
 
 class ControllerHarness:
-    """A quorum of one: what is decided is committed. `records` is all that was written."""
+    """A quorum of one: a decision is committed at once. `records` has all written records."""
 
     def __init__(
         self, *, brokers: int = 1, static: Mapping[str, str] | None = None, node_id: int = 0
@@ -111,7 +111,7 @@ class ControllerHarness:
         return self.controller.image
 
     def write(self, *records: Record) -> None:
-        """One entry of the log that no command led to."""
+        """One entry of the log that no command caused."""
         entry = decode_records(encode_records(records))
         self.records.extend(entry)
         self.controller.replay(entry, self.image.offset + 1)
@@ -134,13 +134,13 @@ class ControllerHarness:
     # -- brokers that are alive ------------------------------------------------------------------
 
     def activate(self) -> None:
-        """This controller becomes the active one."""
+        """Make this controller the active one."""
         self.controller.activate(self.now_ms)
 
     def start(
         self, broker: int, *, incarnation: int = 0, rack: str | None = None, **more: object
     ) -> int:
-        """A broker registers to be unfenced by its heartbeats; its epoch."""
+        """Register a broker, which its heartbeats will unfence; returns its epoch."""
         command = RegisterBroker(
             broker_id=broker,
             incarnation_id=topic_id(incarnation or 2000 + broker),
@@ -152,7 +152,7 @@ class ControllerHarness:
         return self.image.brokers[broker].broker_epoch
 
     def join(self, *brokers: int) -> None:
-        """Brokers start, catch up and serve."""
+        """Start brokers that catch up and serve."""
         for broker in brokers:
             self.start(broker)
             assert not self.beat(broker).is_fenced
@@ -165,7 +165,7 @@ class ControllerHarness:
         wants_fence: bool = False,
         wants_shut_down: bool = False,
     ) -> HeartbeatReply:
-        """A heartbeat by a broker that has applied the log up to `at`, or all of it."""
+        """A heartbeat of a broker that has applied the log up to `at`, or all of it."""
         reply = self.do(
             BrokerHeartbeat(
                 broker,
@@ -179,7 +179,8 @@ class ControllerHarness:
         return reply
 
     def pass_time(self, ms: int, *alive: int, step_ms: int = 100) -> None:
-        """Time goes by; those who are alive beat, and the controller looks after each step."""
+        """Let time pass; running brokers send heartbeats, and the controller ticks after each
+        step."""
         for _ in range(ms // step_ms):
             self.now_ms += step_ms
             for broker in alive:
@@ -187,7 +188,7 @@ class ControllerHarness:
             self.tick()
 
     def tick(self) -> int:
-        """The controller looks what time has brought; the number of records."""
+        """Let the controller run what is due; returns the number of records."""
         before = self.image
         records = decode_records(encode_records(self.controller.tick(self.now_ms)))
         assert self.image is before, "a decision must not change the state"
@@ -199,18 +200,18 @@ class ControllerHarness:
         self.write(FeatureLevelChanged("eligible.leader.replicas.version", 1))
 
     def fenced(self) -> set[int]:
-        """The brokers that are registered and do not serve."""
+        """The brokers that are registered and fenced."""
         return {broker.broker_id for broker in self.image.brokers.values() if broker.is_fenced}
 
     # -- topics and partitions -------------------------------------------------------------------
 
     def place(self, name: str, number: int, *partitions: PartitionImage) -> None:
-        """Have a topic whose partitions are in states of the test's choice."""
+        """Create a topic whose partitions have these states."""
         self.write(TopicCreated(name, topic_id(number)))
         self.write(PartitionsAdded(topic_id(number), 0, partitions))
 
     def put(self, name: str, state: PartitionImage, *, partition: int = 0) -> None:
-        """Put one partition into a state of the test's choice."""
+        """Put one partition into this state."""
         self.write(PartitionChanged(self.image.topics_by_name[name].topic_id, partition, state))
 
     def partition(self, name: str, number: int = 0) -> PartitionImage:
@@ -235,12 +236,12 @@ class ControllerHarness:
         return self.topics(CreateTopics(topics, validate_only))
 
     def has(self, name: str, number: int, partitions: int = 1, factor: int = 1) -> None:
-        """Have a topic to work on."""
+        """Create a topic."""
         result = self.create(NewTopic(name, topic_id(number), partitions, factor))[name]
         assert not result.error_code, result.error_message
 
     def set_config(self, resource_type: ConfigResourceType, name: str, **configs: str) -> None:
-        """Set keys, written with `_` for `.`, which must succeed."""
+        """Set keys, written with `_` for `.`; this must succeed."""
         operations = tuple(
             ConfigOperation(key.replace("_", "."), 0, value) for key, value in configs.items()
         )
@@ -252,7 +253,7 @@ class ControllerHarness:
         return self.image.topics_by_name[name].partitions
 
     def restarted(self) -> "MetadataImage":
-        """What a controller that reads the log from its beginning, or a snapshot, knows."""
+        """The state of a controller that reads the log from its beginning, or a snapshot."""
         from_log = Controller(MetadataImage.empty())
         from_log.replay(self.records, self.image.offset)
         from_snapshot = Controller(MetadataImage.empty())

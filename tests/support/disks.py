@@ -1,4 +1,4 @@
-"""A small disk that can be filled to the last byte: a file system in memory, mounted for a test."""
+"""A small disk that can be filled to the last byte: a tmpfs that is mounted for a test."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ _CHUNK = 4096
 
 
 class SmallDisk:
-    """A mounted file system. `fill` takes what is left of it, `empty` gives that back."""
+    """A mounted file system. `fill` uses its free space, `empty` releases it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -24,24 +24,25 @@ class SmallDisk:
 
     @property
     def free_bytes(self) -> int:
-        """What can still be written."""
+        """The free space."""
         status = os.statvfs(self.folder)
         return status.f_bavail * status.f_frsize
 
     def fill(self, *, leave_bytes: int = 0) -> None:
-        """Write until only `leave_bytes` are left."""
+        """Write until only `leave_bytes` are free."""
         with self._ballast.open("ab", buffering=0) as ballast:
             while self.free_bytes > leave_bytes:
                 ballast.write(bytes(_CHUNK))
 
     def empty(self) -> None:
-        """Give back what `fill` took."""
+        """Release the space that `fill` used."""
         self._ballast.unlink(missing_ok=True)
 
 
 @contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
-    """A disk of that size at `folder`, which is made. Skips the test where it cannot be mounted."""
+    """A disk of that size at `folder`, which is created. Skips the test where it cannot be
+    mounted."""
     folder.mkdir(parents=True)
     mount = shutil.which("mount")
     if mount is None or os.getuid() != 0:

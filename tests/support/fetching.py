@@ -1,7 +1,7 @@
-"""Fetch requests and what came of them, for tests that speak through a router's room.
+"""Fetch requests and their responses, for tests with a router harness.
 
-The topics have the ids of `NUMBERS`, so that the same request can be sent in versions that name
-topics and in versions that number them.
+The topics have the ids of `NUMBERS`, so that the same request can be sent in versions with names
+and in versions with ids.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def request(
     last_fetched_epoch: int = -1,
     **options: int | str,
 ) -> FetchRequest:
-    """A request of one topic: partition to offset. It does not wait unless told to."""
+    """A request of one topic: partition to offset. By default it does not wait."""
     partitions = [
         FetchPartition(
             partition=partition,
@@ -94,7 +94,7 @@ def one(
 
 
 def waiting(harness: RouterHarness, asked: FetchRequest) -> PendingRequest[FetchResponse]:
-    """The fetch, handed in and parked."""
+    """A Fetch that was sent and waits."""
     pending = harness.begin_request(handle_fetch, asked, NEWEST)
     assert not pending.is_done
     assert harness.services.fetch_purgatory.parked_count == 1

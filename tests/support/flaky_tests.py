@@ -20,7 +20,7 @@ OUTPUT_LINES_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What a run reports of one test."""
+    """The result of one test in a run."""
 
     is_failed: bool
     output: str

@@ -1,7 +1,7 @@
-"""What may happen to a group on stage, and what is seen of it, in the words of docs/coordinators.
+"""Events of a group and their observed results, in the words of docs/coordinators.
 
-`classic_cases`, `consumer_cases` and `streams_cases` tell the cases; `transition_check` holds them
-against the tables.
+`classic_cases`, `consumer_cases` and `streams_cases` define the events; `transition_check` compares
+the results with the tables.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,13 +50,13 @@ NONE = "none"
 STRANGER = "stranger"
 
 Act = Callable[[], GroupCall | None]
-"""Does what a place's event says; the call whose answer counts, if it is a request."""
+"""Causes the event; returns the call whose response counts, if it is a request."""
 Told = tuple[str, str, Act]
-"""An event, its condition, and how to have it happen."""
+"""An event, its condition, and its action."""
 
 
 class TransitionCase(NamedTuple):
-    """Something that may happen now. `takes_time`: the clock moves with it."""
+    """An event that is possible now. `takes_time`: the clock moves with it."""
 
     place: TransitionKey
     act: Act
@@ -110,7 +110,7 @@ GONE: Mapping[type, str] = {
 
 
 def kinds_of(log: list[tuple[bytes, bytes | None]]) -> str:
-    """The kinds of these records in their order, each once; tombstones by themselves."""
+    """The types of these records in order, each once; tombstones have their own."""
     found: dict[str, None] = {}
     for key, value in log:
         record = decode(key, value)
@@ -120,7 +120,7 @@ def kinds_of(log: list[tuple[bytes, bytes | None]]) -> str:
 
 
 def code_of(call: GroupCall) -> str:
-    """The answer's error code by name; `waits` without one."""
+    """The error code of the response by name; `waits` without a response."""
     if call.answer is None:
         return "waits"
     if isinstance(call.answer, ErrorReply):
@@ -151,7 +151,7 @@ def _first(results: Iterable[_Result]) -> str:
 
 
 def seen(play: Playbook, state_of: Callable[[], str], act: Act) -> TransitionRow:
-    """Do it, and tell what came of it."""
+    """Cause the event and return the results."""
     waiting = {at: call for at, call in play.calls.items() if call.answer is None}
     length = len(play.log)
     call = act()
@@ -167,7 +167,7 @@ def seen(play: Playbook, state_of: Callable[[], str], act: Act) -> TransitionRow
 
 
 def offsets_of(play: Playbook, state: str) -> str:
-    """What a commit to no group at all depends on."""
+    """The condition of a commit to a group that does not exist."""
     if state != NONE:
         return NOTHING
     return "it has offsets" if play.shard.offsets.has_any("g") else "it has none"

@@ -1,4 +1,4 @@
-"""A group shard on stage: what members of classic groups and administrators say to it."""
+"""A group shard with requests of classic members and of administrators."""
 
 from collections.abc import Sequence
 
@@ -58,7 +58,7 @@ RANGE: tuple[tuple[str, bytes], ...] = (("range", b"range metadata"),)
 
 
 class GroupCall(shard_playbook.Call):
-    """One request to a group and what became of it."""
+    """One request to a group and its result."""
 
     @property
     def joined(self) -> JoinGroupResponse:
@@ -296,7 +296,7 @@ class Playbook(ShardPlaybook[GroupShard, GroupCall]):
         return self.ask(DeleteGroup(group), version=3).response(DeletableGroupResult)
 
     def explain(self, group: str = "g") -> list[str]:
-        """The kinds of what happened, oldest first, as `member left`."""
+        """The kinds of the group's events, oldest first, as `member left`."""
         kinds = (EventKind(event.kind) for event in self.explained(group).events)
         return [kind.name.lower().replace("_", " ") for kind in kinds]
 
@@ -306,7 +306,7 @@ class Playbook(ShardPlaybook[GroupShard, GroupCall]):
     # -- whole scenes ---------------------------------------------------------------------------
 
     def give_id(self, *, group: str = "g", client: str = "client") -> str:
-        """The id that a dynamic member is told to join with."""
+        """The member id that a dynamic member has to join with."""
         call = self.join(group=group, client=client)
         assert call.joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return call.joined.member_id
@@ -321,10 +321,8 @@ class Playbook(ShardPlaybook[GroupShard, GroupCall]):
         protocol_type: str = "consumer",
         session_ms: int = SESSION_MS,
     ) -> list[str]:
-        """A Stable group of new members, static ones for the instance ids; the first one leads.
-
-        Every member is assigned the text of its index.
-        """
+        """A Stable group of new members, static ones for the instance ids; the first one is the
+        leader. Every member's assignment is the text of its index."""
         ids: list[str] = []
         generation_id = 0
         for index in range(count):

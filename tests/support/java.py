@@ -1,7 +1,7 @@
-"""Kafka's own command line tools, for conformance tests: they need Java and Kafka's jars.
+"""Kafka's own command line tools, for conformance tests. They need Java and Kafka's jars.
 
-The jars are looked for in $KAFKA_JARS, then where .ci/run puts them. Tests that need them are
-skipped with a reason when either is missing.
+The jars are searched in $KAFKA_JARS, then where .ci/run puts them. Without Java or jars the tests
+are skipped with a reason.
 """
 
 import os
@@ -51,8 +51,8 @@ def run_java_tool(
 ) -> subprocess.CompletedProcess[str]:
     """Run a Kafka tool by its class, e.g. `org.apache.kafka.tools.TopicCommand`.
 
-    `directory` takes the logging configuration; use the test's tmp_path. `debug` is a package
-    whose log is wanted on stderr.
+    `directory` gets the logging configuration; use the test's tmp_path. `debug` is a package whose
+    log goes to stderr.
     """
     jars = kafka_jars()
     assert jars is not None, why_no_java_tools()

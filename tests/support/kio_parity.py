@@ -1,9 +1,8 @@
-"""Holds our messages to kio, an independent codec that was generated from Kafka's own schemas.
+"""Compares our messages with kio, an independent codec generated from Kafka's own schemas.
 
-For every version that kio knows, seeded random messages are written by ours and read by kio,
-compared field by field, written by kio and compared byte for byte, and read by ours again. The
-walk goes over both declarations at once, so a field that only one side has, or that only one side
-lets be null, fails too.
+For every version in kio, seeded random messages are written by ours and read by kio, compared field
+by field, written by kio and compared byte for byte, and read by ours again. Both declarations are
+compared too, so a field that only one side has, or that only one side lets be null, fails as well.
 """
 
 import dataclasses
@@ -190,7 +189,7 @@ def _scalar(random: Random, kind: FieldKind, kafka_type: str) -> object:
 
 
 def _alike(ours: object, theirs: object, version: int) -> bool:
-    """Whether kio's value says what ours does."""
+    """Whether kio's value equals ours."""
     if isinstance(theirs, datetime):
         return bool(ours == round((theirs - _EPOCH) / timedelta(milliseconds=1)))
     if isinstance(theirs, timedelta):

@@ -1,4 +1,4 @@
-"""A shard's partition in memory: storage, bus and worker, with time and failure in hand."""
+"""A shard's partition in memory: storage, bus and worker, with controlled time and failures."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from odradek.protocol.records import iter_batches
 
 
 class MemoryLog:
-    """Appends and barriers wait in `queue` until `serve` or `fail` settles the oldest.
+    """Appends and barriers wait in `queue` until `serve` or `fail` settles the oldest one.
 
-    As long as there are `refusals` appends are refused on the spot. The last `uncommitted_count`
-    entries lie beyond the high watermark.
+    While there are `refusals`, appends are refused at once. The last `uncommitted_count` entries
+    are beyond the high watermark.
     """
 
     def __init__(self, *, is_serving: bool = True) -> None:
@@ -56,7 +56,7 @@ class MemoryLog:
         return reply
 
     def serve(self, *, and_stay: bool = False) -> None:
-        """Carry out all that waits; `and_stay`: from now on at once."""
+        """Carry out all waiting requests; `and_stay`: from now on at once."""
         self.is_serving = self.is_serving or and_stay
         while self.queue:
             batch, base_offset, reply = self.queue.pop(0)
@@ -68,14 +68,14 @@ class MemoryLog:
                 reply.resolve(Appended(0, base_offset=self.write(batch)))
 
     def write(self, batch: bytes) -> int:
-        """What an append does; returns the base offset."""
+        """Append; returns the base offset."""
         base_offset = len(self.entries)
         self.batch_sizes += [header.record_count for _, header in iter_batches(batch)]
         self.entries += decode_entries(memoryview(batch), 0)
         return base_offset
 
     def fail(self, error_code: ErrorCode, *, is_written: bool = False) -> None:
-        """Answer the oldest with an error; `is_written`: though the log has it."""
+        """Answer the oldest one with an error; `is_written`: it is in the log nevertheless."""
         batch, _, reply = self.queue.pop(0)
         if is_written and batch is not None:
             self.write(batch)

@@ -32,7 +32,7 @@ def decode(api: Api, side: str, version: int, body: bytes) -> object:
 
 
 def every_version() -> Iterator[tuple[Api, str, int]]:
-    """All that the table offers."""
+    """All APIs and versions of the table."""
     for api in APIS.values():
         for side in SIDES:
             for version in range(api.min_version, api.max_version + 1):
@@ -88,7 +88,7 @@ def _random_scalar(random: Random, kind: FieldKind) -> object:
 
 @st.composite
 def messages(draw: st.DrawFn, struct_class: type, version: int) -> object:
-    """A strategy of the same messages, with whatever values hypothesis finds nasty."""
+    """A hypothesis strategy of the same messages."""
     values = {}
     for field in fields_of(struct_class):
         if field.is_in(version):

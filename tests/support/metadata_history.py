@@ -1,4 +1,4 @@
-"""Seeded histories of metadata that make sense, and the image's dumb twin."""
+"""Seeded histories of valid metadata records, and a simple model of the image."""
 
 import random
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from odradek.cluster.metadata.records import (
 
 @dataclass
 class ModelImage:
-    """Everything in plain dictionaries, changed in place: what the image must amount to."""
+    """Everything in plain dictionaries, changed in place: the expected content of the image."""
 
     cluster_id: str = ""
     features: dict[str, int] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class ModelImage:
 
 
 def history(seed: int, count: int) -> Iterator[Record]:
-    """`count` records, each fit to come after those before it."""
+    """`count` records, each valid after those before it."""
     chance = random.Random(seed)
     names: dict[bytes, str] = {}
     sizes: dict[bytes, int] = {}
@@ -189,7 +189,7 @@ def _partition(chance: random.Random) -> PartitionImage:
 
 
 def have_same_content(one: MetadataImage, other: MetadataImage) -> bool:
-    """Whether both images say the same, whatever their offsets."""
+    """Whether both images are equal but for their offsets."""
     return (
         one.cluster_id == other.cluster_id
         and one.brokers == other.brokers

@@ -1,4 +1,4 @@
-"""Nodes that speak to each other over real TCP, each with nothing but its directory."""
+"""Nodes that exchange messages over real TCP, each with its peer directory only."""
 
 from odradek.cluster.raft.messages import FollowRequest
 from odradek.node.bus.endpoint import Socket
@@ -19,7 +19,7 @@ SECRET = "the secret of this very test"
 
 
 class PeerNode:
-    """A node, and what it has heard."""
+    """A node, and the messages that it received."""
 
     def __init__(self, config: NodeConfig, own_id: int) -> None:
         self.config = config
@@ -31,7 +31,7 @@ class PeerNode:
             config, own_id, refuses=lambda _header: self.refusal, watch=self._watch
         )
         self.refusal: PeerRejected | None = None
-        """What everybody is told who speaks to this node."""
+        """The refusal that every peer of this node gets."""
 
     def _watch(self, socket: Socket, is_new: bool) -> None:
         if is_new:
@@ -69,7 +69,7 @@ class PeerNode:
 
 
 class PeerNetwork:
-    """Who is there."""
+    """The running nodes."""
 
     def __init__(self) -> None:
         self.persons: list[PeerNode] = []

@@ -1,7 +1,7 @@
 """TCP ports on loopback for processes that tests start.
 
-From below the range out of which the system takes ports for outgoing connections: one of those may
-be gone again before the process that it was meant for listens, as soon as others connect.
+They are below the range of ephemeral ports: an outgoing connection could take one of those before
+the process listens.
 """
 
 import random
@@ -10,17 +10,17 @@ import socket
 _PORTS = range(10_000, 32_000)
 _random = random.SystemRandom()
 _given: set[int] = set()
-"""What has been handed out: whoever got it may not listen yet, or not at the moment."""
+"""Ports that were returned before: their users may not listen yet, or not at the moment."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on now and that nobody else here gets. Take it soon: other
-    processes do not know of it."""
+    """A port that is free and that was not returned before. Use it soon: other processes do not
+    know of it."""
     return _free(1)
 
 
 def free_pair() -> int:
-    """A port that is free, and the next one too."""
+    """A port that is free, together with the next one."""
     return _free(2)
 
 

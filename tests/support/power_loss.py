@@ -1,4 +1,4 @@
-"""Segments written in turns, and what a power loss makes of them."""
+"""Segments written in turns, and their state after a power loss."""
 
 import random
 import struct
@@ -30,7 +30,7 @@ class WrittenBatch(NamedTuple):
 
 
 class WriteHistory(NamedTuple):
-    """A segment file at its last sync and as the operating system had it when the power went."""
+    """A segment file at its last sync, and its content in the page cache at the power loss."""
 
     synced: bytes
     unsynced: bytes
@@ -88,8 +88,8 @@ def write_history(
 
 
 def tear(history: WriteHistory, dice: random.Random) -> bytes:
-    """The file after a power loss: each page written since the sync is there, is as it was before,
-    or was never filled; the tail may be missing and a meta page may be garbage."""
+    """The file after a power loss: each page written since the sync is new, old, or was never
+    filled; the tail may be missing and a meta page may be garbage."""
     torn = bytearray(history.unsynced)
     loss = dice.choice([0.0, 0.05, 0.3, 0.8])
     for at in range(0, len(torn), PAGE):
@@ -106,8 +106,8 @@ def tear(history: WriteHistory, dice: random.Random) -> bytes:
 
 
 def mix_versions(versions: Sequence[bytes], dice: random.Random) -> bytes:
-    """A file as the disk may have it, of whose versions the first was synced and the kernel has the
-    last: every page is there in any of them, those that were never written out are zeros."""
+    """A file after a power loss. The first version was synced, the last one is in the page
+    cache: every page has any of the versions, and pages that were never written are zeros."""
     length = len(dice.choice(versions)) if dice.random() < 0.3 else len(versions[-1])
     loss = dice.choice([0.0, 0.1, 0.5, 0.9])
     mixed = bytearray()
@@ -118,10 +118,8 @@ def mix_versions(versions: Sequence[bytes], dice: random.Random) -> bytes:
 
 
 def survivors(history: WriteHistory, torn: bytes) -> dict[int, list[WrittenBatch]]:
-    """By searching the bytes: each partition's batches that are whole, up to the first gap.
-
-    A small value must lie among the nodes of a page, a big one right behind a page's head.
-    """
+    """Each partition's whole batches up to the first gap, found by a search of the bytes. A
+    small value must be in the node area of a page, a large one right behind a page header."""
     expected: dict[int, list[WrittenBatch]] = {}
     ends = dict(history.log_ends)
     for written in history.batches:

@@ -16,10 +16,10 @@ STEP_MS = 10
 
 
 class RaftMember:
-    """One driver, its log, and all that it has said to its owner."""
+    """One driver, its log, and its output to the application."""
 
     def __init__(self, harness: "RaftHarness", node_id: int) -> None:
-        """One of the room's voters, or one that joins: then the log has to tell it who votes."""
+        """A bootstrap voter, or one that joins: then its log has the voters."""
         self.harness = harness
         self.node_id = node_id
         self.log = MetadataLog.open(harness.folder / str(node_id))
@@ -46,11 +46,11 @@ class RaftMember:
 
     @property
     def commands(self) -> list[bytes]:
-        """What the application has been told, in order."""
+        """The commands that the application got, in order."""
         return [entry.data for entry in self.applied if entry.is_command]
 
     def process_ready(self) -> bool:
-        """Carry out what is due; whether there was anything."""
+        """Carry out what is due; returns whether there was anything."""
         return self.driver.process_ready(self.listener, waits=True)
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class RaftMember:
 
 
 class PeerHeaders:
-    """What members have said of themselves, by their ids."""
+    """The headers that members have sent, by their ids."""
 
     def __init__(self, *headers: PeerHeader) -> None:
         self.headers = {header.member: header for header in headers}
@@ -69,7 +69,7 @@ class PeerHeaders:
 
 
 def header(member: int, directory: int = 0, *, host: str = "a", port: int = 9192) -> PeerHeader:
-    """What a member says of itself."""
+    """The header of a member's messages."""
     text = str(UUID(int=directory)) if directory else ""
     node_id = node_id_of(member)
     return PeerHeader(PEER_VERSION, "c", node_id, text, 1, 8, member, host, port)
@@ -106,12 +106,13 @@ class RaftHarness:
         self.members.pop(node_id).close()
 
     def restart(self, node_id: int) -> RaftMember:
-        """The process ends and a new one finds what is on the disk."""
+        """The process ends and a new one reads the disk."""
         self.stop(node_id)
         return self.start(node_id)
 
     def settle(self) -> None:
-        """Until nobody has anything to say or to do. Who is away hears nothing and is not heard."""
+        """Run until no member has messages or work. A member that is away neither sends nor
+        receives."""
         is_busy = True
         while is_busy:
             is_busy = False
@@ -135,7 +136,7 @@ class RaftHarness:
             self.settle()
 
     def elect(self) -> RaftMember:
-        """Let time pass until somebody leads whom the others follow."""
+        """Let time pass until there is a leader that the others follow."""
         for _ in range(500):
             leaders = [
                 m

@@ -1,7 +1,7 @@
 """Workers of several nodes in one process: real stores, real turns, real sockets on loopback.
 
-The controller is the test: `lead` decides who leads and who is in sync, and every node that is not
-cut off follows. The clock moves with the rounds, and by hand.
+The test is the controller: `lead` decides leaders and in-sync replicas, and every node that is not
+cut off applies it. The clock moves with the rounds, and by hand.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ OPTIONS = StoreOptions(segment_map_bytes=256 << 20, status_slots=1 << 10)
 
 
 class HarnessNode:
-    """One node with one worker, which a test runs, stops and starts."""
+    """One node with one worker, which a test starts and stops."""
 
     def __init__(self, harness: "ReplicaHarness", node_id: int) -> None:
         self.harness = harness
@@ -50,7 +50,7 @@ class HarnessNode:
         self._incarnation = 0
 
     def start(self) -> None:
-        """Open the stores and the sockets, and follow what the controller says."""
+        """Open the stores and the sockets, and apply the newest image."""
         harness = self.harness
         self._incarnation += 1
         self.router = RouterState()
@@ -82,13 +82,13 @@ class HarnessNode:
         self.follow()
 
     def stop(self) -> None:
-        """Go away; what is on disk stays."""
+        """Stop the node; its disk is kept."""
         self.is_running = False
         self.replication.close()
         self.partitions.close()
 
     def follow(self) -> None:
-        """Take the newest image."""
+        """Apply the newest image."""
         self.image = self.harness.image
         self.partitions.follow(self.image)
         self.replication.follow(self.image, self.harness.now_ms)
@@ -103,13 +103,13 @@ class HarnessNode:
         self.replication.tick(now_ms)
 
     def append(self, request_id: int, batch: bytes, partition: int = 0, **options: int) -> None:
-        """Have a router ask for an append with acks=all."""
+        """A router's request for an append with acks=all."""
         store, number = self.place(partition)
         request = AppendBytes(request_id, store, number, batch, is_client=True, **options)
         self.run([(self.router, request)])
 
     def answers(self) -> dict[int, int]:
-        """Error code by request id, of all that was answered since."""
+        """Error code by request id, of all answers so far."""
         found = {
             reply.request_id: int(reply.error_code)
             for reply in self.router.replies
@@ -130,7 +130,7 @@ class HarnessNode:
         return self.store(partition).partitions()[self.place(partition)[1]]
 
     def batches(self, partition: int = 0) -> list[bytes]:
-        """All that the log holds, byte by byte."""
+        """The content of the log, byte by byte."""
         reader = StoreReader(store_folder(self.folder, self.place(partition)[0]))
         try:
             return read_all(reader, self.place(partition)[1])
@@ -139,7 +139,7 @@ class HarnessNode:
 
 
 class ReplicaHarness:
-    """Nodes 0, 1, ... and what the controller has decided."""
+    """Nodes 0, 1, ... and the metadata."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class ReplicaHarness:
             node.start()
 
     def change(self, state: PartitionImage, *, partition: int = 0) -> None:
-        """The controller has changed a partition; every running node hears of it."""
+        """Change a partition in the metadata of every running node."""
         self.decide(PartitionChanged(TOPIC_ID, partition, state))
         for node in self.running():
             node.follow()
@@ -187,7 +187,7 @@ class ReplicaHarness:
         return [node for node in self.nodes if node.is_running]
 
     def run_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Let all nodes run until it is so."""
+        """Run all nodes until the condition holds."""
 
         def has_come() -> bool:
             self.now_ms += ROUND_MS
@@ -198,7 +198,7 @@ class ReplicaHarness:
         wait_until(has_come, what=what)
 
     def settle(self, partition: int = 0) -> None:
-        """Until all running replicas agree on the log and how far it is committed."""
+        """Run until all running replicas have the same log and high watermark."""
 
         def agree() -> bool:
             logs = [node.log(partition) for node in self.running()]

@@ -1,11 +1,11 @@
-"""Groups that are rewound on the playbook's stage, with members that read, commit and give up.
+"""Rewinds with the playbook, with members that read, commit and revoke.
 
-A `RewindMember` is a member as client libraries have it, of the eager or the cooperative classic
-protocol or of the consumer protocol. A silent one goes on where it was in what it is given once
-more, and has no words to say so in advance (version 0 of the subscription; kafka-python from 3.0
-on). It commits what it has read before it gives a partition up, and reads from the committed offset
-when it is given one. So every record is delivered once, until somebody rewinds: `DeliveryLedger`
-says which record of a partition must come next.
+A `RewindMember` behaves as client libraries do, with the eager or the cooperative classic protocol
+or the consumer protocol. A silent one keeps its position in partitions that it is assigned again,
+and cannot announce this (version 0 of the subscription; kafka-python from 3.0 on). A member commits
+what it has read before it revokes a partition, and starts at the committed offset of a new one. So
+every record is delivered once, until there is a rewind: `DeliveryLedger` has the next expected
+record of each partition.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,7 +42,7 @@ Key = tuple[str, int]
 
 
 class RewindStage(Stage):
-    """A stage on which groups can be rewound."""
+    """A playbook on which groups can be rewound."""
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class RewindStage(Stage):
         return self.ask(request)
 
     def rewind(self, to: Mapping[Key, int | None], **given: object) -> RewindResult:
-        """A rewind that is over at once."""
+        """A rewind that completes at once."""
         return self.rewind_call(to, **given).response(RewindResult)  # type: ignore[arg-type]  # as rewind_call has them
 
     def undo_call(self, group: str = "g") -> GroupCall:
-        """Undo the last rewind, as the router would have it."""
+        """Undo the last rewind, as the router does."""
         points = self.shard.rewinds.undo_points(group)
         number = max(points)
         to = {(move.topic, move.partition): move.previous for move in points[number].moves}
@@ -114,7 +114,7 @@ class RewindStage(Stage):
 
 
 class DeliveryLedger:
-    """Which record of each partition is to be delivered next."""
+    """The next expected record of each partition."""
 
     def __init__(self) -> None:
         self.expected: dict[Key, int] = {}
@@ -126,7 +126,7 @@ class DeliveryLedger:
         self.delivered_count += 1
 
     def lose(self, key: Key, position: int, committed_offset: int) -> None:
-        """A reader is thrown out: what it has not committed is read again, as with any group."""
+        """A member is removed: its uncommitted records are read again, as in any group."""
         if self.expected.get(key) == position:
             self.expected[key] = max(committed_offset, 0)
 
@@ -161,13 +161,13 @@ class RewindMember:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has asked to join, or to be told what it shall have."""
+        """Whether a JoinGroup or SyncGroup of it is pending."""
         return self._call is not None
 
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, count: int = 1) -> None:
-        """Take up to so many records of every partition that it has."""
+        """Read up to `count` records of every owned partition."""
         if self.kind in (EAGER, SILENT) and self._call is not None:
             return
         for key, at in self.positions.items():
@@ -176,7 +176,8 @@ class RewindMember:
                 self.positions[key] = offset + 1
 
     def commit(self, keys: Collection[Key] | None = None) -> None:
-        """Commit where it is; each partition by itself, so that a test can say it again later."""
+        """Commit its positions, each partition in its own request, so that a test can repeat it
+        later."""
         for key in list(self.positions if keys is None else keys):
             offset = self.positions[key]
             self.commits.append((self.member_id, self.generation, key, offset))
@@ -191,7 +192,8 @@ class RewindMember:
                 self.refusals.append(ErrorCode(error))
 
     def _adopt(self, keys: Collection[Key]) -> None:
-        """Have these partitions: commit and drop what is lost, look up where the new ones are."""
+        """Take over this assignment: commit and drop lost partitions, look up the offsets of new
+        ones."""
         gone = [key for key in self.positions if key not in keys]
         self.commit(gone)
         self.revoked_count += len(gone)
@@ -208,7 +210,7 @@ class RewindMember:
     # -- being a member ---------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Do what is next: hear an answer, join, sync, or send a heartbeat."""
+        """Do what is next: take a response, join, sync, or send a heartbeat."""
         if self.kind == CONSUMER:
             self._step_consumer()
         elif self._call is not None:
@@ -224,7 +226,8 @@ class RewindMember:
                 self._start_anew(ErrorCode(error))
 
     def leave(self) -> None:
-        """Commit and go. What it may not commit, as the group has just changed, is read again."""
+        """Commit and leave. Records whose commit is refused, because the group has just changed,
+        are read again."""
         had = dict(self.positions)
         self._adopt(())
         for key, position in had.items():
@@ -359,7 +362,7 @@ class RewindMember:
 def _assign(
     members: Mapping[str, bytes], partition_count: int, *, is_cooperative: bool
 ) -> dict[str, bytes]:
-    """A leader's assignment: who has a partition keeps it, the rest goes round."""
+    """A leader's assignment: partitions stay with their owners, the rest is distributed in turn."""
     owned: dict[int, str] = {}
     if is_cooperative:
         for member_id, metadata in members.items():
@@ -393,7 +396,7 @@ def _assign(
 
 
 def settle(stage: RewindStage, *readers: RewindMember, rounds: int = 40) -> None:
-    """Everybody does what is next, until nothing changes any more."""
+    """Step all members until nothing changes any more."""
     for _ in range(rounds):
         before = [(reader.generation, dict(reader.positions)) for reader in readers]
         for reader in readers:

@@ -1,9 +1,8 @@
-"""A TLS and SASL listener in front of a broker that has none.
+"""A TLS and SASL listener in front of a broker without them.
 
-It authenticates clients, then passes bytes on.
-
-The server's side of PLAIN, SCRAM (RFC 5802) and OAUTHBEARER, written for tests only. Certificates
-are made with openssl, which tests skip without.
+It authenticates clients, then forwards bytes. The server side of PLAIN, SCRAM (RFC 5802) and
+OAUTHBEARER, written for tests only. Certificates are made with openssl; without it the tests are
+skipped.
 """
 
 import base64
@@ -54,7 +53,7 @@ def has_openssl() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM files: an authority, and a certificate of it for localhost with its key."""
+    """PEM files: a certificate authority, and a certificate for localhost with its key."""
 
     authority: Path
     certificate: Path
@@ -82,14 +81,14 @@ def make_certificates(folder: Path) -> Certificates:
 
 
 class SecureEndpoint:
-    """Listens on a port of its own; `target_port` is the broker's, and may be set later."""
+    """Listens on its own port; `target_port` is the broker's, and may be set later."""
 
     def __init__(
         self, certificates: Certificates | None, *, has_sasl: bool, wants_certificate: bool = False
     ) -> None:
         self.target_port = 0
         self.mechanisms: list[str] = []
-        """By which connections were authenticated."""
+        """The mechanisms of the authenticated connections."""
         self._has_sasl = has_sasl
         self._tls: ssl.SSLContext | None = None
         if certificates is not None:
@@ -131,7 +130,7 @@ class SecureEndpoint:
             return
 
     def _authenticate(self, client: socket.socket, broker: socket.socket) -> bool:
-        """Answer until the client has authenticated; ApiVersions is the broker's to answer."""
+        """Answer until the client has authenticated; the broker answers ApiVersions."""
         exchange: Exchange | None = None
         while (frame := _frame_of(client)) is not None:
             header = decode_request_header(frame)
@@ -169,7 +168,7 @@ class Exchange:
         self._messages: list[str] = []
 
     def answer(self, data: bytes) -> SaslAuthenticateResponse:
-        """The answer to the client's next bytes."""
+        """The response to the client's next bytes."""
         step: Callable[[bytes], bytes | None] = {
             "PLAIN": self._plain,
             "OAUTHBEARER": self._oauthbearer,
@@ -220,7 +219,7 @@ class Exchange:
 
 
 def _with_sasl(header: RequestHeader, frame: bytes) -> ApiVersionsResponse:
-    """What the broker supports, and SASL besides."""
+    """The broker's ApiVersions, with SASL added."""
     key, version = ApiKey.API_VERSIONS, header.api_version
     _, at = decode_response_header(key, version, memoryview(frame))
     versions = decode_response(key, version, memoryview(frame), at)

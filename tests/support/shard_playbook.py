@@ -1,8 +1,8 @@
-"""A shard on stage: real runtime, a log in memory, and a clock that is moved by hand.
+"""A shard with a real runtime, a log in memory, and a clock that is moved by hand.
 
-Requests return a `Call`, which is answered now or by a later event, so that a test reads as the
-dialogue it is. Unless the log is held, what an event writes is committed before the next event.
-What is to be done outside waits in `sent`.
+Requests return a `Call`, which is answered now or by a later event, so that a test reads as a
+dialogue. Unless the log is held, the records of an event are committed before the next event.
+Effects wait in `sent`.
 """
 
 import uuid
@@ -22,7 +22,7 @@ START_MS = 1_000_000
 
 
 class Call:
-    """One request and what became of it."""
+    """One request and its result."""
 
     def __init__(self, request_id: int) -> None:
         self.request_id = request_id
@@ -44,7 +44,7 @@ class Call:
 
 
 def log_entries(batch: CoordinatorBatch[Any]) -> list[LogEntry]:
-    """What whoever reads the log will find of a batch."""
+    """The entries of a batch as a reader of the log gets them."""
     if batch.marker is not None:
         return [batch.marker]
     if batch.producer is None:
@@ -53,8 +53,8 @@ def log_entries(batch: CoordinatorBatch[Any]) -> list[LogEntry]:
 
 
 class ShardPlaybook(Generic[S, C]):
-    """See the module's docstring. `new_shard` makes the shard that the log is loaded into, and
-    `new_call` what `ask` returns."""
+    """See the module's docstring. `new_shard` makes the shard that loads the log, and `new_call`
+    the result of `ask`."""
 
     def __init__(
         self,
@@ -89,18 +89,18 @@ class ShardPlaybook(Generic[S, C]):
     # -- the log and the clock ------------------------------------------------------------------
 
     def reload(self) -> None:
-        """The coordinator dies and another one loads what the log has."""
+        """The coordinator fails and another one loads the log."""
         self._hear(self.runtime.unload())
         self.held.clear()
         self.sent.clear()
         self._load()
 
     def hold_log(self) -> None:
-        """From now on nothing that is written gets committed."""
+        """From now on no batch is committed."""
         self.is_log_held = True
 
     def release_log(self) -> None:
-        """Commit what was held, and go on committing."""
+        """Commit the held batches, and commit at once again."""
         self.is_log_held = False
         held, self.held = self.held, []
         for batch in held:
@@ -108,7 +108,7 @@ class ShardPlaybook(Generic[S, C]):
         self._settle()
 
     def fail_log(self, error_code: ErrorCode) -> None:
-        """What was held could not be written; go on committing."""
+        """The held batches fail; commit at once again."""
         self.is_log_held = False
         held, self.held = self.held, []
         for batch in held:
@@ -130,7 +130,7 @@ class ShardPlaybook(Generic[S, C]):
     def ask(
         self, request: object, *, version: int = 0, client: str = "client", connection: int = 1
     ) -> C:
-        """Hand a request in, of a client on this host."""
+        """Send a request of a client on this host."""
         request_id = len(self.calls)
         call = self.calls[request_id] = self._new_call(request_id)
         command = Command(

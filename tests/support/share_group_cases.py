@@ -1,4 +1,4 @@
-"""Everything that may happen to a share group, in every state that it can be brought into."""
+"""All events of a share group, in every state that it can reach."""
 
 from collections.abc import Callable, Iterator
 
@@ -27,7 +27,7 @@ FAILURE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class ShareGroupScenario:
-    """A share group on stage, and everything that may happen to it just now."""
+    """A share group in some state, and all events that can happen to it now."""
 
     def __init__(self, settings: GroupSettings = AT_ONCE) -> None:
         self.sizes = {"a": 2, "b": 1, "unread": 1}
@@ -39,7 +39,7 @@ class ShareGroupScenario:
         return NONE if group is None else str(group.state)
 
     def cases(self) -> Iterator[TransitionCase]:
-        """What may happen; of several that are at the same place any may be taken."""
+        """The possible events; of several with the same key any may be taken."""
         state = self.state()
         for event, condition, act in (*self._anybody(), *self._offsets(), *self._reports()):
             yield TransitionCase(TransitionKey(state, event, condition), act)
@@ -60,7 +60,7 @@ class ShareGroupScenario:
         return "assigned at once" if is_due else "assigned later"
 
     def _missing(self, *topics: str) -> str:
-        """Whether states must be asked for, of these topics and what the members read."""
+        """Whether states must be requested, for these topics and the members' subscriptions."""
         group = self._group()
         names = {*topics, *(() if group is None else group.topic_names())}
         for name in names & self.sizes.keys():
@@ -80,7 +80,7 @@ class ShareGroupScenario:
     # -- anybody ----------------------------------------------------------------------------------
 
     def ask(self, member: ShareConsumerMember) -> GroupCall:
-        """Its next heartbeat, and what it makes of the answer."""
+        """The member's next heartbeat, and its reaction to the response."""
         topics = member.topics if member.epoch == 0 else None
         return self._hear(member, self._call(member.member_id, member.epoch, topics))
 
@@ -92,7 +92,7 @@ class ShareGroupScenario:
         return call
 
     def member(self, *topics: str) -> ShareConsumerMember:
-        """Somebody who is about to join."""
+        """A new member."""
         name = f"m{len(self.play.calls)}-{len(self.members)}"
         member = ShareConsumerMember(self.play, name, topics=topics or ("a",))
         self.members[member.member_id] = member
@@ -175,7 +175,7 @@ class ShareGroupScenario:
         yield "DeleteGroups", rest, lambda: play.delete_call(GROUP)
 
     def _reports(self) -> Iterator[Told]:
-        """What has become of what was asked for first."""
+        """The reports on the oldest request."""
         if not self.play.sent:
             return
         group, first = self._group(), self.play.sent[0]
@@ -285,7 +285,7 @@ class ShareGroupScenario:
 
 
 def _made(scene: ShareGroupScenario, *members: ShareConsumerMember) -> ShareGroupScenario:
-    """Members join, states are made, everybody hears of it."""
+    """Members join, and the states are initialized."""
     for member in members:
         scene.ask(member)
     scene.play.keep_states()
@@ -333,7 +333,7 @@ def _with(
 
 
 def share_scenes() -> list[Callable[[], ShareGroupScenario]]:
-    """Groups in every state and situation that the table tells apart."""
+    """Groups in every state and condition of the table."""
 
     def join(scene: ShareGroupScenario) -> object:
         return scene.ask(scene.member())
@@ -354,7 +354,7 @@ def share_scenes() -> list[Callable[[], ShareGroupScenario]]:
         scene.play.tick(INTERVAL_MS)
 
     def pend(scene: ShareGroupScenario) -> None:
-        """An assignment is due that no timer has made yet."""
+        """An assignment is due for which no timer has fired yet."""
         scene.play.now_ms += INTERVAL_MS
 
     def keep(scene: ShareGroupScenario) -> object:

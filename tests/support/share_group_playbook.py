@@ -1,7 +1,7 @@
-"""Share groups (KIP-932) on the playbook's stage: heartbeats, and a share coordinator by hand.
+"""Share groups (KIP-932) with the playbook: heartbeats, and a share coordinator driven by hand.
 
-What the shard wants done with share states lies in `sent` until `keep_states` does it: all of it,
-unless a test says what fails.
+Requests of the shard for share states wait in `sent` until `keep_states` carries them out; a test
+may let some fail.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,8 +39,8 @@ Assigned = dict[str, list[int]]
 
 
 class ShareStage(Stage):
-    """See the module's docstring. `states` are the start offsets by (group, topic, partition), with
-    the state epoch before; a state of a lower epoch is refused."""
+    """See the module's docstring. `states` are the start offsets by (group, topic, partition),
+    with the state epoch before; a state of a lower epoch is refused."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class ShareStage(Stage):
     # -- the share coordinator --------------------------------------------------------------------
 
     def keep_states(self, failing: Mapping[str, ErrorCode] | None = None) -> list[object]:
-        """Do what the shard has asked for and report it; topics of these names fail."""
+        """Carry out the requests and report them; topics of these names fail."""
         done, self.sent = self.sent, []
         for instruction in done:
             self.report(instruction, failing)
         return done
 
     def report(self, instruction: object, failing: Mapping[str, ErrorCode] | None = None) -> None:
-        """Do one of the things that were asked for."""
+        """Carry out one of the requests."""
         assert isinstance(instruction, InitializeStates | DeleteStates)
         outcomes: dict[Uuid, dict[int, ErrorCode]] = {}
         for topic_id, partitions in instruction.topics.items():
@@ -114,7 +114,7 @@ class ShareStage(Stage):
         group: str = "s",
         topics: Sequence[str] | None = None,
     ) -> ShareGroupHeartbeatResponse:
-        """A heartbeat and its answer; one that joins brings its topics."""
+        """A heartbeat and its response; one that joins has its topics."""
         topics = ["a"] if epoch == 0 and topics is None else topics
         call = self.share_call(member_id, epoch, group=group, topics=topics)
         return call.response(ShareGroupHeartbeatResponse)
@@ -159,7 +159,7 @@ class ShareStage(Stage):
         self.ask(UpdateTopics(None, {}))
 
     def assigned(self, response: ShareGroupHeartbeatResponse) -> Assigned | None:
-        """What an answer assigns, None if it does not tell."""
+        """The assignment of a response, None if it has none."""
         if response.assignment is None:
             return None
         return {
@@ -169,7 +169,7 @@ class ShareStage(Stage):
 
 
 class ShareConsumerMember:
-    """A member that behaves as a client library has it."""
+    """A member that behaves as a client library does."""
 
     def __init__(
         self, stage: ShareStage, member_id: str, *, topics: Sequence[str] = ("a",)
@@ -192,7 +192,8 @@ class ShareConsumerMember:
 
 
 def settle(stage: ShareStage, *members: ShareConsumerMember, rounds: int = 12) -> None:
-    """Heartbeats of all in turn, and states made, until nothing changes any more."""
+    """Heartbeats of all members in turn, with initialization of states, until nothing changes
+    any more."""
     for _ in range(rounds):
         before = [(member.epoch, member.reads) for member in members]
         for member in members:

@@ -1,7 +1,7 @@
-"""A share partition as anybody would write it down: one entry for each offset, and no cleverness.
+"""A simple model of a share partition: one entry for each offset.
 
-The twin of coordinator/share/partition.py: what that keeps as runs, hints and counters, this
-computes anew each time from a dictionary.
+coordinator/share/partition.py keeps runs, hints and counters; this model computes everything from a
+dictionary each time.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Durable = dict[int, tuple[int, int]]
 
 @dataclass
 class ModelOffset:
-    """What is known of one offset."""
+    """The state of one offset."""
 
     state: RecordState = RecordState.AVAILABLE
     count: int = 0
@@ -255,7 +255,7 @@ def offsets_of(ranges: list[AcquiredRange]) -> list[int]:
 
 
 def write_down(durable: Durable, write: StateWrite) -> Durable:
-    """The durable state after a write: what stands for each offset from the start offset on."""
+    """The durable state after a write: the state of each offset from the start offset on."""
     after = dict(durable)
     for batch in write.batches:
         for offset in range(batch.first_offset, batch.last_offset + 1):

@@ -1,4 +1,4 @@
-"""A shard of share states on stage: leaders and group coordinators, and the measured log."""
+"""A shard of share states with requests of leaders and group coordinators, and a log of known size."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ def topics(*topic_ids: bytes, partitions: int = 3) -> dict[bytes, TopicImage]:
 
 
 class SharePlaybook(ShardPlaybook[ShareStateShard, Call]):
-    """Leaders are of epoch 1, state epochs 1, unless something else is said."""
+    """Leader epochs and state epochs are 1 by default."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class SharePlaybook(ShardPlaybook[ShareStateShard, Call]):
         )
 
     def outcome(self, request: object) -> ErrorCode:
-        """NONE, or why it was refused."""
+        """NONE, or the error."""
         answer: object = self.ask(request).response(object)
         return answer.code if isinstance(answer, ShareStateError) else ErrorCode.NONE
 
@@ -99,7 +99,7 @@ class SharePlaybook(ShardPlaybook[ShareStateShard, Call]):
         return answer
 
     def carry_out(self) -> int:
-        """Measure and drop the log as the shell does; how much of it was dropped."""
+        """Measure and delete the log as the host does; returns how much of it was deleted."""
         dropped = 0
         while self.sent:
             instruction = self.sent.pop(0)

@@ -1,7 +1,7 @@
-"""Everything that may happen to a record of a share partition, in every state that it may be in.
+"""All events of a record of a share partition, in every state that it can reach.
 
-The record is the second of two: the first one is held by somebody else, so that the start offset
-cannot pass the second whatever becomes of it.
+The record is the second of two. Another member holds the first one, so that the start offset cannot
+pass the second one.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,14 +27,14 @@ WRITING: Final = "in transition"
 
 
 class RecordSituation(NamedTuple):
-    """What a record is like before something happens to it."""
+    """A record before the event."""
 
     state: str
     deliveries: int
     has_topic: bool
     """Whether the group has a dead-letter topic."""
     becomes: AcknowledgeType | None = None
-    """What is being written, of one in transition."""
+    """The state that is being written, for a record in transition."""
 
     @property
     def place(self) -> str:
@@ -43,12 +43,12 @@ class RecordSituation(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether it has been delivered as often as may be."""
+        """Whether the delivery count limit is reached."""
         return self.deliveries >= LIMIT
 
 
 class RecordScenario:
-    """A partition with one record that matters."""
+    """A partition with the record."""
 
     def __init__(self, kind: RecordSituation, *, rests_ms: int = 0) -> None:
         self.now_ms = 1_000
@@ -101,26 +101,26 @@ class RecordScenario:
         )
 
     def acquire(self) -> str:
-        """Somebody reads here."""
+        """A member acquires here."""
         return "acquired" if self._acquire("new", AT) else "not acquired"
 
     def acknowledge(self, kind: AcknowledgeType, member: str = MEMBER) -> AcknowledgeResult:
-        """The member says what became of it."""
+        """The member acknowledges the record."""
         batch = AcknowledgementBatch(first_offset=AT, last_offset=AT, acknowledge_types=[int(kind)])
         return self.partition.acknowledge(member, [batch], now_ms=self.now_ms)
 
     def acknowledged(self, kind: AcknowledgeType, member: str = MEMBER) -> str:
-        """The answer's error code."""
+        """The error code of the response."""
         return self.acknowledge(kind, member).error_code.name
 
     def let_time_pass(self) -> str:
-        """The lock ends."""
+        """The lock expires."""
         self.now_ms += self.group_settings.lock_duration_ms
         self.partition.on_deadline(self.now_ms)
         return NOTHING
 
     def leave(self, *, was_delivered: bool) -> str:
-        """The member has gone."""
+        """The member leaves."""
         self.partition.release_member(
             MEMBER,
             was_delivered=was_delivered,
@@ -129,7 +129,7 @@ class RecordScenario:
         return NOTHING
 
     def is_void(self) -> str:
-        """There is nothing for anybody here: a marker, or an aborted transaction."""
+        """There is no record at the offset: a marker, or an aborted transaction."""
         self.partition.acquire(
             "new",
             AT,
@@ -140,33 +140,33 @@ class RecordScenario:
         return NOTHING
 
     def begin_later(self) -> str:
-        """The log begins behind it."""
+        """The log start moves past it."""
         self.partition.on_log_start(AT + 1)
         return NOTHING
 
     def written(self, *, is_done: bool) -> str:
-        """The write that is under way has come to its end."""
+        """The write in flight has completed."""
         self.partition.on_written(is_done=is_done, now_ms=self.now_ms)
         return NOTHING
 
     def lose_lock(self, *, is_done: bool) -> str:
-        """So it has, after the lock was over."""
+        """The same, after the lock has expired."""
         self.now_ms += self.group_settings.lock_duration_ms
         self.partition.on_deadline(self.now_ms)
         return self.written(is_done=is_done)
 
     def lose_member(self, *, is_done: bool) -> str:
-        """So it has, after the member has gone."""
+        """The same, after the member has left."""
         self.leave(was_delivered=True)
         return self.written(is_done=is_done)
 
     def bury(self) -> str:
-        """It is in the dead-letter topic."""
+        """It was written to the dead-letter topic."""
         self.partition.on_dead_lettered(AT, AT + 1)
         return NOTHING
 
     def written_as(self) -> str:
-        """What is to be made durable of the record."""
+        """The durable state of the record."""
         write = self.partition.next_write()
         for first, last, state, _ in () if write is None else write.batches:
             if first <= AT <= last:
@@ -175,11 +175,11 @@ class RecordScenario:
 
 
 Act = Callable[[RecordScenario], str]
-"""Does what the place's event says, and tells the answer."""
+"""Causes the event; returns the response."""
 
 
 class RecordCase(NamedTuple):
-    """Something that may happen to a record."""
+    """An event of a record."""
 
     place: TransitionKey
     kind: RecordSituation
@@ -187,8 +187,8 @@ class RecordCase(NamedTuple):
     rests_ms: int = 0
 
     def play(self) -> TransitionRow:
-        """Do it, and tell what came of it: what is to be written, the answer, and by how much the
-        count of deliveries has changed."""
+        """Cause the event; returns the state to write, the response, and the change of the
+        delivery count."""
         record = RecordScenario(self.kind, rests_ms=self.rests_ms)
         run = record.run()
         assert run is not None
@@ -211,7 +211,7 @@ def _kinds() -> Iterator[RecordSituation]:
 
 
 def _fate(kind: RecordSituation) -> str:
-    """What decides on a record that nobody answers for."""
+    """The condition of an event without an acknowledgement."""
     if not kind.is_last:
         return "deliveries are left"
     return "it was the last delivery" + (", dead-letter topic" if kind.has_topic else "")
@@ -222,7 +222,7 @@ def _where(kind: RecordSituation) -> str:
 
 
 def record_cases() -> Iterator[RecordCase]:
-    """Every event in every state; of several that are at one place all must fare alike."""
+    """Every event in every state; all events with one key must have the same results."""
     for kind in _kinds():
         yield from _readings(kind)
         yield from _acknowledgements(kind)

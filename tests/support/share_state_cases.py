@@ -1,4 +1,4 @@
-"""Everything that may happen to a share state: on its way, and where it is kept."""
+"""All events of a share state: in the group coordinator, and in the share coordinator."""
 
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -23,14 +23,14 @@ NO_STATE: Final = "none"
 
 
 class GroupShareStateCase(NamedTuple):
-    """Something that may happen to what a group knows of a partition's state."""
+    """An event of a partition's state in the group coordinator."""
 
     place: TransitionKey
     make: Callable[[], ShareGroupScenario]
     act: Callable[[ShareGroupScenario], object]
 
     def play(self) -> TransitionRow:
-        """Do it, and tell what came of it, and what is asked of the share coordinator."""
+        """Cause the event; returns the results and the requests to the share coordinator."""
         scene = self.make()
         assert known(scene) == self.place.state, (self.place, known(scene))
         scene.play.sent.clear()
@@ -49,7 +49,7 @@ class GroupShareStateCase(NamedTuple):
 
 
 def known(scene: ShareGroupScenario) -> str:
-    """What is known of the state of the partition a-0."""
+    """The group coordinator's state of the partition a-0."""
     group = scene.play.shard.shares.get(GROUP)
     if group is None:
         return NO_STATE
@@ -72,7 +72,7 @@ def _unread() -> ShareGroupScenario:
 
 
 def _bare() -> ShareGroupScenario:
-    """A group that has no states at all."""
+    """A group without states."""
     scene = _left(_unread())
     scene.play.forget("b", group=GROUP)
     scene.play.keep_states()
@@ -117,7 +117,7 @@ def _going_and_read() -> ShareGroupScenario:
 
 
 def _going_anyway(make: Callable[[], ShareGroupScenario]) -> ShareGroupScenario:
-    """It was made while it was being deleted: the one had been asked for before the other."""
+    """Its initialization succeeded during its deletion: it had been requested before."""
     scene = make()
     _then(_on_its_way)(scene)
     return scene
@@ -136,7 +136,7 @@ def _report(scene: ShareGroupScenario, code: ErrorCode | None = None) -> None:
 def _then(
     make: Callable[[], ShareGroupScenario], *, code: ErrorCode | None = None
 ) -> Callable[[ShareGroupScenario], None]:
-    """A report on what was asked for when the scene was made."""
+    """A report on the requests of the scene."""
     return lambda scene: scene.play.report(
         make().play.sent[0], None if code is None else {"a": code}
     )
@@ -209,7 +209,7 @@ def knowing_cases() -> Iterator[GroupShareStateCase]:
 
 
 class DurableShareStateCase(NamedTuple):
-    """Something that may happen to the durable state of a share-partition."""
+    """An event of the durable state of a share partition."""
 
     place: TransitionKey
     act: Callable[[SharePlaybook], ErrorCode]
@@ -241,7 +241,7 @@ _EPOCHS: Final = {"lower": 4, "the same": 5, "higher": 6, "not named": -1}
 
 
 def keeping_cases() -> Iterator[DurableShareStateCase]:
-    """Every request in both states, with every relation of its epochs to those that are known."""
+    """Every request in both states, with every relation of its epochs to the stored ones."""
     yield from _beginnings()
     yield from _readings()
     yield from _writes()

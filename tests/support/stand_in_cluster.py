@@ -1,8 +1,8 @@
-"""A cluster that only moves replicas: real sockets, the real controller, and no logs behind it.
+"""A cluster that only moves replicas: real sockets, the real controller, and no logs.
 
-For tools that watch a reassignment: what is copied, and when, is up to the test. Each time that
-reassignments are listed, every one that is under way has copied `step_bytes` more, and is finished
-when it has everything. Before a request is answered, `before` may do something to the cluster.
+It is for tools that watch a reassignment; the test controls the copying. Each
+ListPartitionReassignments advances every reassignment by `step_bytes`; one that has copied
+everything completes. Before a request is answered, `before` may change the cluster.
 """
 
 import socket
@@ -83,7 +83,7 @@ _DYNAMIC: Final = {ConfigResourceType.TOPIC: 1, ConfigResourceType.BROKER: 2}
 
 
 class StandInCluster:
-    """Brokers 0 to `count` - 1, all of them serving; `requests` is all that was asked of whom."""
+    """Brokers 0 to `count` - 1, all of them serving; `requests` has all requests by broker."""
 
     def __init__(self, count: int, racks: str = "") -> None:
         self.harness = ControllerHarness(brokers=0)
@@ -113,7 +113,7 @@ class StandInCluster:
         return ",".join("{}:{}".format(*s.server_address) for s in self._servers.values())
 
     def has(self, topic: str, *replicas: Sequence[int], size: int = 0) -> None:
-        """Have a topic whose partitions lie there, all in sync, led by the first."""
+        """Create a topic with these replicas, all in sync, led by the first."""
         states = [PartitionImage(tuple(r), tuple(r), r[0]) for r in replicas]
         self.harness.place(topic, len(self.harness.image.topics_by_id) + 1, *states)
         for number in range(len(replicas)):
@@ -124,7 +124,7 @@ class StandInCluster:
         self.harness.topics(DeleteTopics((TopicReference(topic),)))
 
     def reassign(self, topic: str, number: int, *replicas: int) -> None:
-        """Somebody begins a reassignment."""
+        """Begin a reassignment."""
         self.harness.do(AlterPartitionReassignments((Reassignment(topic, number, replicas),)))
 
     def replicas(self, topic: str) -> list[tuple[int, ...]]:
@@ -134,14 +134,14 @@ class StandInCluster:
         return dict(self.harness.image.configs.of(kind, name))
 
     def hang_up(self, node: int) -> None:
-        """A broker ends all connections."""
+        """A broker closes all connections."""
         for connection in list(self._servers[node].connections):
             # Its own thread may have found out that it has ended.
             with suppress(OSError):
                 connection.request.shutdown(socket.SHUT_RDWR)
 
     def stop(self, node: int) -> None:
-        """A broker is heard of no more, and fenced."""
+        """A broker is stopped, and fenced."""
         self._servers[node].close()
         self.harness.fence(node)
 
@@ -150,7 +150,7 @@ class StandInCluster:
             server.close()
 
     def answer(self, node: int, request: object) -> object:
-        """What a broker answers."""
+        """The response of a broker."""
         with self._lock:
             self.requests.append((node, request))
             self.before(request)
@@ -221,7 +221,7 @@ class StandInCluster:
         return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
 
     def _copy(self) -> None:
-        """Copy a step of everything that is under way and can be."""
+        """Copy a step of every reassignment that can continue."""
         for topic, number, state in list(ongoing_reassignments(self.harness.image, None)):
             brokers = self.harness.image.brokers
             if any(brokers[node].is_fenced for node in state.adding_replicas):
@@ -419,7 +419,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 @contextmanager
 def stand_in_cluster(count: int, racks: str = "") -> Iterator[StandInCluster]:
-    """A cluster that ends with the block."""
+    """A cluster that is closed at the end of the block."""
     cluster = StandInCluster(count, racks)
     try:
         yield cluster

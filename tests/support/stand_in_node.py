@@ -1,9 +1,9 @@
-"""A node whose children are stand-ins: real processes that speak to the supervisor and do no work.
+"""A node whose children are stand-ins: real processes that talk to the supervisor and do no work.
 
 As a script it is either the node (`stand_in_node.py node SPEC`) or one child of it
-(`stand_in_node.py child CONFIG NAME BEHAVIOUR`). What happens is written, one line an event, to
-`events` in the data folder. Behaviours may be changed between two starts of a child by a file
-`<name>.behaviour` in the data folder.
+(`stand_in_node.py child CONFIG NAME BEHAVIOUR`). Each event is one line of `events` in the data
+folder. A file `<name>.behaviour` in the data folder changes the behaviour between two starts of a
+child.
 """
 
 import json
@@ -34,7 +34,7 @@ def note(config: NodeConfig, event: str) -> None:
 
 
 def wish_workers(config: NodeConfig, link: SupervisorLink) -> None:
-    """Have as many workers as a test has written into a file."""
+    """Run the number of workers that a test has written into a file."""
     wish = config.data_folder / "wanted-workers"
     if wish.exists():
         link.send(ResizeWorkers(int(wish.read_text())))

@@ -1,7 +1,7 @@
-"""Real stores for tests: batches as clients send them, a store in a folder, and a dumb twin of it.
+"""Real stores for tests: batches as clients send them, a store in a folder, and a model of it.
 
-`ModelStore` is the twin: lists of batches per partition and the rules of the house said as simply
-as they can be said. What it and a store answer must never differ.
+`ModelStore` is the model: lists of batches per partition, and the rules in their simplest form. Its
+answers and those of a store must never differ.
 """
 
 from collections.abc import Iterable, Sequence
@@ -108,7 +108,7 @@ def append(
 
 
 def append_now(store: Store, number: int, *batches: bytes, now_ms: int = NOW_MS) -> list[int]:
-    """A turn of its own; all must succeed. Returns the base offsets."""
+    """One turn, which must succeed. Returns the base offsets."""
     turn = store.begin(now_ms)
     results = [append(turn, number, batch) for batch in batches]
     turn.commit()
@@ -121,7 +121,7 @@ def open_store(directory: Path, options: StoreOptions = OPTIONS, now_ms: int = N
 
 
 def tend(store: Store, now_ms: int) -> None:
-    """Do all that is due, as the owner does between turns, and wait for the helper thread."""
+    """Run everything that is due, as the owner does between turns, and wait for the sync thread."""
     for _ in range(2):
         store.run_due_tasks(now_ms)
         store._flusher._syncer.wait()
@@ -130,7 +130,7 @@ def tend(store: Store, now_ms: int) -> None:
 
 
 def dropped_but_open(directory: Path) -> list[str]:
-    """Files that were unlinked and take room because this process has them open."""
+    """Deleted files that still use space because this process has them open."""
     links = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -175,7 +175,7 @@ def offsets_of(batches: Iterable[bytes]) -> list[int]:
 
 
 def as_stored(batch: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
-    """What the log must hold of a client's batch."""
+    """The stored form of a client's batch."""
     return (
         base_offset.to_bytes(8, "big")
         + batch[8:12]
@@ -186,7 +186,7 @@ def as_stored(batch: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
 
 @dataclass
 class ModelLog:
-    """One partition of the twin."""
+    """One partition of the model."""
 
     start: int = 0
     end: int = 0
@@ -223,5 +223,5 @@ class ModelLog:
         return ErrorCode.NONE, base
 
     def visible(self) -> list[bytes]:
-        """The batches that hold anything at or above the log start."""
+        """The batches that have records at or above the log start."""
         return [data for _, end, data in self.batches if end > self.start]

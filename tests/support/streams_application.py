@@ -1,4 +1,4 @@
-"""A Kafka Streams application in a process of its own: the word count of tests/conformance/java.
+"""A Kafka Streams application as a process: the word count of tests/conformance/java.
 
 It is Kafka's own library with a topology of ours. `why_no_streams` says what is missing where it
 cannot run: Java's compiler, or Kafka's jars with Streams among them.
@@ -92,11 +92,11 @@ class StreamsApplication:
 
     @property
     def output(self) -> str:
-        """What it has printed."""
+        """The lines that it has printed."""
         return self._output.read_text(errors="replace")
 
     def wait_until_running(self) -> None:
-        """Until all its threads have had their tasks; AssertionError with its output if not."""
+        """Wait until all its threads have had tasks; AssertionError with its output if not."""
         wait_until(
             lambda: "state RUNNING" in self.output or self._process.poll() is not None,
             timeout_s=START_TIMEOUT_S,
@@ -113,7 +113,7 @@ class StreamsApplication:
             self._process.stdin.close()
 
     def close(self) -> None:
-        """Have it close by itself; AssertionError with its output if it does not."""
+        """Close it in order; AssertionError with its output if it does not end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         assert self._process.wait(30) == 0, self.output

@@ -1,4 +1,4 @@
-"""Everything that may happen to a streams group, in every state that it can be brought into."""
+"""All events of a streams group, in every state that it can reach."""
 
 from collections.abc import Callable, Iterator
 
@@ -31,7 +31,7 @@ SIZES = {"in": 3, "side": 1, "store": 1, "unread": 1}
 
 
 class StreamsGroupScenario:
-    """A streams group on stage, and everything that may happen to it just now."""
+    """A streams group in some state, and all events that can happen to it now."""
 
     def __init__(self, settings: GroupSettings = STREAMS) -> None:
         self.sizes = dict(SIZES)
@@ -48,7 +48,7 @@ class StreamsGroupScenario:
         return member
 
     def cases(self) -> Iterator[TransitionCase]:
-        """What may happen; of several that are at the same place any may be taken."""
+        """The possible events; of several with the same key any may be taken."""
         state = self.state()
         for event, condition, act in self._anybody():
             yield TransitionCase(TransitionKey(state, event, condition), act)
@@ -93,7 +93,7 @@ class StreamsGroupScenario:
         )
 
     def ask(self, member: StreamsThread) -> GroupCall:
-        """Its next heartbeat, and what it makes of the answer."""
+        """The member's next heartbeat, and its reaction to the response."""
         call = self._call(member, owned=member.tasks)
         member.hear(self.play.streams_answer(call).response)
         return call
@@ -187,7 +187,7 @@ class StreamsGroupScenario:
         return runner in (None, member.member_id)
 
     def _situation(self, member: StreamsThread, current: StreamsCurrentAssignment) -> str | None:
-        """What its next heartbeat is about."""
+        """The condition of its next heartbeat."""
         group = self._group()
         assert group is not None
         if group.epoch > group.target_epoch and self._due() == "assigned at once":
@@ -307,7 +307,7 @@ class StreamsGroupScenario:
         return call
 
     def leave(self, member: StreamsThread) -> GroupCall:
-        """It goes."""
+        """The member leaves."""
         self.members.pop(member.member_id)
         return self._call(member, epoch=-1)
 
@@ -333,7 +333,7 @@ class StreamsGroupScenario:
                 yield "a member's rebalance timeout is over", NOTHING, self._keep
 
     def _be_silent(self, silent: str) -> None:
-        """Let a session pass in which all others send heartbeats."""
+        """Let a session timeout pass in which all other members send heartbeats."""
         session_ms = self.play.shard.settings.streams_of("g").session_timeout_ms
         for duration_ms in (session_ms - 1_000, 1_000):
             for member in self.members.values():
@@ -342,7 +342,7 @@ class StreamsGroupScenario:
             self.play.tick(duration_ms)
 
     def _keep(self) -> None:
-        """Let the rebalance timeout pass in which all say that nothing has changed."""
+        """Let the rebalance timeout pass in which no member reports a change."""
         for member in self.members.values():
             self._call(member)
         self.play.tick(REBALANCE_TIMEOUT_MS)
@@ -352,7 +352,7 @@ Alter = Callable[[StreamsGroupScenario], object]
 
 
 def streams_scenes() -> list[Callable[[], StreamsGroupScenario]]:
-    """A group in each state, with those in it that make a difference."""
+    """A group in each state, with the members that make a difference."""
 
     def new(scene: StreamsGroupScenario) -> None:
         scene.ask(scene.member())

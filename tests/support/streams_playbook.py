@@ -1,7 +1,7 @@
-"""Streams groups (KIP-1071) on the playbook's stage: topologies, heartbeats, members that behave.
+"""Streams groups (KIP-1071) with the playbook: topologies, heartbeats, well-behaved members.
 
-`StreamsThread` is a member as Kafka Streams has it: one thread of a process, which gives up what it
-is told to, takes what it is given, and says what it has; a test may lose its answers.
+`StreamsThread` behaves as a thread of Kafka Streams does: it revokes tasks that it has to revoke,
+adds those that it is assigned, and reports its tasks. A test may lose its responses.
 """
 
 from collections.abc import Sequence
@@ -146,7 +146,7 @@ class StreamsStage(Stage):
         endpoint_epoch: int = -1,
         shutdown: bool = False,
     ) -> StreamsGroupHeartbeatResponse:
-        """A heartbeat and its answer; one that joins brings all that it must."""
+        """A heartbeat and its response; one that joins has all required fields."""
         return self.streams_answer(
             self.streams_call(
                 member_id,
@@ -239,7 +239,7 @@ class StreamsThread:
 
 
 class LagReportingThread(StreamsThread):
-    """A member that tells how far its tasks have come: so many records before the end."""
+    """A member that reports the offsets of its tasks: a number of records before the end."""
 
     lag: int | None = None
 
@@ -275,7 +275,7 @@ def told(tasks: list[TaskIds] | None) -> dict[str, frozenset[int]]:
 
 
 def settle_threads(*members: StreamsThread, rounds: int = 15) -> None:
-    """Heartbeats of all in turn until nothing changes any more."""
+    """Heartbeats of all threads in turn until nothing changes any more."""
     for _ in range(rounds):
         before = [(member.epoch, member.tasks) for member in members]
         for member in members:

@@ -1,4 +1,4 @@
-"""A router with its coordinators, and a transactional client in front of it, of either version."""
+"""A router with its coordinators, and a transactional client of either version."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,7 +77,7 @@ class TransactionHarness(GroupHarness):
         return found.transaction_state
 
     def wait_for(self, state: str) -> None:
-        """Let the loop turn until the transaction stands so."""
+        """Run the loop until the transaction is in this state."""
 
         def is_there() -> bool:
             self.turn_loop(0.001)
@@ -87,7 +87,7 @@ class TransactionHarness(GroupHarness):
 
 
 class TransactionalClient:
-    """A producer of version 1 (it enlists by itself) or 2 (the broker does)."""
+    """A producer of version 1 (it adds partitions itself) or 2 (the broker does)."""
 
     def __init__(self, harness: TransactionHarness, *, version: int) -> None:
         self.harness = harness

@@ -1,4 +1,4 @@
-"""A transaction shard on stage: its clients' requests, and the markers that it asks for."""
+"""A transaction shard with the requests of its clients, and the markers that it writes."""
 
 from odradek.coordinator.loader import LogEntry
 from odradek.coordinator.transaction.requests import (
@@ -31,7 +31,7 @@ Owner = tuple[int, int]
 
 
 class TransactionPlaybook(ShardPlaybook[TransactionShard, Call]):
-    """Speaks for clients of version `client_version`; fresh producer ids count up from 1000."""
+    """Requests of clients of version `client_version`; new producer ids count up from 1000."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class TransactionPlaybook(ShardPlaybook[TransactionShard, Call]):
         return call.response(ErrorCode)
 
     def verify(self, owner: Owner, *partitions: Partition) -> ErrorCode | frozenset[Partition]:
-        """An error, or the partitions that take no part."""
+        """An error, or the partitions that are not part of the transaction."""
         call = self.ask(VerifyPartitions("t", *owner, frozenset(partitions)))
         found: object = call.response(object)
         assert isinstance(found, ErrorCode | frozenset)
@@ -106,13 +106,13 @@ class TransactionPlaybook(ShardPlaybook[TransactionShard, Call]):
         return ErrorCode(answer.error_code), (answer.producer_id, answer.producer_epoch)
 
     def markers(self) -> WriteMarkers:
-        """The newest markers that were asked for."""
+        """The newest markers that the shard requested."""
         markers = self.sent[-1]
         assert isinstance(markers, WriteMarkers)
         return markers
 
     def write_markers(self) -> None:
-        """All partitions have the markers that were asked for."""
+        """The requested markers are written in all partitions."""
         sent, self.sent = self.sent, []
         for markers in sent:
             assert isinstance(markers, WriteMarkers)
@@ -126,7 +126,7 @@ class TransactionPlaybook(ShardPlaybook[TransactionShard, Call]):
         return call.response(DescribeTransactionsTransactionState)
 
     def state(self, transactional_id: str = "t") -> str:
-        """The state's name, empty if nobody knows the id."""
+        """The state's name, empty for an unknown id."""
         return self.describe(transactional_id).transaction_state
 
     def list(self, **filters: object) -> ListTransactionsResponse:

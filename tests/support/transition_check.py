@@ -1,4 +1,4 @@
-"""Holding a machine against its transition table: every row, every case, and walks by chance."""
+"""Compares a machine with its transition table: every row, every event, and random walks."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,23 +13,23 @@ STEPS = 1_500
 
 
 class Scenario(Protocol):
-    """A group on stage."""
+    """A group in some state."""
 
     @property
     def play(self) -> Playbook: ...
 
     def state(self) -> str:
-        """The group's, as the table calls it."""
+        """The state's name in the table."""
 
     def cases(self) -> Iterator[TransitionCase]:
-        """What may happen to it just now."""
+        """The events that are possible now."""
 
 
 S = TypeVar("S", bound=Scenario)
 
 
 def observed(scenes: Sequence[Callable[[], S]]) -> dict[TransitionKey, list[TransitionRow]]:
-    """Everything that may happen in every scene, and what came of it."""
+    """Every event in every scene, and its results."""
     found: dict[TransitionKey, list[TransitionRow]] = {}
     for make in scenes:
         for at, _ in enumerate(make().cases()):
@@ -41,7 +41,7 @@ def observed(scenes: Sequence[Callable[[], S]]) -> dict[TransitionKey, list[Tran
 
 
 def check(table: Table, found: Mapping[TransitionKey, list[TransitionRow]]) -> None:
-    """Every case has a row that says what is seen, and every row says nothing else."""
+    """Every event has a row with its results, and every row has nothing else."""
     assert [place for place in found if place not in table] == [], "cases without a row"
     assert [place for place in table if place not in found] == [], "rows without a case"
     wrong = [
@@ -56,7 +56,7 @@ def check(table: Table, found: Mapping[TransitionKey, list[TransitionRow]]) -> N
 
 
 def walk(table: Table, make: Callable[[], S], seed: int) -> set[str]:
-    """Take steps by chance, each of which must be in the table; the states that were seen."""
+    """Take random steps, each of which must be in the table; returns the states."""
     chance = random.Random(seed)
     scene = make()
     states = set()

@@ -1,8 +1,8 @@
-"""The transition tables of docs/coordinators as values, to hold machines against.
+"""The transition tables of docs/coordinators as values.
 
-A table has one row for each (state, event, condition). What follows is told in the other columns; a
-cell may name several possibilities ("Reconciling or Stable"): then each of them must have been
-seen, and nothing else. "-" is nothing.
+A table has one row for each (state, event, condition). The other columns have the results. A cell
+may have several possibilities ("Reconciling or Stable"): then each of them must occur, and nothing
+else. "-" is nothing.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ NOTHING = "-"
 
 
 class TransitionKey(NamedTuple):
-    """Where in a table: what it is before, what happens, and which of its cases this is."""
+    """The key of a row: the state before, the event, and its condition."""
 
     state: str
     event: str
@@ -22,13 +22,13 @@ class TransitionKey(NamedTuple):
 
 
 class TransitionRow(NamedTuple):
-    """What follows there."""
+    """The results."""
 
     next_state: str = NOTHING
     records: str = NOTHING
     answer: str = NOTHING
     others: str = NOTHING
-    """What those are told whose requests have been waiting."""
+    """The responses to requests that were waiting."""
 
 
 Table = Mapping[TransitionKey, TransitionRow]
@@ -57,17 +57,17 @@ def read(name: str, heading: str) -> dict[TransitionKey, TransitionRow]:
 
 
 def alternatives(cell: str) -> frozenset[str]:
-    """What a cell allows."""
+    """The possibilities of a cell."""
     return frozenset(cell.split(" or "))
 
 
 def allows(row: TransitionRow, seen: TransitionRow) -> bool:
-    """Whether what was seen is what the table says."""
+    """Whether the results match the table."""
     return all(is_ in alternatives(cell) for cell, is_ in zip(row, seen, strict=True))
 
 
 def never_seen(row: TransitionRow, seen: list[TransitionRow]) -> list[str]:
-    """Possibilities that the table names and that no case has shown."""
+    """Possibilities of the table that no event has shown."""
     return [
         possibility
         for at, cell in enumerate(row)

@@ -8,14 +8,14 @@ T = TypeVar("T")
 
 POLL_S = 0.005
 LIVENESS_S = 30.0
-"""How long a machine that does other things as well may take for what takes none a second."""
+"""Timeout on a busy machine for something that otherwise takes less than a second."""
 
 
 def wait_until(condition: Callable[[], T], *, timeout_s: float = LIVENESS_S, what: str = "") -> T:
     """The first truthy value of `condition`; AssertionError that names `what` after the deadline.
 
-    An exception of the condition counts as "not yet" and is shown when time is up; what must never
-    be the condition says with pytest.fail, which ends the wait.
+    An exception of the condition counts as "not yet" and is shown at the deadline. A condition ends
+    the wait with pytest.fail.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -1,8 +1,8 @@
-"""A Kafka client without opinions: it sends exactly the request it is given, in that very version.
+"""A minimal Kafka client: it sends exactly the given request, in the given version.
 
-Conformance tests speak through it, because a real client library would correct what they send and
-hide what they get. One connection, blocking, with a deadline on everything: a broker that hangs is
-a failed test and never a hung one.
+Conformance tests use it, because a real client library would correct their requests and hide
+responses. One connection, blocking, with a deadline on everything: a broker that hangs is a failed
+test and never a hung one.
 """
 
 import socket
@@ -39,7 +39,7 @@ _BY_REQUEST: Final = {api.request: api for api in APIS.values()}
 def frame_of(
     request: object, version: int, correlation_id: int, client_id: str | None = CLIENT_ID
 ) -> bytes:
-    """A whole request as it goes over the wire, with its length in front."""
+    """A whole request frame, with its length prefix."""
     key = _BY_REQUEST[type(request)].key
     header = encode_request_header(key, version, correlation_id, client_id)
     body = b"".join((header, *encode_request(key, version, request)))
@@ -72,12 +72,12 @@ class WireClient:
         self.socket.close()
 
     def ask(self, request: object, version: int, response: type[R]) -> R:
-        """The broker's answer to one request in that version."""
+        """The response to one request in that version."""
         self.post(request, version)
         return self.receive(response)
 
     def post(self, request: object, version: int, *, is_answered: bool = True) -> int:
-        """Send a request without waiting; its correlation id."""
+        """Send a request without waiting; returns its correlation id."""
         self._correlation_id += 1
         if is_answered:
             self._expected.append((_BY_REQUEST[type(request)], version, self._correlation_id))
@@ -85,7 +85,7 @@ class WireClient:
         return self._correlation_id
 
     def receive(self, response: type[R]) -> R:
-        """The answer to the oldest request that has none yet; it must come in order."""
+        """The response to the oldest pending request; responses must come in order."""
         api, version, expected_id = self._expected.pop(0)
         frame = self.receive_frame()
         correlation_id, at = decode_response_header(api.key, version, frame)
@@ -102,13 +102,13 @@ class WireClient:
             raise ClosedByPeer from error
 
     def receive_frame(self) -> memoryview:
-        """The next response without its length; ClosedByPeer if there will be none."""
+        """The next response without its length; ClosedByPeer if the connection is closed."""
         (size,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size))
         assert size >= 0
         return memoryview(self._receive_exactly(size))
 
     def is_silent(self, timeout_s: float) -> bool:
-        """Whether nothing arrives for that long; the bytes of an early bird stay unread."""
+        """Whether nothing arrives for that long; bytes that arrive stay unread."""
         with self.deadline(timeout_s):
             try:
                 self.socket.recv(1, socket.MSG_PEEK)
@@ -126,7 +126,7 @@ class WireClient:
 
     @contextmanager
     def deadline(self, timeout_s: float) -> Iterator[None]:
-        """Another time limit for the reads and writes of a block."""
+        """Use another time limit for the reads and writes of a block."""
         before = self.socket.gettimeout()
         self.socket.settimeout(timeout_s)
         try:
@@ -150,15 +150,15 @@ class WireClient:
 
 @cache
 def versions_of(bootstrap: str) -> dict[int, range]:
-    """What a broker says that it serves: API key to versions."""
+    """The APIs of a broker's ApiVersions response: API key to versions."""
     with WireClient(bootstrap) as wire:
         answer = wire.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
     return {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
 
 
 def is_kafka_4(bootstrap: str) -> bool:
-    """Whether the broker is one that has dropped the old versions, as Kafka 4 has.
+    """Whether the broker has dropped the old versions, as Kafka 4 has.
 
-    Told by Fetch, since Produce is listed from 0 there though 0 to 2 are refused (KAFKA-18659).
+    Found by Fetch, because Produce is listed from 0 there, though 0 to 2 are refused (KAFKA-18659).
     """
     return versions_of(bootstrap)[ApiKey.FETCH].start > 0
