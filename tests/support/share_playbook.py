@@ -1,4 +1,4 @@
-"""A shard of share states with requests of leaders and group coordinators, and a log of known size."""
+"""A shard of share states, with requests of leaders and group coordinators, and its log."""
 
 from collections.abc import Sequence
 
