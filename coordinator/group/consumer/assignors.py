@@ -1,13 +1,12 @@
 """Server-side assignors of consumer groups (KIP-848).
 
-`uniform` gives every member as many partitions as any other, as far as subscriptions allow, and
-moves as few as that takes. `range` gives each member one run of every topic, the same run of
-topics that are alike, so that partitions which are joined stand together. Both begin with the
-target as it is: a partition stays where it is unless it must move.
+`uniform` assigns the same number of partitions to every member, as far as subscriptions allow, and
+moves as few partitions as possible. `range` assigns a contiguous range of each topic to each
+member, the same range in topics of the same size, so that partitions of the same number are
+co-located. Both start from the current target: a partition moves only if it must.
 
-Every assignor returns each partition of each subscribed topic exactly once, to a member that
-subscribes to it. Pure functions; of the same input they make the same output. Called by
-`assigning`.
+Every assignor assigns each partition of each subscribed topic exactly once, to a member that
+subscribes to it. Pure and deterministic. Called by `consumer.target_assignment`.
 """
 
 from collections import deque
@@ -23,7 +22,7 @@ TopicPartition: TypeAlias = tuple[Uuid, int]
 
 
 class MemberSpec(NamedTuple):
-    """A member to assign to. `topics` it subscribes to and exist; `owned` is its target so far."""
+    """A member. `topics` are the existing ones that it subscribes to, `owned` is its target."""
 
     member_id: str
     instance_id: str | None
@@ -91,10 +90,10 @@ def _racks_of(topics: Topics, partition: TopicPartition) -> frozenset[str]:
 
 
 class _HomogeneousAssignment:
-    """Members with equal subscriptions: each gets the quota, the first few one more.
+    """Members with equal subscriptions: each gets the quota, some of them one partition more.
 
-    Every member keeps its partitions up to the quota. Members with more than the quota are those
-    that keep one more, so that as few partitions as possible move.
+    Every member keeps its partitions up to the quota. The members that have more than the quota
+    keep one more, so that as few partitions as possible move.
     """
 
     def __init__(self, specs: Sequence[MemberSpec], topics: Topics, kept: _Kept) -> None:
@@ -105,7 +104,7 @@ class _HomogeneousAssignment:
         self._quota, self._extra_count = divmod(count, len(specs))
 
     def fill(self, free: list[TopicPartition]) -> None:
-        """Take what is too much, and deal out what is free."""
+        """Revoke partitions above the quota, and assign the free ones."""
         free = sorted([*free, *self._revoke_surplus()])
         below_quota = deque(
             member_id for member_id in self._kept if self._is_below_quota(member_id)
@@ -132,7 +131,7 @@ class _HomogeneousAssignment:
                 limit += 1
             if len(mine) > limit:
                 rack = self._rack_of[member_id]
-                # What is far away goes first.
+                # Partitions on other racks are revoked first.
                 mine.sort(key=lambda partition: rack not in _racks_of(self._topics, partition))
                 yield from mine[limit:]
                 del mine[limit:]
@@ -162,23 +161,24 @@ class _HomogeneousAssignment:
     def _assign_to_next(self, partition: TopicPartition, below_quota: deque[str]) -> None:
         while not self._is_below_quota(below_quota[0]):
             below_quota.popleft()
-        # Members below the quota come first, before those that get one more.
+        # Members below the quota take precedence over those that get one more.
         for _ in range(len(below_quota)):
             member_id = below_quota[0]
             below_quota.rotate(-1)
             if len(self._kept[member_id]) < self._quota:
                 self._assign(partition, member_id)
                 return
-        self._assign(partition, next(who for who in below_quota if self._is_below_quota(who)))
+        self._assign(partition, next(filter(self._is_below_quota, below_quota)))
 
 
 class _HeterogeneousAssignment:
-    """Members that want different topics: as even as that allows.
+    """Members with different subscriptions: as even as these allow.
 
-    Free partitions go to whoever of their subscribers has least. Then, as long as there is a chain
-    of members along which partitions could be handed on from one to another who ends up with less
-    than the first had, that is done: when there is none the assignment is optimal (Harvey, Ladner,
-    Lovasz, Tamir: Semi-matchings for bipartite graphs and load balancing, theorem 3.1).
+    A free partition is assigned to the subscriber with the fewest partitions. Then partitions are
+    moved along paths of members, each to the next, as long as there is a path whose last member has
+    at least two partitions less than its first. When there is none the assignment is optimal
+    (Harvey, Ladner, Lovasz, Tamir: Semi-matchings for bipartite graphs and load balancing, theorem
+    3.1).
     """
 
     def __init__(self, specs: Sequence[MemberSpec], topics: Topics, kept: _Kept) -> None:
@@ -192,29 +192,32 @@ class _HeterogeneousAssignment:
                 self._subscribers.setdefault(topic_id, []).append(member.member_id)
 
     def fill(self, free: list[TopicPartition]) -> None:
-        """Deal out what is free, and even out."""
+        """Assign the free partitions, and balance the members."""
         free.sort(key=lambda partition: (len(self._subscribers[partition[0]]), partition))
         for partition in free:
             racks = _racks_of(self._topics, partition)
             member_id = min(
                 self._subscribers[partition[0]],
-                key=lambda who: (len(self._kept[who]), self._rack_of[who] not in racks),
+                key=lambda name: (self._load(name), self._rack_of[name] not in racks),
             )
             self._kept[member_id].append(partition)
-        # A member from whom no chain leads away is not asked again: chains of others only take
-        # from members with more, and end at members with less.
+        # A member from which no path starts is not tried again: paths of others only take from
+        # members with more partitions, and end at members with less.
         settled: set[str] = set()
         while True:
             loaded = [member_id for member_id in self._kept if member_id not in settled]
             if not loaded:
                 return
-            heaviest = max(loaded, key=lambda member_id: len(self._kept[member_id]))
+            heaviest = max(loaded, key=self._load)
             if not self._shift_load_from(heaviest):
                 settled.add(heaviest)
 
+    def _load(self, member_id: str) -> int:
+        return len(self._kept[member_id])
+
     def _shift_load_from(self, start: str) -> bool:
-        """Hand partitions on along the shortest chain that helps; False if there is none."""
-        wanted = len(self._kept[start]) - 2
+        """Move partitions along the shortest path that helps; False if there is none."""
+        load_max = self._load(start) - 2
         predecessors: dict[str, tuple[str, Uuid]] = {}
         seen_topics: set[Uuid] = set()
         queue = deque([start])
@@ -230,8 +233,8 @@ class _HeterogeneousAssignment:
                 for destination in destinations:
                     predecessors[destination] = (source, topic_id)
                     queue.append(destination)
-                best = min(destinations, key=lambda who: len(self._kept[who]), default=None)
-                if best is not None and len(self._kept[best]) <= wanted:
+                best = min(destinations, key=self._load, default=None)
+                if best is not None and self._load(best) <= load_max:
                     self._move_along_path(start, best, predecessors)
                     return True
         return False
@@ -246,14 +249,14 @@ class _HeterogeneousAssignment:
             destination = source
 
     def _take_partition(self, source: str, destination: str, topic_id: Uuid) -> TopicPartition:
-        """A partition of the topic: rather one that comes back to its owner or was new to the
-        giver."""
+        """Remove a partition of the topic from the source: one that the destination owned before,
+        or else one that the source did not own before, if possible."""
         mine = self._kept[source]
-        was_takers = self._owned[destination].get(topic_id, frozenset())
-        was_givers = self._owned[source].get(topic_id, frozenset())
+        returning = self._owned[destination].get(topic_id, frozenset())
+        not_new = self._owned[source].get(topic_id, frozenset())
         chosen = min(
             (partition for partition in mine if partition[0] == topic_id),
-            key=lambda partition: (partition[1] not in was_takers, partition[1] in was_givers),
+            key=lambda partition: (partition[1] not in returning, partition[1] in not_new),
         )
         mine.remove(chosen)
         return chosen
@@ -263,7 +266,7 @@ class _HeterogeneousAssignment:
 
 
 def _range(specs: Sequence[MemberSpec], topics: Topics) -> Mapping[str, Iterable[TopicPartition]]:
-    """Runs of partitions, in an order of the members that changes as little as may be."""
+    """Contiguous ranges, in an order of the members that changes as little as possible."""
     assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in specs}
     in_order = sorted(specs, key=_member_order)
     subscribers: dict[Uuid, list[str]] = {}
@@ -282,10 +285,10 @@ def _range(specs: Sequence[MemberSpec], topics: Topics) -> Mapping[str, Iterable
 
 
 def _member_order(member: MemberSpec) -> tuple[bool, int, bool, str]:
-    """Members with a run before come in the order of their runs, new ones behind them by name.
+    """The sort key: members that had a range in the order of their ranges, then new ones by name.
 
-    The order is one for all topics: members at the same place in two topics of one size get the
-    same run of both.
+    The order is the same for all topics, so that members get the same range of topics of the same
+    size.
     """
     starts = [min(indexes) for indexes in member.owned.values() if indexes]
     name = member.member_id if member.instance_id is None else member.instance_id

@@ -1,19 +1,18 @@
 """Members of a consumer group that speak the classic protocol (KIP-848, online migration).
 
-To them the group looks like a classic one with another leader: JoinGroup takes the next
-step of reconciliation and answers with the member's epoch as generation, SyncGroup tells what the
-member may own, Heartbeat says REBALANCE_IN_PROGRESS when there is a step to take, and LeaveGroup
-is leaving.
+To such a member the group is a classic one with another leader: JoinGroup takes the next step of
+reconciliation and returns the member epoch as generation, SyncGroup returns the assignment,
+Heartbeat returns REBALANCE_IN_PROGRESS when there is a next step, LeaveGroup removes the member.
 
-| Heartbeat finds | Answer |
+| State at a Heartbeat | Error |
 |---|---|
-| the group's epoch ahead of the member's | REBALANCE_IN_PROGRESS |
-| partitions to revoke | REBALANCE_IN_PROGRESS |
-| its missing partitions free by now | REBALANCE_IN_PROGRESS |
+| the group epoch is ahead of the member epoch | REBALANCE_IN_PROGRESS |
+| the member has partitions to revoke | REBALANCE_IN_PROGRESS |
+| its missing partitions have become free | REBALANCE_IN_PROGRESS |
 | else | NONE |
 
-A member that gets REBALANCE_IN_PROGRESS must join within its rebalance timeout, and sync within
-that time again; else it is removed. Called by `consumer.groups`.
+A member that gets REBALANCE_IN_PROGRESS must send JoinGroup within its rebalance timeout, and
+SyncGroup within that time again; else it is removed. Called by `consumer.groups`.
 """
 
 from typing import Final
@@ -108,7 +107,8 @@ def join(
 def _subscription(
     group: ConsumerGroup, protocol_type: str, protocols: Protocols
 ) -> ConsumerProtocolSubscription:
-    """What a member wants, if the classic members have a protocol in common with it."""
+    """The member's subscription. ApiError(INCONSISTENT_GROUP_PROTOCOL) if the classic members have
+    no protocol in common with it."""
     refusal = ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if protocol_type != CONSUMER_PROTOCOL_TYPE or not protocols:
         raise refusal
@@ -140,7 +140,7 @@ def _find(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> Re
 def _member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> tuple[ConsumerGroupMember, ClassicMemberMetadata]:
-    """The classic member that asks; else ApiError."""
+    """The classic member of that id; ApiError if there is none."""
     check_instance_id(group, member_id, instance_id)
     member = group.member(member_id)
     if member is None or member.classic is None:
@@ -158,7 +158,7 @@ def _schedule_rejoin_timeout(
 
 
 def sync(group: ConsumerGroup, request: SyncGroupRequest, step: GroupStep) -> SyncGroupResponse:
-    """SyncGroup: what the member may own. ApiError if it is refused."""
+    """SyncGroup: returns the assignment. ApiError if it is refused."""
     member_id = request.member_id
     member, classic = _member(group, member_id, request.group_instance_id)
     current = group.current(member_id)
@@ -169,7 +169,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, step: GroupStep) -> Sy
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if request.protocol_name not in (None, protocol_name):
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    # A member that has to revoke has joined already, and joins again when it has revoked.
+    # A member that must revoke has joined already, and joins again when it has revoked.
     is_behind = group.epoch > current.member_epoch
     if is_behind and current.state is not MemberState.UNREVOKED:
         _schedule_rejoin_timeout(group, member_id, member, step)
@@ -206,7 +206,7 @@ def heartbeat(
 
 
 def leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> str:
-    """The id of the member that leaves or is removed; ApiError if there is none such.
+    """The id of the member that leaves or is removed; ApiError if there is no such member.
 
     Administrators remove members of both protocols in this way.
     """

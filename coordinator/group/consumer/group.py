@@ -1,8 +1,7 @@
 """A consumer group (KIP-848): subscriptions, regular expressions and owners of partitions.
 
-Beside what every newer group has (`modern.group`), it counts its members by what they subscribe to,
-and knows the owner of each partition. Read by `heartbeats` and the other transitions; only `replay`
-changes anything.
+In addition to `modern.group`, it counts members by their subscriptions and knows the owner of each
+partition. Read by `heartbeats` and the other transitions; only `replay` changes a group.
 """
 
 from collections.abc import Iterator
@@ -23,15 +22,14 @@ from odradek.coordinator.timeline import Timeline, TimelineTable, count
 from odradek.protocol.types import Uuid
 
 MemberAttribute: TypeAlias = tuple[str, str]
-"""What members are counted by: ("topic", name), ("regex", expression) and the next two."""
+"""Members are counted by ("topic", name), ("regex", expression) and the next two."""
 CLASSIC: Final[MemberAttribute] = ("protocol", "classic")
-"""They speak the classic protocol."""
+"""The member speaks the classic protocol."""
 RACK: Final[MemberAttribute] = ("rack", "")
-"""They have sent a rack."""
-
+"""The member has sent a rack."""
 
 UNKNOWN_CONNECTION: Final = -1
-"""No connection of this router's."""
+"""Not a connection of this router."""
 
 REJOIN: Final = "member-rejoin"
 """The timer of a classic member that must send JoinGroup."""
@@ -66,21 +64,21 @@ class ConsumerGroup(
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         super().__init__(group_id, timeline)
-        # In memory only: classic members that were told to join again, and have a timer for that.
+        # In memory only: classic members that must send JoinGroup, and have a timer for it.
         self.awaiting_rejoin: set[str] = set()
-        # In memory only: classic members that cannot say what they keep, have joined, and have not
-        # sent SyncGroup yet.
+        # In memory only: classic members that have joined without owned partitions in their
+        # subscription, because its version has none, and that must send SyncGroup.
         self.awaiting_sync: set[str] = set()
-        # In memory only: the connection over which a member was last told of an epoch or of
-        # partitions, until it confirms them; UNKNOWN_CONNECTION if another coordinator may have
-        # told it.
+        # In memory only, by member: the connection of the last response with a new epoch or
+        # assignment, until the member confirms it; UNKNOWN_CONNECTION if another coordinator may
+        # have sent it.
         self.unconfirmed_connections: dict[str, int] = {}
         self._regexes: TimelineTable[str, ResolvedRegex] = TimelineTable(timeline)
-        # What follows: how many members have an attribute, and the owner of a partition.
+        # Derived: the number of members with an attribute, and the owner of a partition.
         self._attribute_counts: TimelineTable[MemberAttribute, int] = TimelineTable(timeline)
         self._owners: TimelineTable[tuple[Uuid, int], str] = TimelineTable(timeline)
 
-    # -- what the log says ------------------------------------------------------------------------
+    # -- the log ---------------------------------------------------------------------------------
 
     def _replay_other(self, record: object) -> None:
         assert isinstance(record, ConsumerRegexRecord)
@@ -97,7 +95,7 @@ class ConsumerGroup(
 
     def _replay_current(self, member_id: str, current: ConsumerCurrentAssignment | None) -> None:
         before, after = self.current(member_id), current or self.new_current
-        # Most of what a member has it had before: only what it has lost or got is written.
+        # Most partitions stay with the member: only changes of owners are written.
         owners = self._owners
         owned = frozenset(flat(after.assigned, after.pending_revocation))
         for partition in flat(before.assigned, before.pending_revocation):
@@ -122,12 +120,12 @@ class ConsumerGroup(
         return settings.consumer.heartbeat_interval_ms
 
     def session_timeout_ms(self, member: ConsumerGroupMember, settings: GroupSettings) -> int:
-        """See ModernGroup. Classic members bring their own."""
+        """See ModernGroup. Classic members have sent their own."""
         if member.classic is None:
             return settings.consumer_of(self.group_id).session_timeout_ms
         return member.classic.session_timeout_ms
 
-    # -- questions about the group ----------------------------------------------------------------
+    # -- the group --------------------------------------------------------------------------------
 
     @property
     def classic_count(self) -> int:
@@ -135,15 +133,15 @@ class ConsumerGroup(
         return self.member_count_with(CLASSIC)
 
     def attributes(self) -> Iterator[MemberAttribute]:
-        """All that any member wants."""
+        """The attributes of all members."""
         return (attribute for attribute, _ in self._attribute_counts.items())
 
     def member_count_with(self, attribute: MemberAttribute) -> int:
-        """How many members want it."""
+        """How many members have the attribute."""
         return self._attribute_counts.get(attribute) or 0
 
     def topic_names(self) -> set[str]:
-        """Every topic that a member subscribes to, by name or expression, whether it exists."""
+        """Every topic that a member subscribes to, by name or expression, existing or not."""
         names = {name for kind, name in self.attributes() if kind == "topic"}
         for regex, resolved in self._regexes.items():
             if ("regex", regex) in self._attribute_counts:
@@ -151,14 +149,14 @@ class ConsumerGroup(
         return names
 
     def regexes(self) -> Iterator[tuple[str, ResolvedRegex]]:
-        """The expressions that are stored, with the topics they stand for."""
+        """The stored expressions, with the topics that match them."""
         return self._regexes.items()
 
     def regex(self, regex: str) -> ResolvedRegex | None:
-        """What an expression stands for."""
+        """The topics that match an expression; None if it is not stored."""
         return self._regexes.get(regex)
 
-    # -- questions about members ------------------------------------------------------------------
+    # -- members ----------------------------------------------------------------------------------
 
     def is_classic(self, member: ConsumerGroupMember) -> bool:
         """See ModernGroup."""
@@ -182,7 +180,7 @@ class ConsumerGroup(
 
 
 def attributes_of(member: ConsumerGroupMember) -> list[MemberAttribute]:
-    """What a member is counted by."""
+    """The attributes by which a member is counted."""
     found = [("topic", name) for name in set(member.topic_names)]
     if member.topic_regex:
         found.append(("regex", member.topic_regex))

@@ -2,13 +2,13 @@
 
 Timers besides those of all newer groups (`modern.group_type`):
 
-| Timer | Set | When it is due |
+| Timer | Set | When it expires |
 |---|---|---|
-| member-rejoin | when a classic member is told to join again | it is removed |
-| member-sync | when a classic member has joined | it is removed |
-| downgrade | when a static member has come back as a classic one | if all are, the group is too |
+| member-rejoin | when a classic member must join again | the member is removed |
+| member-sync | when a classic member has joined | the member is removed |
+| downgrade | when a static member rejoins as a classic one | if all are classic, so is the group |
 
-Called by `shard`, which owns the groups of the other kind and hands over what this one becomes.
+Called by `shard`, which also owns the classic groups.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -77,8 +77,8 @@ Adopt = Callable[[ClassicGroup], None]
 class ConsumerGroups(GroupType[ConsumerGroup]):
     """See the module's docstring. `adopt` takes the classic group that a group has become.
 
-    A GroupType, but that heartbeats, joins and the like go through the shard: these groups may
-    change into classic ones and back.
+    A GroupType whose heartbeats, joins and so on go through the shard, because these groups may
+    become classic groups and back.
     """
 
     handlers: Mapping[type, GroupTypeHandler] = MappingProxyType({})
@@ -87,7 +87,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         super().__init__(timeline, ConsumerGroup)
         self._adopt = adopt
         self._unstored = unstored
-        # Whether the groups may have been loaded with topics that have changed since.
+        # Whether topics may have changed since the groups were stored.
         self.needs_topics = True
 
     def on_loaded(self, step: GroupStep) -> None:
@@ -107,16 +107,16 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         return frozenset(self._groups[group_id].topic_names())
 
     def regexes(self) -> set[str]:
-        """Every expression by which a member subscribes."""
+        """The regular expressions of all subscriptions."""
         return {regex for group in self for regex, _ in group.regexes()}
 
     def create_or_convert(
         self, classic: ClassicGroup | None, beat: ConsumerGroupHeartbeatRequest, step: GroupStep
     ) -> ConsumerGroup:
-        """A group for the first member of the consumer protocol, with the classic ones if any.
+        """A group for the first member of the consumer protocol, with the classic members if any.
 
-        It is what the step's records will make of it. ApiError(GROUP_ID_NOT_FOUND) if there can be
-        none.
+        The group is as the step's records will make it. ApiError(GROUP_ID_NOT_FOUND) if the member
+        does not join, or the classic group cannot be upgraded.
         """
         group_id = beat.group_id
         if beat.member_epoch != JOIN_GROUP_EPOCH:
@@ -140,7 +140,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
     def heartbeat(
         self, group: ConsumerGroup, command: Command, sent: ConsumerHeartbeat, step: GroupStep
     ) -> None:
-        """A checked heartbeat to a group that exists or is about to. ApiError if it is refused."""
+        """A validated heartbeat to a group that exists or is created by it. ApiError if refused."""
         request, before = sent.request, len(step.records)
         response: ConsumerGroupHeartbeatResponse
         if request.member_epoch >= JOIN_GROUP_EPOCH:
@@ -162,7 +162,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         step.reply(command.request_id, response)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str], step: GroupStep) -> None:
-        """Members are gone. If only classic ones are left the group becomes a classic one."""
+        """Remove members. If only classic members remain the group becomes a classic one."""
         if not self._can_downgrade(group, member_ids, step):
             remove_members(ConsumerTargetAssignmentBuilder(group), member_ids, step)
         else:
@@ -209,7 +209,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
             if found is not None:
                 self._unstored.note([found.member_id], step.now_ms)
             if found is not None and found.member is not None and found.member.classic is None:
-                # It may have been the last one of the other protocol.
+                # The replaced member may have been the last one of the consumer protocol.
                 step.set_timer(("downgrade", group.group_id), step.now_ms)
         except ApiError as error:
             step.reply(command.request_id, join_error(command, error.code, request.member_id))
@@ -243,14 +243,14 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         request: SyncGroupRequest | HeartbeatRequest,
         step: GroupStep,
     ) -> ErrorCode:
-        """The group may have been a classic one when its coordinator moved."""
+        """The error; a member may be unstored, of when the group was a classic one."""
         generation_id, client_id = request.generation_id, command.client_id
         return self._unstored.answer(code, request, generation_id, client_id, step.now_ms)
 
     def leave(
         self, group: ConsumerGroup, command: Command, request: LeaveGroupRequest, step: GroupStep
     ) -> None:
-        """LeaveGroup to a consumer group: members of either protocol go."""
+        """LeaveGroup to a consumer group: removes members of either protocol."""
         identities = request.members
         if command.api_version < SEVERAL_MEMBERS_SINCE:
             identities = [MemberIdentity(member_id=request.member_id)]
@@ -340,7 +340,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         return choose_assignor((member for _, member in group.members()), step.settings)
 
     def describe(self, group: ConsumerGroup, step: GroupStep) -> ConsumerGroupDescribedGroup:
-        """ConsumerGroupDescribe. The assignment includes partitions that are to be revoked."""
+        """ConsumerGroupDescribe. The assignment includes partitions that must be revoked."""
         return ConsumerGroupDescribedGroup(
             group_id=group.group_id,
             group_state=group.state,
@@ -367,8 +367,8 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
 
 
 def _owned_partitions(current: ConsumerCurrentAssignment) -> dict[Uuid, set[int]]:
-    """What the member may be reading: what it has to give up is its own until it says that it has
-    done so."""
+    """The partitions that the member may read. It owns those that it must revoke until it confirms
+    the revocation."""
     assigned, pending = current.assigned, current.pending_revocation
     return {
         topic_id: {*assigned.get(topic_id, ()), *pending.get(topic_id, ())}
@@ -377,7 +377,7 @@ def _owned_partitions(current: ConsumerCurrentAssignment) -> dict[Uuid, set[int]
 
 
 def _described(topics: Mapping[Uuid, Collection[int]], step: GroupStep) -> DescribedAssignment:
-    """Partitions with their topics' names; topics that are gone are left out, as in Kafka."""
+    """Partitions with the names of their topics; deleted topics are omitted, as in Kafka."""
     return DescribedAssignment(
         topic_partitions=[
             DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=partitions)

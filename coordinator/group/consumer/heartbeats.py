@@ -1,40 +1,41 @@
-"""ConsumerGroupHeartbeat: join, go on, leave (KIP-848, KIP-1082 for v1).
+"""ConsumerGroupHeartbeat: join, continue, leave (KIP-848, KIP-1082 for v1).
 
-The member's epoch against what is known, in Kafka's order of checks (a request that breaks a rule
-of the message itself gets INVALID_REQUEST or UNSUPPORTED_ASSIGNOR before):
+The member epoch of the request against the known one, in Kafka's order of checks (an invalid
+request gets INVALID_REQUEST or UNSUPPORTED_ASSIGNOR before):
 
-| Epoch | Member | Answer |
+| Epoch | Member | Result |
 |---|---|---|
-| 0 | unknown, room | new member, group epoch + 1 |
-| 0 | unknown, no room | GROUP_MAX_SIZE_REACHED |
+| 0 | unknown, group not full | new member, group epoch + 1 |
+| 0 | unknown, group full | GROUP_MAX_SIZE_REACHED |
 | 0 | known | continues, and gets its full assignment |
-| 0 | static, its instance id free | new member |
-| 0 | static, the id's holder stepped out (-2) or is classic | takes its place over |
-| 0 | static, the id's holder is there | UNRELEASED_INSTANCE_ID |
+| 0 | static, its instance id unused | new member |
+| 0 | static, the id's owner has left temporarily (-2) or is classic | replaces the owner |
+| 0 | static, the id's owner is active | UNRELEASED_INSTANCE_ID |
 | > 0 | unknown | UNKNOWN_MEMBER_ID |
-| > 0 | static, the id is another's | FENCED_INSTANCE_ID |
-| > 0 | epoch is its own | goes on |
-| > 0 | epoch is its previous one, owns nothing else | a response was lost: sent again |
+| > 0 | static, another member owns the id | FENCED_INSTANCE_ID |
+| > 0 | epoch is its own | continues |
+| > 0 | epoch is its previous one, owns nothing else | gets the lost response again |
 | > 0 | any other epoch | FENCED_MEMBER_EPOCH |
-| -1 | known | gone, group epoch + 1 |
-| -2 | static | its place is kept until its session ends |
-| -1, -2 | unknown, or the instance id another's | UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID |
+| -1 | known | removed, group epoch + 1 |
+| -2 | static | keeps its assignment until its session ends |
+| -1, -2 | unknown, or another member owns the id | UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID |
 
-"Goes on" is: store what has changed of the member, start a group epoch if its subscription
-changed, and take the next step of `modern.reconciliation`. A member whose session ends, or that
-does not give up partitions within its rebalance timeout, is removed as if it had left.
+"Continues" means: store changes of the member, start a group epoch if its subscription has changed,
+and take the next step of `modern.reconciliation`. A member whose session ends, or that does not
+revoke partitions within its rebalance timeout, is removed as if it had left.
 
-Answers get lost, several in a row, and fencing a member has records delivered again that it has
-read. So who has not heard of its epoch is told of it until it has, and comes no further meanwhile.
-Who comes over another connection than the one that it was last told something over may not have
-heard it: it is told its partitions again until it says that it has them, and its previous epoch
-counts, too, if it names no partitions or some that it has still to give up. For clients that send
-once more what a lost answer belonged to (librdkafka, after one interval) say nothing of partitions
-if they had nothing to say of them; Kafka, with its interval of five seconds, fences them.
+Responses may be lost, several in a row, and fencing a member delivers records twice. So:
 
-The answer tells when to come again: soon while the group reconciles, and while it is small
-anyway, so that a change reaches members before the configured interval has passed. Called by
-`consumer.groups`.
+- A member that has not received its epoch gets it again with each response, and does not advance
+  until it sends that epoch.
+- A member on another connection than that of its last response with news may not have received
+  it. It gets its assignment until it confirms it. Its previous epoch is valid, too, if it sends no
+  partitions or only partitions that it must revoke: a client that repeats a request whose response
+  was lost (librdkafka, after one interval) sends no partitions if it had none to report. Kafka,
+  with its interval of five seconds, fences such a member.
+
+The heartbeat interval of the response is short while the group reconciles or is small, so that
+changes reach members before the configured interval has passed. Called by `consumer.groups`.
 """
 
 from typing import Final
@@ -82,7 +83,7 @@ Resolved = ResolvedMember[ConsumerGroupMember, ConsumerCurrentAssignment]
 
 
 def check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
-    """Whether the request is one at all; else ApiError."""
+    """Validate the fields of the request; ApiError if they are invalid."""
     epoch = request.member_epoch
     violation = None
     if not request.group_id.strip():
@@ -127,7 +128,7 @@ def check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
         )
 
 
-# -- joining and going on -------------------------------------------------------------------------
+# -- joining and continuing -----------------------------------------------------------------------
 
 
 def heartbeat(
@@ -137,10 +138,10 @@ def heartbeat(
     member_id: str,
     step: GroupStep,
 ) -> ConsumerGroupHeartbeatResponse:
-    """A heartbeat of a member that joins or is there. ApiError if it is refused."""
+    """A heartbeat of a member that joins or continues. ApiError if it is refused."""
     request = sent.request
     owned = _owned(request)
-    # An answer that went over another connection may not have reached the member.
+    # A response that was sent over another connection may not have reached the member.
     connection_id = command.connection_id
     may_be_lost = group.unconfirmed_connections.get(member_id, connection_id) != connection_id
     resolved: Resolved = resolve_member(
@@ -154,8 +155,8 @@ def heartbeat(
     member = _updated(resolved.member, command, request)
     goal = update_member(group, resolved, member, sent.regex_names, step)
     current = resolved.current
-    has_heard = request.member_epoch in (JOIN_GROUP_EPOCH, current.member_epoch)
-    if has_heard:
+    has_epoch = request.member_epoch in (JOIN_GROUP_EPOCH, current.member_epoch)
+    if has_epoch:
         current = maybe_reconcile(group, resolved, member, goal, owned, step)
     schedule_session_timeout(group, member_id, member, step)
     response = ConsumerGroupHeartbeatResponse(
@@ -170,16 +171,16 @@ def heartbeat(
     if owned is not None and may_be_lost and _is_exactly(owned, current.assigned):
         del group.unconfirmed_connections[member_id]
         may_be_lost = False
-    is_news = not has_heard or may_be_lost or _has_other_partitions(resolved.current, current)
-    if is_news or _is_full(request):
+    has_news = not has_epoch or may_be_lost or _has_other_partitions(resolved.current, current)
+    if has_news or _is_full(request):
         response.assignment = _assignment(current)
-    if is_news or (current.member_epoch != request.member_epoch != JOIN_GROUP_EPOCH):
+    if has_news or (current.member_epoch != request.member_epoch != JOIN_GROUP_EPOCH):
         group.unconfirmed_connections[member_id] = connection_id
     return response
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member says everything, as it does when it joins or has missed something."""
+    """Whether the request has all fields, as when a member joins or has lost a response."""
     return request.member_epoch == JOIN_GROUP_EPOCH or (
         request.rebalance_timeout_ms != -1
         and (
@@ -196,7 +197,7 @@ def update_member(
     regex_names: tuple[str, ...] | None,
     step: GroupStep,
 ) -> tuple[int, Partitions]:
-    """Write what is new of the member, and of the group with it; returns epoch and target."""
+    """Write the changes of the member and of its group; returns epoch and target."""
     before, replaced_id = resolved.member, resolved.replaced_id
     is_changed = replaced_id is not None or (member is not before and member != before)
     target_epoch = group.target_epoch
@@ -254,10 +255,10 @@ def maybe_reconcile(
 def _is_retry(
     owned: Partitions | None, current: ConsumerCurrentAssignment, *, may_be_lost: bool
 ) -> bool:
-    """Whether a heartbeat with the previous epoch may come from a member that has missed an answer.
+    """Whether a heartbeat with the previous epoch may come from a member that lost a response.
 
-    It says what it owns, as Kafka demands. Where the answer may indeed be lost it need not: it may
-    send once more what it had to say.
+    The member must send what it owns, as in Kafka, unless the connection shows that a response may
+    be lost: then it may repeat its last request.
     """
     if may_be_lost:
         return owned is None or PARTITIONS.is_within(

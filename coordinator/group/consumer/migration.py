@@ -1,12 +1,12 @@
-"""A group changes its protocol while it has members (KIP-848): what it was, said the other way.
+"""Conversion of a group with members between the classic and the consumer protocol (KIP-848).
 
-Upgrade: a member of the consumer protocol joins a classic group. The classic members become
-members of a consumer group at the epoch of their generation, owning what they were assigned; they
-go on speaking the classic protocol (`classic_members`) until each of them is restarted.
-Downgrade: the last member of the consumer protocol goes. The others become a classic group in the
-generation of the group's epoch, and are told to join again.
+Upgrade: a member of the consumer protocol joins a classic group. The classic members become members
+of a consumer group, with the generation as epoch and with their assignments; they speak the classic
+protocol (`classic_members`) until each of them is restarted.
+Downgrade: the last member of the consumer protocol leaves. The others become a classic group, with
+the group epoch as generation, and must join again.
 
-Both ways are one atomic write: the records of one kind, and tombstones for those of the other. All
+Either conversion is one atomic write: the records of one type, and tombstones for the other. All
 functions are pure. Called by `groups` and `classic_members`.
 """
 
@@ -46,11 +46,11 @@ from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.types import Uuid
 
 ASSIGNMENT_VERSION = 0
-"""All versions of an assignment look the same, and this one every client reads."""
+"""All versions of an assignment have the same layout, and all clients read version 0."""
 
 
 def can_upgrade(classic: ClassicGroup, settings: GroupSettings) -> bool:
-    """Whether the classic group may become a consumer group with the members it has."""
+    """Whether the classic group may become a consumer group with its members."""
     return (
         settings.consumer.migration_policy.allows_upgrade
         and classic.uses_consumer_protocol
@@ -61,10 +61,10 @@ def can_upgrade(classic: ClassicGroup, settings: GroupSettings) -> bool:
 def consumer_group_of(
     classic: ClassicGroup, topics: TopicCatalog
 ) -> tuple[ConsumerGroup, list[ModernRecord]]:
-    """The classic group as a consumer group, and the records that make it one.
+    """The classic group as a consumer group, and the records that create it.
 
-    The group returned is no table's yet: it is what the records will make. ProtocolError if a
-    member's subscription or assignment cannot be read.
+    The group is as the records will make it, and in no table yet. ProtocolError if a member's
+    subscription or assignment cannot be read.
     """
     group_id, epoch = classic.group_id, classic.generation_id
     records: list[ModernRecord] = []
@@ -164,6 +164,7 @@ def classic_generation_of(
 
 
 def _common_protocol(members: list[ConsumerGroupMember]) -> str:
-    """The first member's favourite of those that all know; joining has seen to it that one is."""
+    """The first of the first member's protocols that all members support; JoinGroup has checked
+    that there is one."""
     offers = [member.classic.by_name() for member in members if member.classic is not None]
     return next(name for name in offers[0] if all(name in offer for offer in offers))

@@ -1,6 +1,6 @@
-"""Partitions as what members of consumer groups own, for `modern.reconciliation`.
+"""Partitions as the AssignmentUnit of consumer groups, for `modern.reconciliation`.
 
-A member holds each partition with the member epoch in which it was given to it (KIP-1251).
+Each assigned partition has the member epoch in which it was assigned to the member (KIP-1251).
 """
 
 from typing import Final

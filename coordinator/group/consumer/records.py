@@ -43,7 +43,7 @@ from odradek.protocol.schema import (
 from odradek.protocol.types import Uuid
 
 PartitionEpochs: TypeAlias = Mapping[Uuid, Mapping[int, int]]
-"""Partitions by topic, each with the member's epoch when it was given to it."""
+"""Partitions by topic, each with the member epoch in which it was assigned to the member."""
 
 NO_PARTITION_EPOCHS: Final[PartitionEpochs] = {}
 
@@ -75,7 +75,7 @@ class ClassicMemberMetadata(msgspec.Struct, frozen=True, gc=False):
 
 
 class ConsumerGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A member and what it wants. `classic` is None if it speaks the consumer protocol."""
+    """A member and its subscription. `classic` is None if it speaks the consumer protocol."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -89,14 +89,14 @@ class ConsumerGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ConsumerCurrentAssignment(CurrentAssignment, frozen=True):
-    """The partitions that a member may own, and those it still has to give up."""
+    """The partitions that a member may own, and those that it still has to revoke."""
 
     assigned: PartitionEpochs = NO_PARTITION_EPOCHS
     pending_revocation: PartitionEpochs = NO_PARTITION_EPOCHS
 
 
 class ResolvedRegex(msgspec.Struct, frozen=True, gc=False):
-    """The topics that an expression stood for when the metadata were at `version`."""
+    """The topics that matched an expression when the metadata was at `version`."""
 
     topic_names: tuple[str, ...]
     version: int = 0
@@ -124,7 +124,7 @@ class ConsumerCurrentRecord(CurrentRecord[ConsumerCurrentAssignment], frozen=Tru
 
 
 class ConsumerRegexRecord(ModernRecord, frozen=True, gc=False):
-    """The topics that an expression stands for."""
+    """The topics that match an expression."""
 
     regex: str
     value: ResolvedRegex | None

@@ -34,7 +34,7 @@ class ConsumerTargetAssignmentBuilder(
     def __init__(self, group: ConsumerGroup) -> None:
         super().__init__(group)
         self._group = group
-        # How many members more than the group counts have an attribute.
+        # The changes of the group's counts of members by attribute.
         self._attribute_deltas: Counter[MemberAttribute] = Counter()
         self.regexes = dict(group.regexes())
 
@@ -68,7 +68,7 @@ class ConsumerTargetAssignmentBuilder(
         return names
 
     def resolve_regex(self, regex: str, names: tuple[str, ...], step: GroupStep) -> bool:
-        """Write the topics that an expression stands for; whether that is news."""
+        """Write the topics that match an expression; False if they are stored already."""
         known = self._group.regex(regex)
         if known is not None and known.topic_names == names:
             return False
@@ -78,13 +78,13 @@ class ConsumerTargetAssignmentBuilder(
         return True
 
     def hash(self, topics: TopicCatalog) -> int:
-        """The hash of the topics that the group will read."""
+        """The hash of the topics that the group will subscribe to."""
         return metadata_hash(
             topics.existing(self.topic_names()).values(), with_racks=self.has_racks
         )
 
     def start_epoch(self, step: GroupStep) -> GroupEpoch:
-        """See TargetAssignmentBuilder. Expressions that no member uses any more go."""
+        """See TargetAssignmentBuilder. Removes the expressions that no member uses."""
         for regex in [regex for regex in self.regexes if not self.is_regex_used(regex)]:
             del self.regexes[regex]
             if self._group.regex(regex) is not None:
@@ -107,7 +107,7 @@ class ConsumerTargetAssignmentBuilder(
         return {member_id: without(target, withheld) for member_id, target in targets.items()}
 
     def _member_specs(self, topics: Mapping[str, TopicDigest]) -> list[MemberSpec]:
-        """The members as assignors see them."""
+        """The members as input of the assignor."""
         known: dict[tuple[tuple[str, ...], str | None], frozenset[Uuid]] = {}
         specs = []
         for member_id, member in self.members().items():
