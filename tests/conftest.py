@@ -1,6 +1,6 @@
-"""What all tests share: the broker of the session, as other projects get it from the plugin.
+"""Fixtures of all tests: the broker of the session, as other projects get it from the plugin.
 
-Imported here so that the tests run from a source tree where the plugin is not installed.
+Imported here so that the tests run from a source tree without the installed plugin.
 """
 
 from odradek.testing import kafka_broker, kafka_broker_settings

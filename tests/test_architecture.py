@@ -135,7 +135,7 @@ def read_module(path: Path, parts: tuple[str, ...]) -> Module:
 
 
 def floor_of(name: str) -> str:
-    """The floor that a module of ours stands on; empty for the package itself."""
+    """The floor of a module; empty for the package itself."""
     return name.partition(".")[2].partition(".")[0]
 
 
@@ -185,7 +185,7 @@ def wrong_arrows(module: Module) -> list[str]:
 
 
 def strangers(module: Module) -> list[str]:
-    """Third-party imports outside their home, and those that have none."""
+    """Third-party imports outside of their home, and those without a home."""
     found = []
     for line, name in imports_of(module):
         package = name.partition(".")[0]
@@ -201,7 +201,7 @@ def strangers(module: Module) -> list[str]:
 
 
 def impurities(module: Module) -> list[str]:
-    """Clocks, chance, sockets and loops on floors that are told everything."""
+    """Clocks, randomness, sockets and loops on pure floors."""
     banned = FORBIDDEN.get(floor_of(module.name), frozenset())
     return [
         f"{module.name}:{line} must do without {name.partition('.')[0]}"
@@ -242,7 +242,7 @@ test_file_of.__test__ = False  # type: ignore[attr-defined]  # a name that pytes
 
 
 def without_mirror(modules: Iterable[Module], files: frozenset[str]) -> list[str]:
-    """Modules with something to run and no test file of their name."""
+    """Modules with code and no test file of their name."""
     return [
         f"{module.name} has no {test_file_of(module.name)}"
         for module in modules
@@ -268,7 +268,7 @@ def has_module(rooms: list[str], name: str, files: frozenset[str]) -> bool:
 
 
 def orphans(files: frozenset[str]) -> list[str]:
-    """Test files in a mirroring room whose module is gone; those at the top mirror nothing."""
+    """Test files whose module does not exist; those at the top mirror no module."""
     found = []
     for file in sorted(files):
         top, *rooms = file.split("/")[:-1] or [""]
@@ -288,7 +288,7 @@ def place_in_order(package: str, name: str) -> int:
 
 
 def arrows_back_up(module: Module) -> list[str]:
-    """Imports from a folder that stands above the module's own."""
+    """Imports from a folder above the module's own."""
     faults = []
     for package in FOLDER_ORDER:
         if not module.name.startswith(f"{package}."):
@@ -312,7 +312,7 @@ def banned_names(files: frozenset[str]) -> list[str]:
 
 
 def circles(modules: Iterable[Module]) -> list[str]:
-    """Modules that import each other, over any number of others."""
+    """Modules that import each other, directly or through others."""
     known = {module.name: module for module in modules}
     arrows: dict[str, set[str]] = {}
     for name, module in known.items():
@@ -333,7 +333,7 @@ def circles(modules: Iterable[Module]) -> list[str]:
 
 
 def reused_class_names(modules: Iterable[Module]) -> list[str]:
-    """Public class names that several modules define: a name says one thing."""
+    """Public class names that several modules define."""
     homes: dict[str, list[str]] = {}
     for module in modules:
         for node in module.tree.body:
@@ -344,7 +344,7 @@ def reused_class_names(modules: Iterable[Module]) -> list[str]:
 
 @cache
 def modules_beside() -> tuple[Module, ...]:
-    """What benchmarks and tests share: modules that are neither product nor tests themselves."""
+    """The modules of benchmarks and shared test code, which are neither product nor tests."""
     files = [
         file
         for file in sorted(repository_files())
@@ -384,7 +384,7 @@ def repository_files() -> frozenset[str]:
 
 
 def is_readable(file: str) -> bool:
-    """Whether a file is one that could start Python."""
+    """Whether a file could start Python."""
     return file.endswith((".sh", ".yaml", ".yml", ".toml", ".cfg", ".tpl", ".service")) or (
         file.rpartition("/")[2] in ("Makefile", "Dockerfile", "run")
     )

@@ -1,4 +1,6 @@
-"""docs/compatibility.md says what the router's table says, and gives a reason for the rest."""
+"""docs/compatibility.md agrees with the router's table, and has a reason for each API that is not
+served.
+"""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""docs/coordinators/groups.md says what classic and consumer groups do, and this holds them to it.
+"""The tables of docs/coordinators/groups.md agree with the machines of classic and consumer groups.
 
-Every row of its tables is driven through the machine, and no case that the machine can be brought
-into may be without a row; random walks look for more of them.
+Every row is driven through the machine, and every case of the machine has a row; random walks look
+for more cases.
 """
 
 from functools import partial
@@ -44,7 +44,7 @@ def test_random_walks_of_consumer_groups_stay_within_the_table(
 
 
 def test_a_table_that_says_something_else_is_noticed() -> None:
-    """The check itself: a wrong cell, a row too few and a row too many."""
+    """The check itself: a wrong cell, a missing row and a superfluous row."""
     table = read(DOCUMENT, "Classic groups")
     found = observed(classic_scenes()[:3])
     place, row = next((place, row) for place, row in table.items() if place in found)

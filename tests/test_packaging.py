@@ -1,7 +1,7 @@
-"""What a user installs: one top-level name, real files, the command, the pytest plugin, no tests.
+"""The installed package: one top-level name, real files, the command, the pytest plugin, no tests.
 
-The wheel is installed into an empty environment, beside a project that has packages of its own with
-the names of our folders, and both the command and the fixture are run there.
+The wheel is installed into an empty environment, beside a project with packages of the same names
+as our folders. The command and the fixture run there.
 """
 
 import json
@@ -54,7 +54,7 @@ def pip_install(python: Path, *names: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that has nothing but pip."""
+    """The Python of an environment with pip only."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
     return folder / "bin" / "python"
@@ -84,14 +84,14 @@ def wheel(built: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(environment: Path, wheel: Path) -> Path:
-    """The Python of the environment, with the wheel and what it needs."""
+    """The Python of the environment, with the wheel and its dependencies."""
     pip_install(environment, wheel, "pytest")
     return environment
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Somebody's project, whose packages happen to have the names of our folders."""
+    """A project whose packages have the names of our folders."""
     for name in FOLDERS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("OWNER = 'the project'\n")

@@ -1,7 +1,7 @@
-"""docs/coordinators/share.md says what share groups do, and this holds them to it.
+"""The tables of docs/coordinators/share.md agree with the machines of share groups.
 
-Groups, the states of partitions, the records of a share partition, and what is kept of it for good:
-every row of the four tables is driven through its machine, and no case is without a row.
+Groups, states of partitions, records of a share partition, and durable states: every row of the
+four tables is driven through its machine, and every case has a row.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ DOCUMENT = "share.md"
 
 
 class Played(Protocol):
-    """A case that tells by itself what comes of it."""
+    """A case that runs by itself and returns its results."""
 
     @property
     def place(self) -> TransitionKey: ...
@@ -68,7 +68,7 @@ def test_what_is_kept_for_good_changes_as_its_table_says() -> None:
 
 
 def test_a_table_that_says_something_else_is_noticed() -> None:
-    """The check itself: a wrong cell, a row too few and a row too many."""
+    """The check itself: a wrong cell, a missing row and a superfluous row."""
     table, found = read(DOCUMENT, "What is kept"), played(keeping_cases())
     place = TransitionKey("known", "Delete")
     with pytest.raises(AssertionError, match="cases without a row"):

@@ -1,4 +1,4 @@
-"""docs/coordinators/streams.md says what streams groups do, and this holds them to it."""
+"""The table of docs/coordinators/streams.md agrees with the machine of streams groups."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The fixture as another project sees it: in a pytest run of its own."""
+"""The fixture as another project sees it: in its own pytest run."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The transactions that are counted are those that were committed."""
+"""The benchmark counts committed transactions only."""
 
 import os
 from typing import TYPE_CHECKING

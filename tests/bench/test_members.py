@@ -1,4 +1,4 @@
-"""The members whose rebalances are timed: what they own, and when they have come to rest."""
+"""Members whose rebalances are timed: their assignments, and when the group is stable."""
 
 from typing import TYPE_CHECKING
 from uuid import uuid4

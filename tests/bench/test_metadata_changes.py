@@ -1,4 +1,4 @@
-"""Changes of metadata are counted when they are acknowledged, and refusals are told."""
+"""Metadata changes count when they are acknowledged, and refusals are reported."""
 
 from typing import TYPE_CHECKING
 from uuid import uuid4

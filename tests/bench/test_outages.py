@@ -1,4 +1,4 @@
-"""The load that measures outages tells gaps and faults as they are."""
+"""The load that measures outages reports gaps and faults correctly."""
 
 from typing import TYPE_CHECKING
 from uuid import uuid4

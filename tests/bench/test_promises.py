@@ -1,4 +1,4 @@
-"""Rows that fall short are named; every promise is of a row that is measured."""
+"""Rows that fall short are named; every promise belongs to a measured row."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""The comparison's outcomes, collected over the run and shown at its end.
+"""The results of the comparison, collected over the run and shown at its end.
 
-raftos is not among the test dependencies: where it is not installed its half is skipped, ours is
-played all the same, and no table is shown.
+raftos is not among the test dependencies. Without it its half is skipped, ours runs nevertheless,
+and no table is shown.
 """
 
 import pytest
@@ -14,18 +14,18 @@ NOTES = pytest.StashKey[list[str]]()
 
 @pytest.fixture
 def outcomes(pytestconfig: pytest.Config) -> table.Outcomes:
-    """Where a test puts what it has seen."""
+    """The results so far."""
     return pytestconfig.stash.setdefault(OUTCOMES, {})
 
 
 @pytest.fixture
 def notes(pytestconfig: pytest.Config) -> list[str]:
-    """What is told below the table."""
+    """Lines below the table."""
     return pytestconfig.stash.setdefault(NOTES, [])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What each has lost."""
+    """Print the table of lost entries."""
     outcomes = terminalreporter.config.stash.get(OUTCOMES, {})
     if any(implementation == table.STOCK for _, implementation in outcomes):
         terminalreporter.section("Raft: what each keeps of what it has acknowledged")

@@ -1,10 +1,9 @@
-"""The network of the comparison: the same one for both clusters, moved by hand.
+"""The network of the comparison: the same one for both clusters, controlled by the scenarios.
 
-Letters are carried in the order in which they were posted, at once, and without loss, except where
-a scenario says otherwise: it cuts members off, or keeps letters back to bring them late. Nothing is
-aliased: what travels is the bytes that the implementation would send.
+Messages are delivered in the order in which they were sent, at once and without loss, unless a
+scenario cuts members off or delays messages. They are the bytes that the implementation would send.
 
-Votes are counted here, on the wire, so that both are counted by the same rule.
+Votes are counted here, on the wire, so that both implementations are counted by the same rule.
 """
 
 from collections import defaultdict, deque
@@ -14,7 +13,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What of Raft a letter is."""
+    """The type of a Raft message."""
 
     VOTE = "vote"
     APPEND = "append"
@@ -24,7 +23,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """Members vote for themselves as well: whoever asks for votes in a term has voted in it."""
+    """Members vote for themselves as well: a candidate has voted in its term."""
 
     voter: int
     term: int
@@ -32,8 +31,8 @@ class Vote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """A message on its way. `vote` is the vote it tells of, if it does."""
+class InFlightMessage:
+    """A message in flight. `vote` is the vote that it reports, if any."""
 
     sender: int
     to: int
@@ -46,15 +45,15 @@ class ComparisonNetwork:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        self.keeps_back: Callable[[Letter], bool] | None = None
-        """Which letters do not arrive before `bring_late`."""
-        self._waiting: deque[Letter] = deque()
-        self._late: list[Letter] = []
+        self.keeps_back: Callable[[InFlightMessage], bool] | None = None
+        """Which messages do not arrive before `bring_late`."""
+        self._waiting: deque[InFlightMessage] = deque()
+        self._late: list[InFlightMessage] = []
         self._cuts: set[tuple[int, int]] = set()
         self._candidates: dict[tuple[int, int], set[int]] = defaultdict(set)
 
-    def post(self, letter: Letter) -> None:
-        """Somebody has sent it."""
+    def post(self, letter: InFlightMessage) -> None:
+        """A member sends a message."""
         if letter.vote is not None:
             self._candidates[letter.vote.voter, letter.vote.term].add(letter.vote.candidate)
         if (letter.sender, letter.to) in self._cuts:
@@ -64,27 +63,27 @@ class ComparisonNetwork:
         else:
             self._waiting.append(letter)
 
-    def take(self) -> Letter | None:
-        """The next one to arrive."""
+    def take(self) -> InFlightMessage | None:
+        """The next message to arrive."""
         return self._waiting.popleft() if self._waiting else None
 
     def bring_late(self) -> int:
-        """What was kept back arrives next; how many there were."""
+        """The delayed messages arrive next; returns their number."""
         late, self._late = self._late, []
         self.keeps_back = None
         self._waiting.extend(late)
         return len(late)
 
     def cut(self, some: Iterable[int], others: Iterable[int]) -> None:
-        """What one sends the other from now on is lost, in either direction."""
+        """Messages between these two are lost from now on, in both directions."""
         others = list(others)
         self._cuts |= {pair for a in some for b in others for pair in ((a, b), (b, a))}
 
     def heal(self) -> None:
-        """Everything passes again."""
+        """All messages pass again."""
         self._cuts.clear()
 
     @property
     def double_vote_count(self) -> int:
-        """How often somebody voted for a second candidate in one term."""
+        """The number of votes for a second candidate in one term."""
         return sum(len(candidates) - 1 for candidates in self._candidates.values())

@@ -1,4 +1,4 @@
-"""Three members of cluster/raft, as `scenarios.Cluster` wants them.
+"""Three members of cluster/raft, as `scenarios.Cluster` needs them.
 
 The core is the product's; disk and driver are those of its own tests, which persist before they
 send, as `cluster.raft.ready` demands.
@@ -22,7 +22,7 @@ from odradek.cluster.raft.messages import (
 from odradek.cluster.raft.ready import Proposal, Role
 from odradek.cluster.raft.settings import RaftSettings
 from tests.cluster.raft.quorum import START_MS, QuorumMember
-from tests.raft_comparison.network import ComparisonNetwork, Kind, Letter, Vote
+from tests.raft_comparison.network import ComparisonNetwork, InFlightMessage, Kind, Vote
 from tests.raft_comparison.scenarios import ELECTION_MS, HEARTBEAT_MS, MEMBERS
 
 STEP_MS: Final = 10
@@ -109,7 +109,7 @@ class OurCluster:
         return [entry.data.decode() for entry in self._members[member].entries if entry.is_command]
 
     def _look(self) -> None:
-        """After whatever has happened: post what was said, answer clients, note leaders."""
+        """After every event: send messages, answer clients, record leaders."""
         for own_id in sorted(self._running):
             member = self._members[own_id]
             for message in member.take_sent():
@@ -126,7 +126,7 @@ class OurCluster:
                     self.acknowledged.append(command)
 
 
-def _letter(message: Message, to: int) -> Letter:
+def _letter(message: Message, to: int) -> InFlightMessage:
     sender = message.sender
     kind, vote = Kind.OTHER, None
     match message:
@@ -140,4 +140,4 @@ def _letter(message: Message, to: int) -> Letter:
             kind = Kind.ANSWER
         case _:
             pass
-    return Letter(sender=sender, to=to, kind=kind, content=_encode(message), vote=vote)
+    return InFlightMessage(sender=sender, to=to, kind=kind, content=_encode(message), vote=vote)

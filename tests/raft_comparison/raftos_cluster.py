@@ -1,11 +1,11 @@
-"""Three members of stock raftos 0.2.6, as `scenarios.Cluster` wants them.
+"""Three members of stock raftos 0.2.6, as `scenarios.Cluster` needs them.
 
 Stock are its State, Follower, Candidate, Leader, Log, FileStorage, StateMachine, Timer, message
-format and serializer, its files, and the call by which a program writes (State.set_value). Not
-stock are the places where it meets the world: `_Server` stands where its UDP server stands, the
-event loop has a clock that leaps, and its chance has a seed. Of its two serializers it is given
-JSON: with the other, its default, it cannot read its own log (see the tests). Each member has a
-subclass of State because raftos keeps who leads in class attributes, one process being one member.
+format and serializer, its files, and the call by which a program writes (State.set_value). Replaced
+is its environment: `_Server` for its UDP server, an event loop whose clock jumps, and a seeded
+random generator. Of its two serializers JSON is used: with the other, its default, it cannot read
+its own log (see the tests). Each member has a subclass of State, because raftos keeps the leader in
+class attributes, with one process for each member.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, cast
 
-from tests.raft_comparison.network import ComparisonNetwork, Kind, Letter, Vote
+from tests.raft_comparison.network import ComparisonNetwork, InFlightMessage, Kind, Vote
 from tests.raft_comparison.raftos_shims import import_raftos
 from tests.raft_comparison.scenarios import ELECTION_MS, HEARTBEAT_MS, MEMBERS
 
@@ -46,7 +46,7 @@ class _Storage(Protocol):
 
 
 class _State(Protocol):
-    """What is used of raftos' State."""
+    """The part of raftos' State that is used."""
 
     state: object
     log: _Log
@@ -66,7 +66,7 @@ class _State(Protocol):
 
 
 class _LeapingSelector(selectors.SelectSelector):
-    """Nothing is waited for: where the loop would sleep, the clock leaps."""
+    """Never waits: where the loop would sleep, the clock jumps."""
 
     now_s = 0.0
 
@@ -85,7 +85,7 @@ class _LeapingLoop(asyncio.SelectorEventLoop):
 
 
 class _Server:
-    """Where raftos' UDP server stands: it gives a State its address, its peers and a way out."""
+    """Replaces raftos' UDP server: it gives a State its address, its peers and a transport."""
 
     def __init__(
         self, member: int, loop: asyncio.AbstractEventLoop, network: ComparisonNetwork
@@ -133,7 +133,7 @@ class RaftosCluster:
         self.network = ComparisonNetwork()
         self.acknowledged: list[str] = []
         self.errors: list[str] = []
-        """What was raised inside members; asyncio reports such things and goes on."""
+        """Exceptions inside members; asyncio reports them and continues."""
         self._asked: list[asyncio.Task[None]] = []
         self.led: set[tuple[int, int]] = set()
         self._servers: dict[int, _Server] = {}
@@ -171,7 +171,8 @@ class RaftosCluster:
                 self._within(self._hear, letter)
 
     def end_patience(self, member: int) -> None:
-        """A follower stands; a candidate becomes a follower, and stands when it ends once more."""
+        """A follower campaigns; a candidate becomes a follower, and campaigns after the next
+        timeout."""
         state = self._states[member]
         is_candidate = isinstance(state.state, self._module.Candidate)
         self._within(state.to_follower if is_candidate else state.to_candidate)
@@ -216,7 +217,7 @@ class RaftosCluster:
         entries = self._states[member].log.cache
         return [name for entry in entries for name in cast("dict[str, str]", entry["command"])]
 
-    def _hear(self, letter: Letter) -> None:
+    def _hear(self, letter: InFlightMessage) -> None:
         data = _serializer().unpack(letter.content)
         data["sender"] = (HOST, PORT + letter.sender)
         try:
@@ -224,8 +225,8 @@ class RaftosCluster:
         except Exception as error:
             self.errors.append(repr(error))
 
-    def _within(self, do: Callable[..., None], *arguments: Letter) -> None:
-        """On the loop: raftos asks asyncio for the running one."""
+    def _within(self, do: Callable[..., None], *arguments: InFlightMessage) -> None:
+        """Run on the loop: raftos asks asyncio for the running one."""
 
         async def run() -> None:
             do(*arguments)
@@ -233,7 +234,7 @@ class RaftosCluster:
         self._loop.run_until_complete(run())
 
     def _turn(self) -> None:
-        """Let everything run that is due, and what follows from it, without time passing."""
+        """Run everything that is due, and its consequences, without time passing."""
         for _ in range(4):
             self._loop.run_until_complete(asyncio.sleep(0))
 
@@ -246,7 +247,7 @@ def _serializer() -> _Serializer:
     return serializer
 
 
-def _letter(sender: int, to: int, data: Mapping[str, object], content: bytes) -> Letter:
+def _letter(sender: int, to: int, data: Mapping[str, object], content: bytes) -> InFlightMessage:
     kind = _KINDS[str(data["type"])]
     vote = None
     term = cast("int", data["term"])
@@ -254,4 +255,4 @@ def _letter(sender: int, to: int, data: Mapping[str, object], content: bytes) ->
         vote = Vote(voter=sender, term=term, candidate=sender)
     elif data.get("vote_granted"):
         vote = Vote(voter=sender, term=term, candidate=to)
-    return Letter(sender=sender, to=to, kind=kind, content=content, vote=vote)
+    return InFlightMessage(sender=sender, to=to, kind=kind, content=content, vote=vote)

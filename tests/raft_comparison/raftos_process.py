@@ -16,13 +16,13 @@ HOST = "127.0.0.1"
 
 
 def say(line: str) -> None:
-    """At once: whoever reads may be about to kill us."""
+    """Print at once: the reader may kill this process next."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 async def run(folder: str, own_port: str, other_ports: list[str]) -> None:
-    """For ever."""
+    """Run for ever."""
     raftos = import_raftos()
     leads = asyncio.Event()
     raftos.configure(

@@ -1,7 +1,7 @@
-"""Three processes of stock raftos, watched by what they say and by their logs on the disk.
+"""Three processes of stock raftos, observed by their output and by their logs on the disk.
 
-Where ours has a cluster of processes, its e2e tests kill that; here it is seen that what the
-scenarios find on a clock moved by hand is what raftos does on its own.
+Our cluster of processes is killed in the e2e tests. This module shows that raftos in real processes
+behaves as in the scenarios with a clock moved by hand.
 """
 
 import json
@@ -22,7 +22,7 @@ LEADER_S_MAX = 60.0
 
 
 class RaftosProcesses:
-    """See the module's docstring. To be entered; what still runs at the end is killed."""
+    """See the module's docstring. A context manager; at its end all processes are killed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,7 +56,7 @@ class RaftosProcesses:
             self._end(port)
 
     def await_acknowledged(self, count: int) -> int:
-        """The port of the first who has that many entries acknowledged."""
+        """Wait until one process has acknowledged this many entries; returns its port."""
 
         def found() -> int | None:
             by_port = Counter(port for port, line in list(self._said) if line != "leads")
@@ -67,14 +67,14 @@ class RaftosProcesses:
         return port
 
     def kill(self, port: int) -> list[str]:
-        """With SIGKILL; everything that anybody was told is written."""
+        """SIGKILL; all acknowledged entries are in its output."""
         self._end(port)
         self._killed_at_s = time.monotonic()
         self._killed_after = len(self._said)
         return [line for _, line in self._said if line != "leads"]
 
     def seconds_to_the_next_leader(self) -> float:
-        """Since the kill."""
+        """The time since the kill."""
         wait_until(
             lambda: any(line == "leads" for _, line in self._said[self._killed_after :]),
             timeout_s=LEADER_S_MAX,
@@ -83,9 +83,8 @@ class RaftosProcesses:
         return time.monotonic() - self._killed_at_s
 
     def accepts_writes(self, *, within_s: float) -> bool:
-        """Whether the survivors acknowledge several. The first proves nothing: it may be answered
-        for an older entry that is applied only now.
-        """
+        """Whether the survivors acknowledge several entries. The first one proves nothing: it
+        may answer an older entry that is applied only now."""
         try:
             wait_until(
                 lambda: sum(line != "leads" for _, line in self._said[self._killed_after :]) > 2,
@@ -96,7 +95,7 @@ class RaftosProcesses:
         return True
 
     def still_there(self, commands: Iterable[str]) -> int:
-        """How many of these stand in the log of a survivor."""
+        """The number of these entries in the log of a survivor."""
         found: set[str] = set()
         for port in self._processes:
             (log,) = self._folder.glob(f"*_{port}.log")
@@ -105,7 +104,7 @@ class RaftosProcesses:
         return len(found & set(commands))
 
     def _end(self, port: int) -> None:
-        """Killed, and all read that it has said."""
+        """Kill it and read the rest of its output."""
         process = self._processes.pop(port)
         process.kill()
         process.wait()

@@ -35,7 +35,7 @@ class _AsyncioOfThen:
 
 
 def import_raftos() -> ModuleType:
-    """raftos, able to run. ImportError where it is not installed."""
+    """The patched raftos. ImportError where it is not installed."""
     raftos = importlib.import_module("raftos")
     for name in ("state", "server"):
         vars(importlib.import_module(f"raftos.{name}"))["asyncio"] = _AsyncioOfThen()

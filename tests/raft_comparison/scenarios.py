@@ -1,10 +1,10 @@
-"""The scenarios, each written once and played by either cluster, and what comes of them.
+"""The scenarios of the comparison, each written once and run by either cluster, and their results.
 
-Three members. A scenario ends with everybody running again, every link up, two more entries written
-and time to settle; then an acknowledged entry counts as still there if a majority has it in its
-log. Less than that is loss: Raft promises that a committed entry is in the log of every later
-leader (5.4, Leader Completeness), and with two of three logs without it the next leader lacks it or
-may lack it.
+Three members. At the end of a scenario all members run, every link works, two more entries are
+written, and there is time to settle. Then an acknowledged entry counts as still there if a majority
+has it in its log. Otherwise it is lost: Raft promises that a committed entry is in the log of every
+later leader (5.4, Leader Completeness), and with two of three logs without it the next leader may
+lack it.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from tests.raft_comparison.network import ComparisonNetwork, Kind, Letter
+from tests.raft_comparison.network import ComparisonNetwork, InFlightMessage, Kind
 
 MEMBERS: Final = (1, 2, 3)
 MAJORITY: Final = 2
@@ -27,13 +27,13 @@ LAST: Final = ("the last but one", "the last")
 
 
 class ComparedCluster(Protocol):
-    """Members 1 to 3 of one implementation, on a network and a clock that scenarios move."""
+    """Members 1 to 3 of one implementation, on a network and a clock that scenarios control."""
 
     network: ComparisonNetwork
     acknowledged: list[str]
-    """Commands of which the client was told that they are done, in that order."""
+    """Acknowledged commands, in order."""
     led: set[tuple[int, int]]
-    """(term, member) of everybody who has ever led."""
+    """(term, member) of every leader so far."""
 
     @property
     def now_ms(self) -> int: ...
@@ -41,18 +41,18 @@ class ComparedCluster(Protocol):
     def elapse(self, ms: int) -> None: ...
 
     def deliver(self, until: Callable[[], bool]) -> None:
-        """Carry letters until there are none, or until it is so; no time passes."""
+        """Deliver messages until there are none, or until the condition holds; no time passes."""
 
     def end_patience(self, member: int) -> None:
-        """Its election timeout is over now."""
+        """Its election timeout is over."""
 
     def propose(self, member: int, command: str) -> None:
-        """A client asks this member; whether anything comes of it shows in `acknowledged`."""
+        """A client sends a proposal to this member; its result shows in `acknowledged`."""
 
     def kill(self, member: int) -> None: ...
 
     def restart(self, member: int) -> None:
-        """With what its disk has; nothing if it runs."""
+        """Start it with its disk; no effect if it runs."""
 
     def leaders(self) -> list[int]: ...
 
@@ -61,7 +61,7 @@ class ComparedCluster(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioOutcome:
-    """What one cluster made of one scenario."""
+    """The result of one cluster in one scenario."""
 
     proposed_count: int
     acknowledged: tuple[str, ...]
@@ -74,7 +74,7 @@ class ScenarioOutcome:
 
 
 class Play:
-    """A cluster in one scenario, with what is counted on the way."""
+    """A cluster in one scenario, with its counters."""
 
     def __init__(self, cluster: ComparedCluster) -> None:
         self.cluster = cluster
@@ -85,7 +85,7 @@ class Play:
         self.cluster.deliver(lambda: False)
 
     def elect(self, member: int) -> None:
-        """It stands before anyone else does, and wins."""
+        """It campaigns before the others do, and wins."""
         self.cluster.end_patience(member)
         self.deliver()
         self.cluster.elapse(2 * HEARTBEAT_MS)
@@ -98,7 +98,7 @@ class Play:
             self.cluster.propose(member, command)
 
     def write(self, member: int, *commands: str) -> None:
-        """One after the other, each when the one before is acknowledged: nothing unusual here."""
+        """One after another, each after the acknowledgement of the one before."""
         for command in commands:
             self.propose(member, command)
             end_ms = self.cluster.now_ms + SETTLING_MS
@@ -106,7 +106,7 @@ class Play:
                 self.cluster.elapse(10)
 
     def end(self) -> ScenarioOutcome:
-        """Everybody comes back; what is left."""
+        """All members run again; returns the result."""
         cluster, proposed_count = self.cluster, self._proposed_count
         start_ms = cluster.now_ms
         while not cluster.leaders() and cluster.now_ms < start_ms + LEADERLESS_MS_MAX:
@@ -140,9 +140,10 @@ class Play:
 
 
 def late_heartbeat(play: Play) -> None:
-    """One heartbeat arrives after what was sent later, and its sender has died meanwhile.
+    """A heartbeat arrives after later messages, and its sender has been killed meanwhile.
 
-    Member 3 is cut off and misses three entries; 1 and 2 have them, and the client was told so.
+    Member 3 is cut off and misses three entries; 1 and 2 have them, and the client has the
+    acknowledgements.
     """
     play.elect(1)
     play.network.cut([3], [1, 2])
@@ -156,9 +157,10 @@ def late_heartbeat(play: Play) -> None:
 
 
 def restart_in_term(play: Play) -> None:
-    """A member votes, restarts, and is asked again in the same term, by somebody else.
+    """A member votes, restarts, and gets another vote request in the same term.
 
-    1 and 3 do not reach each other; 2 reaches both. Clients write to whoever says that he leads.
+    1 and 3 do not reach each other; 2 reaches both. Clients write to every member that claims to be
+    the leader.
     """
     play.network.cut([1], [3])
     play.network.keeps_back = lambda letter: letter.kind is Kind.APPEND
@@ -177,32 +179,32 @@ def restart_in_term(play: Play) -> None:
 
 
 def leader_killed(play: Play) -> None:
-    """The leader dies with ten acknowledged entries. No letter is lost or late."""
+    """The leader is killed with ten acknowledged entries. No message is lost or late."""
     play.elect(1)
     play.write(1, *(f"entry {number}" for number in range(1, 11)))
     play.cluster.kill(1)
 
 
 def concurrent_proposals(play: Play) -> None:
-    """Sixteen clients propose at once, and nothing goes wrong."""
+    """Sixteen clients propose at once, without any fault."""
     play.elect(1)
     play.propose(1, *(f"client {number}" for number in range(1, 17)))
     play.cluster.elapse(SETTLING_MS)
 
 
 def concurrent_proposals_and_kill(play: Play) -> None:
-    """Sixteen clients propose at once; the leader dies when the first of them has its answer."""
+    """Sixteen clients propose at once; the leader is killed after the first acknowledgement."""
     play.elect(1)
     play.propose(1, *(f"client {number}" for number in range(1, 17)))
     play.cluster.deliver(lambda: bool(play.cluster.acknowledged))
     play.cluster.kill(1)
 
 
-def _first_append(*, sender: int, to: int) -> Callable[[Letter], bool]:
-    """Of one to the other, once."""
-    seen: list[Letter] = []
+def _first_append(*, sender: int, to: int) -> Callable[[InFlightMessage], bool]:
+    """The first append of one to the other, once."""
+    seen: list[InFlightMessage] = []
 
-    def is_it(letter: Letter) -> bool:
+    def is_it(letter: InFlightMessage) -> bool:
         if seen or (letter.kind, letter.sender, letter.to) != (Kind.APPEND, sender, to):
             return False
         seen.append(letter)
@@ -223,7 +225,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Play], None]]] = MappingProxyType(
 
 
 def play(scenario: str, cluster: ComparedCluster) -> ScenarioOutcome:
-    """Play it to its end."""
+    """Run it to its end."""
     stage = Play(cluster)
     SCENARIOS[scenario](stage)
     return stage.end()

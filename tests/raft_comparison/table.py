@@ -1,4 +1,4 @@
-"""The table that a run ends with: what each of the two made of each scenario."""
+"""The table of a run: the result of each implementation in each scenario."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -26,7 +26,7 @@ Outcomes = dict[tuple[str, str], ScenarioOutcome]
 
 
 def lines(outcomes: Mapping[tuple[str, str], ScenarioOutcome]) -> Iterator[str]:
-    """In Markdown, in the order of the scenarios; what was not played is left out."""
+    """In Markdown, in the order of the scenarios, without skipped ones."""
     rows = [
         _row(scenario, implementation, outcomes[scenario, implementation])
         for scenario in SCENARIOS

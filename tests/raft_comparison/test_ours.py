@@ -1,6 +1,6 @@
-"""Our core in the scenarios of the comparison: it loses nothing of what it has acknowledged.
+"""Our core in the scenarios of the comparison: it loses no acknowledged entry.
 
-Everything runs on a clock and a network that are moved by hand, so each run sees the same.
+Clock and network are moved by hand, so every run is the same.
 """
 
 import pytest
@@ -12,7 +12,7 @@ from tests.raft_comparison.scenarios import SCENARIOS, play
 
 
 class Amnesiac(OurCluster):
-    """Our members, if they did not write down their terms and votes."""
+    """Our members, if they did not persist their terms and votes."""
 
     def restart(self, member: int) -> None:
         self._members[member].hard_state = HardState()

@@ -1,7 +1,7 @@
-"""Stock raftos in the scenarios of the comparison: what it loses, and why.
+"""Stock raftos in the scenarios of the comparison: its losses and their causes.
 
-Not played where raftos is not installed; it is not among the test dependencies. Why each loss
-happens is said where it is asserted; sections are those of the extended Raft paper.
+Skipped where raftos is not installed; it is not among the test dependencies. The cause of each loss
+is named at its assertion; sections are those of the extended Raft paper.
 """
 
 import os
