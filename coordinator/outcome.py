@@ -65,8 +65,8 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
     """Something to do outside of the shard, when everything that was written before it is
     committed.
 
-    The host retries it until it succeeds, and then sends a command to the shard. It is lost when
-    the shard is unloaded; `on_loaded` returns it again.
+    The host retries it until it succeeds, and then sends a command to the shard. An unload cancels
+    it; `on_loaded` returns it again.
     """
 
     instruction: object
@@ -144,7 +144,7 @@ class OutcomeBuilder(msgspec.Struct, Generic[R], kw_only=True, eq=False):
         self.timers.append(Timer(key, None))
 
     def build(self, *, is_atomic: bool = True, can_linger: bool = False) -> Outcome[R]:
-        """The outcome as it stands."""
+        """The outcome so far."""
         return Outcome(
             records=tuple(self.records),
             replies=tuple(self.replies),

@@ -1,11 +1,10 @@
-"""Records of coordinators as bytes: one table says which fields each type of record has.
+"""Records of coordinators as bytes: one table has the fields of each type of record.
 
 A record's key begins with an int16, the record type, and is never flexible. A value begins with an
 int16 version. A null value is a tombstone: it removes the key. Both are declared with
-protocol.schema and compiled when they are first used. The formats are Kafka's: its tools read our
-logs, and we read its.
+protocol.schema and compiled when they are first used. The formats are Kafka's.
 
-Every module of records lists its formats; the shard that writes them has a `RecordSerde` of all.
+Every module of records lists its formats; each type of shard has one `RecordSerde` of them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from odradek.protocol.schema import fields_of
 Convert: TypeAlias = Callable[[Any], Any]
 Encode: TypeAlias = Callable[[Any], bytes]
 Entry: TypeAlias = tuple[bytes, bytes | None]
-"""Key and value as they stand in a log."""
+"""Key and value in a log."""
 
 TEXT_LENGTH_MAX: Final = 8_000
 """Texts of so many characters fit into a record, whatever characters they are: a key's text has at
@@ -34,10 +33,10 @@ _INT16: Final = struct.Struct(">h")
 
 
 class ValueFormat(Protocol):
-    """How the values of a record type are written and read, with the version that leads them."""
+    """Encodes and decodes the values of a record type, with the version in front."""
 
     def encoder(self, version: int | None) -> Encode:
-        """What writes a value in `version`, or (None) in the one that this release writes."""
+        """The encoder of `version`, or (None) of the version that this release writes."""
 
     def decode(self, octets: bytes) -> object:
         """The value, of any version. ProtocolError if the version is a newer one."""
@@ -54,9 +53,9 @@ def read_version(octets: bytes, version_max: int, name: str) -> int:
 class SchemaValue:
     """Values declared with protocol.schema.
 
-    `name` is Kafka's. `make` turns what was read into the value: a msgspec class takes the fields
-    of its own names. A value is written from its attributes, if `to_struct` is not given. `version`
-    is the one to write, or tells it of a value.
+    `name` is Kafka's. `make` converts a decoded struct to the value: a msgspec class is filled from
+    the fields of the same names. Without `to_struct` a value is encoded from its attributes.
+    `version` is the version to write, or returns that of a value.
     """
 
     def __init__(
@@ -115,10 +114,9 @@ class SchemaValue:
 class RecordFormat:
     """One type of record. `record` is its class: the fields of its key in order, then its value.
 
-    `key` is declared with protocol.schema and written from the record's attributes, or from those
-    of `key_of(record)`; then `make` turns the key's fields and the value into a record.
-    `older_types` have the same fields and are only read. `kinds` are what RecordSerde finds the
-    format by.
+    `key` is declared with protocol.schema and encoded from the record's attributes, or from those
+    of `key_of(record)`; then `make` makes a record of the key's fields and the value. `older_types`
+    have the same fields and are only read. RecordSerde finds the format by `kinds`.
     """
 
     def __init__(
@@ -143,7 +141,7 @@ class RecordFormat:
         self._decode_key: Decoder | None = None
 
     def key_encoder(self) -> Encode:
-        """What writes the key of a record."""
+        """The encoder of a record's key."""
         lead = _INT16.pack(self.types[0])
         encode = compile_record_encoder(self._key, 0, flexible=False, lead=lead)
         return _composed(encode, self._key_of)
@@ -160,8 +158,8 @@ class RecordFormat:
 class RecordSerde:
     """All types of records of one topic.
 
-    A record is written in the format of its class, or of what `kind_of` says of it. The value of a
-    record is the last field of its class.
+    A record is written in the format of its class, or of `kind_of(record)`. The value of a record
+    is the last field of its class.
     """
 
     def __init__(
@@ -178,13 +176,13 @@ class RecordSerde:
         for one in formats:
             self._by_kind.update(dict.fromkeys(one.kinds, one))
             self._by_type.update(dict.fromkeys(one.types, one))
-        # By kind and version: how the key is written, what is the value, how that is written.
+        # By kind and version: encoder of the key, getter of the value, encoder of the value.
         self._encoders: dict[tuple[type, int | None], tuple[Encode, Convert, Encode]] = {}
 
     def encode(self, record: msgspec.Struct, version: int | None = None) -> Entry:
-        """Key and value as they stand in the log, the value in its newest version or in this one.
+        """Key and value in the log, the value in `version` or (None) in its newest version.
 
-        ProtocolError if a text is too long for its place.
+        ProtocolError if a text is too long for its field.
         """
         kind = self._kind_of(record), version
         encode_key, value_of, encode_value = self._encoders.get(kind) or self._compile(kind, record)

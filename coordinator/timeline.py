@@ -77,7 +77,7 @@ class TimelineTable(Generic[K, V]):
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._live: dict[K, V] = {}
-        # The dictionary's own: every heartbeat asks a dozen times.
+        # The dictionary's own method, because a heartbeat calls it a dozen times.
         self.get = self._live.get
         # Per key with uncommitted changes: what each of them replaced, oldest first.
         self._previous: dict[K, deque[V | _Absent]] = {}

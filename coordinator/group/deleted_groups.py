@@ -15,7 +15,7 @@ _CHECKED_COUNT = 2
 
 
 class DeletedGroup(Protocol):
-    """What this module needs of a group."""
+    """The part of a group that is used here."""
 
     @property
     def exists(self) -> bool:
@@ -30,9 +30,9 @@ G = TypeVar("G", bound=DeletedGroup)
 
 
 def drop_deleted(groups: MutableMapping[str, G], ended: dict[str, None]) -> list[str]:
-    """Drop objects whose end is final from `groups`; `ended` are the ids to look at, oldest first.
+    """Drop groups whose deletion is committed; `ended` are the ids to check, oldest first.
 
-    Returns the ids of what was dropped.
+    Returns the ids of the dropped groups.
     """
     dropped = []
     for group_id in [group_id for _, group_id in zip(range(_CHECKED_COUNT), ended, strict=False)]:

@@ -1,8 +1,7 @@
-"""The last things that happened to a group, with who, when and why: what "explain" is made of.
+"""The newest events of a group, with member, time and reason, for ExplainGroup.
 
-A ring per group, in memory only: it answers "why did it rebalance just now", not "what happened
-last year". Reasons are the clients' own (KIP-800) where they give one. Told by the groups of
-every kind, and read by `explaining`.
+They are in memory only, EVENT_COUNT_MAX for each group. Reasons come from clients (KIP-800) if they
+send one. Recorded by groups of all types, read by `administration.explanation`.
 """
 
 from collections import deque
@@ -13,15 +12,13 @@ import msgspec
 EVENT_COUNT_MAX = 32
 """Events kept per group."""
 REASON_LENGTH_MAX = 255
-"""Letters kept of a client's reason: what KIP-800 lets clients send."""
-
-
+"""Characters kept of a client's reason: the limit of KIP-800."""
 REASON_NOT_PROVIDED = "not provided"
-"""Stands for the reason of clients that give none."""
+"""The reason of clients that send none."""
 
 
 class EventKind(IntEnum):
-    """What happened, as ExplainGroup sends it. Numbers are never given to another kind."""
+    """Kinds of events, with the numbers of ExplainGroup, which are never reused."""
 
     MEMBER_JOINED = 0
     MEMBER_REJOINED = 1
@@ -44,7 +41,7 @@ class EventKind(IntEnum):
 
 
 class GroupEvent(msgspec.Struct, frozen=True, gc=False):
-    """One event. `member_id` is empty where no single member is meant."""
+    """One event. `member_id` is empty if the event is about the group."""
 
     at_ms: int
     kind: EventKind
@@ -61,7 +58,7 @@ class EventBuffer:
         self._events: deque[GroupEvent] = deque(maxlen=EVENT_COUNT_MAX)
 
     def add(self, at_ms: int, kind: EventKind, member_id: str = "", reason: str = "") -> None:
-        """Remember an event; the oldest makes room."""
+        """Add an event; if the buffer is full, the oldest is dropped."""
         self._events.append(GroupEvent(at_ms, kind, member_id, reason[:REASON_LENGTH_MAX]))
 
     def newest(self) -> tuple[GroupEvent, ...]:

@@ -1,6 +1,6 @@
-"""What group shards write: the type of records below all types of groups.
+"""The type of the records of group shards.
 
-The records themselves stand with their types of groups, their table in `records`.
+Each type of group defines its own records; `records` has the table of all.
 """
 
 from collections.abc import Iterable
@@ -14,17 +14,17 @@ class KeyedGroupRecord(Protocol):
 
     @property
     def group_id(self) -> str:
-        """The group it is about."""
+        """The group of the record."""
 
 
 GroupRecord: TypeAlias = (
     KeyedGroupRecord | TransactionalRecord[KeyedGroupRecord] | TransactionMarker
 )
-"""Offsets of transactions and markers have batches of their own."""
+"""Transactional offsets and markers are written in separate batches."""
 
 
 def group_ids_of(records: Iterable[GroupRecord]) -> dict[str, None]:
-    """The groups that the records outside of transactions are about, each once, in order."""
+    """The groups of the records outside of transactions, each once, in order."""
     return {
         record.group_id: None
         for record in records

@@ -1,4 +1,4 @@
-"""The configured policies of groups: protocols of members, and the lifetime of an empty group.
+"""The configured policies of groups: allowed protocols, and the lifetime of an empty group.
 
 `GroupPolicySettings` of cluster/metadata has the keys. Called by `admission` and
 `ephemeral_groups`.
@@ -13,7 +13,7 @@ from odradek.cluster.metadata.group_settings import matches_any
 
 
 class GroupPolicyOverrides(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The keys that are set for one group; None for others."""
+    """The config values of one group; None if the key is not set."""
 
     is_ephemeral: bool | None = None
     ttl_ms: int | None = None
@@ -27,22 +27,22 @@ class GroupPolicies(msgspec.Struct, frozen=True, kw_only=True):
     ephemeral_patterns: tuple[str, ...] = ()
     ephemeral_ttl_ms: int = 0
     own: Mapping[str, GroupPolicyOverrides] = {}
-    """By group id, of groups that set something."""
+    """By group id, for groups with own values."""
     has_ephemeral: bool = False
     """Whether any group may be ephemeral; derived from the other fields."""
     has_protocol_limits: bool = False
-    """Whether any group does not take all protocols; derived from the other fields."""
+    """Whether any group allows some protocols only; derived from the other fields."""
 
     def __post_init__(self) -> None:
-        has_any = bool(self.ephemeral_patterns) or any(o.is_ephemeral for o in self.own.values())
-        # Asked with everything that is written, however many groups have something of their own.
-        msgspec.structs.force_setattr(self, "has_ephemeral", has_any)
-        is_any_closed = any(own.protocols is not None for own in self.own.values())
-        # And with every request.
-        msgspec.structs.force_setattr(self, "has_protocol_limits", is_any_closed)
+        # Every request and every outcome with records reads these.
+        own = self.own.values()
+        has_ephemeral = bool(self.ephemeral_patterns) or any(group.is_ephemeral for group in own)
+        has_limits = any(group.protocols is not None for group in own)
+        msgspec.structs.force_setattr(self, "has_ephemeral", has_ephemeral)
+        msgspec.structs.force_setattr(self, "has_protocol_limits", has_limits)
 
     def ttl_ms(self, group_id: str) -> int | None:
-        """How long the group stays after its last member has left; None if it is not ephemeral."""
+        """The lifetime after the last member has left; None if the group is not ephemeral."""
         own = self.own.get(group_id, _NO_OVERRIDES)
         is_ephemeral = own.is_ephemeral
         if is_ephemeral is None:

@@ -1,7 +1,7 @@
-"""All records of `__consumer_offsets`, in Kafka's own formats: its tools read ours, we read its.
+"""All records of `__consumer_offsets`, in Kafka's own formats, which its tools read.
 
 Types 0 and 1 are committed offsets, 2 classic groups, 3 to 23 the newer types of groups, from
-20,001 on live rewinds, which Kafka's tools pass over. Types of later releases decode to None.
+20,001 on live rewinds, which Kafka's tools ignore. Types of later releases decode to None.
 Called by `shard`.
 """
 

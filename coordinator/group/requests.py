@@ -1,4 +1,4 @@
-"""Requests to a shard of groups that are no messages of the wire.
+"""Requests to a shard of groups that are not messages of the protocol.
 
 Some APIs name several groups, which may be in several shards: the handlers send one of these for
 each group. Others are internal to the router. Each declares the type of its response.
@@ -71,8 +71,8 @@ class DescribeConsumerGroup(msgspec.Struct, Request[ConsumerGroupDescribedGroup]
 class UpdateTopics(msgspec.Struct, Request[None], frozen=True):
     """Topics have changed (`names`, None: any), and regular expressions match `regexes` now.
 
-    The shard's catalog is the newest already, and so are its settings; `has_new_rules` says that
-    other groups may be ephemeral now. Answered with None.
+    The shard already has the newest catalog and settings; with `has_new_rules` other groups may be
+    ephemeral now.
     """
 
     names: frozenset[str] | None

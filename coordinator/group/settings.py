@@ -1,7 +1,7 @@
-"""What the configuration says about groups, typed.
+"""The settings of groups.
 
-The shell builds a new one from the metadata image whenever a config changes and hands it to every
-shard; nothing else is read from the configuration. Called by everything in this package.
+The host makes new settings from the metadata image when a config changes, and replaces those of
+every shard.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class GroupSettings:
     """How long a new member may wait in JoinGroup before it is removed: fixed in Kafka."""
 
     consumer: ConsumerGroupSettings = copied(lambda broker: broker.consumer)
-    """Of groups that set nothing themselves; `consumer_overrides` has the others by group id."""
+    """Of groups without own values; `consumer_overrides` has the others by group id."""
     consumer_overrides: Mapping[str, ConsumerGroupSettings] = field(default_factory=dict)
     share: ShareGroupSettings = copied(lambda broker: broker.share)
     share_overrides: Mapping[str, ShareGroupSettings] = field(default_factory=dict)
@@ -54,20 +54,20 @@ class GroupSettings:
     """Of groups of all kinds."""
 
     def consumer_of(self, group_id: str) -> ConsumerGroupSettings:
-        """What holds for the consumer group."""
+        """The settings of the consumer group."""
         return self.consumer_overrides.get(group_id, self.consumer)
 
     def share_of(self, group_id: str) -> ShareGroupSettings:
-        """What holds for the share group."""
+        """The settings of the share group."""
         return self.share_overrides.get(group_id, self.share)
 
     def streams_of(self, group_id: str) -> StreamsGroupSettings:
-        """What holds for the streams group."""
+        """The settings of the streams group."""
         return self.streams_overrides.get(group_id, self.streams)
 
 
 def group_settings(broker: BrokerSettings, configs: ConfigsImage) -> GroupSettings:
-    """What shards need of a broker's settings, and of the configs of groups."""
+    """The settings of shards, from those of the broker and the configs of groups."""
     own_configs = {
         resource.name: own
         for resource, own in configs.items()

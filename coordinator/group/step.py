@@ -1,8 +1,7 @@
-"""The step of a shard of groups: one transition's outcome in the making, and its circumstances.
+"""The step of a shard of groups: the input of one transition, and its outcome so far.
 
 A transition reads the time, the settings and the topics here, and appends its records, replies,
 timers and effects. The shard makes one step per command or timer and builds the outcome of it.
-Called by everything in this package that decides something.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,7 @@ class GroupStep(OutcomeBuilder[GroupRecord], eq=False):
 
     `member_count_total` is the number of members that send heartbeats to this process, and
     `loop_delay_ms` how long a request waits there before it is handled. `withheld` returns the
-    partitions that are assigned to nobody while the group is rewound.
+    partitions that are not assigned while the group is rewound.
     """
 
     now_ms: int

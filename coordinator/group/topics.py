@@ -1,13 +1,12 @@
-"""What groups need to know of topics: ids, partition counts, and the racks of replicas.
+"""The topics of one metadata image for groups: ids, partition counts, and the racks of replicas.
 
-A catalog stands for the topics of one metadata image and is handed to every shard; a shard sees
-nothing else of the image, and reads it as it reads its settings. A digest is made when somebody
-asks for it, so that a catalog costs nothing for topics that no group reads.
+A shard has no other part of the image. Digests are made on demand, so that a catalog costs nothing
+for topics that no group reads.
 
-A shard is never given a catalog older than one that its log was written under: whoever hosts it has
-applied the metadata that gave it the partition, and a node that has started anew all that there was
-then (node/controller/broker_lifecycle.py). So what a catalog lacks is no more. Called by everything
-here that assigns partitions; made by node/router/shards/group_coordinator_type.py.
+A topic that is not in the catalog was deleted: the catalog of a shard is never older than the one
+under which its log was written. The host has applied the metadata that made it the leader, and a
+restarted node first applies all metadata (node/controller/broker_lifecycle.py). Called by all
+assignors; made by node/router/shards/group_coordinator_type.py.
 """
 
 import hashlib
@@ -20,12 +19,12 @@ from odradek.cluster.metadata.image import MetadataImage, TopicImage
 from odradek.protocol.types import Uuid
 
 Partitions: TypeAlias = Mapping[Uuid, frozenset[int]]
-"""Partitions by topic; a topic without any is not there."""
+"""Partitions by topic; a topic without partitions has no entry."""
 NO_PARTITIONS: Final[Partitions] = {}
 
 
 class TopicDigest(msgspec.Struct, frozen=True, gc=False):
-    """A topic as assignors see it. `racks` has one set per partition, or is empty: none known."""
+    """A topic for assignors. `racks` has one set per partition, or is empty if no rack is known."""
 
     name: str
     topic_id: Uuid
@@ -46,7 +45,7 @@ class TopicCatalog:
         self.version = image.offset
 
     def topic(self, name: str) -> TopicDigest | None:
-        """The topic of that name, or None if there is none now."""
+        """The topic of that name, None if it does not exist."""
         digest = self._digests.get(name)
         if digest is None:
             topic = self._by_name.get(name)
@@ -61,14 +60,14 @@ class TopicCatalog:
         return None if topic is None else topic.name
 
     def existing(self, names: Iterable[str]) -> dict[str, TopicDigest]:
-        """Those of the topics that exist, by name."""
+        """The existing ones of these topics, by name."""
         topics = ((name, self.topic(name)) for name in names)
         return {name: topic for name, topic in topics if topic is not None}
 
     def named(
         self, partitions: Mapping[Uuid, Iterable[int]]
     ) -> Iterator[tuple[Uuid, str, list[int]]]:
-        """Topic id, name and sorted partitions of those of the topics that exist."""
+        """Topic id, name and sorted partitions of the topics that exist."""
         for topic_id, indexes in partitions.items():
             name = self.name_of(topic_id)
             if name is not None:
@@ -87,7 +86,7 @@ class TopicCatalog:
 
 
 def racks_of(image: MetadataImage) -> dict[int, str]:
-    """The racks of the brokers that have told one."""
+    """The racks of the brokers that have one."""
     return {
         broker_id: broker.rack
         for broker_id, broker in image.brokers.items()
@@ -99,7 +98,7 @@ NO_TOPICS: Final = TopicCatalog(MetadataImage.empty())
 
 
 def changed_topic_names(old: MetadataImage, new: MetadataImage) -> frozenset[str]:
-    """Topics that are not to groups what they were: made, deleted, grown, or on other racks.
+    """Topics that changed for groups: created, deleted, with more partitions, or on other racks.
 
     Changes of leaders and of ISRs do not count. Costs a comparison by identity for every topic.
     """
@@ -129,7 +128,7 @@ def _is_topic_changed(old: TopicImage, new: TopicImage, racks: Mapping[int, str]
 def metadata_hash(topics: Iterable[TopicDigest], *, with_racks: bool) -> int:
     """A number (int64, not 0) that differs when one of the topics does (KIP-1101).
 
-    Racks count only `with_racks`: a group whose members tell none need not be assigned anew when
+    Racks count only `with_racks`: a group whose members have no racks is not assigned again when
     replicas move. Without topics it is 0.
     """
     digest = hashlib.blake2b(digest_size=8)

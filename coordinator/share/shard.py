@@ -111,7 +111,7 @@ class ShareStateShard:
             return respond(command, refused, is_immediate=is_immediate)
 
     def replay(self, record: ShareStateRecord) -> None:
-        """Change the table as the record says."""
+        """Apply a record to the table."""
         self._log_count += 1
         value = record.value
         if value is None:

@@ -112,7 +112,7 @@ class TransactionShard:
             return deferred or respond(command, _refused(command, error.code))
 
     def replay(self, record: TransactionRecord) -> None:
-        """Change the table as the record says."""
+        """Apply a record to the table."""
         if record.transaction is None:
             self.transactions.remove(record.transactional_id)
         else:
@@ -246,7 +246,7 @@ class TransactionShard:
         return self._write(transactional_id, prepare_fence(known, now_ms=now_ms), now_ms)
 
     def _expire(self, now_ms: int) -> _Outcome:
-        """Check some ids; the rest follows at once, the next round after the interval."""
+        """Check some ids; the others follow after 1 ms, the next round after the interval."""
         if not self._to_check:
             self._to_check = [transactional_id for transactional_id, _ in self.transactions.items()]
         checked = self._to_check[-_EXPIRY_SLICE_COUNT:]

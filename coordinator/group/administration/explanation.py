@@ -1,4 +1,4 @@
-"""What the coordinator knows of a group, as ExplainGroup returns it.
+"""ExplainGroup: the coordinator's knowledge of a group.
 
 Members with their progress, their partitions and their durations; commits with their times; recent
 events. Nothing is changed here; node/cli/findings.py draws the conclusions. Called by `shard`.

@@ -35,7 +35,7 @@ class GroupCleanup:
         self._to_check: list[str] = []
 
     def expire(self, step: GroupStep) -> None:
-        """Check some groups; the rest follows at once, the next round after the interval."""
+        """Check some groups; the others follow after 1 ms, the next round after the interval."""
         if not self._to_check:
             # A group may have undo points only, after the topic of its last offset was deleted.
             self._to_check = list(self._directory.group_ids() | self._rewinds.group_ids())

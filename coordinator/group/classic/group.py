@@ -1,4 +1,4 @@
-"""A classic group: members join, the leader assigns, all members sync; again on every change.
+"""A classic group: members join, the leader assigns, all members sync.
 
 The state machine is Kafka's ClassicGroup, with KIP-134 (initial delay), KIP-345 (static members),
 KIP-394 (a member gets its id before it joins), KIP-559 (protocol type and name), KIP-800 (reasons)
@@ -140,7 +140,7 @@ class ClassicGroup(msgspec.Struct, eq=False):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members, and no join phase is under way."""
+        """Whether it has no members and no join phase."""
         return self.state is GroupState.EMPTY
 
     @property
@@ -149,7 +149,7 @@ class ClassicGroup(msgspec.Struct, eq=False):
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics its consumers read; None if that cannot be known."""
+        """The topics that its consumers subscribe to; None if they are not known."""
         if not self.uses_consumer_protocol:
             return None
         if not len(self.members):
@@ -170,7 +170,7 @@ class ClassicGroup(msgspec.Struct, eq=False):
             return None
         return frozenset(topics)
 
-    # -- loading and losing -----------------------------------------------------------------------
+    # -- loading and failed appends ---------------------------------------------------------------
 
     def on_loaded(self, step: GroupStep) -> None:
         """Every stored member gets a full session timeout: its last heartbeat is not known."""

@@ -47,7 +47,7 @@ class ClassicGroups:
         self.generations: TimelineTable[str, GroupMetadata] = TimelineTable(timeline)
         self.live_groups: dict[str, ClassicGroup] = {}
         self.unstored = UnstoredMembers()
-        # Deleted groups whose deletion may still be taken back, with the position before it.
+        # Deleted groups whose deletion may be reverted, with the position before it.
         self._deleted: dict[str, tuple[int, ClassicGroup]] = {}
 
     # -- the log ----------------------------------------------------------------------------------
@@ -64,8 +64,7 @@ class ClassicGroups:
         self.unstored.on_loaded(self.generations.items(), step.now_ms)
         for group_id, metadata in self.generations.items():
             if metadata.members:
-                group = ClassicGroup.of_metadata(group_id, metadata)
-                self.live_groups[group_id] = group
+                group = self.live_groups[group_id] = ClassicGroup.of_metadata(group_id, metadata)
                 group.on_loaded(step)
 
     def on_append_failed(
@@ -131,7 +130,7 @@ class ClassicGroups:
         """Delete a group without members."""
         committed = self._timeline.committed
         self._deleted = {
-            known: buried for known, buried in self._deleted.items() if buried[0] >= committed
+            known: deleted for known, deleted in self._deleted.items() if deleted[0] >= committed
         }
         group = self.live_groups.pop(group_id, None)
         if group is not None:
@@ -141,10 +140,10 @@ class ClassicGroups:
 
     def _restore_deleted(self, group_id: str) -> None:
         """Restore a group whose deletion was not written, in no earlier generation."""
-        position, buried = self._deleted.pop(group_id, (-1, None))
-        if buried is not None and position >= self._timeline.committed:
-            group = self.live_groups.setdefault(group_id, buried)
-            group.generation_id = max(group.generation_id, buried.generation_id)
+        position, deleted = self._deleted.pop(group_id, (-1, None))
+        if deleted is not None and position >= self._timeline.committed:
+            group = self.live_groups.setdefault(group_id, deleted)
+            group.generation_id = max(group.generation_id, deleted.generation_id)
 
     # -- members ----------------------------------------------------------------------------------
 

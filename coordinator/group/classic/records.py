@@ -17,7 +17,7 @@ this number."""
 
 
 class MemberMetadata(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A member as stored with its generation; `subscription` is what it said for the protocol."""
+    """A member as stored with its generation; `subscription` is its metadata for the protocol."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -41,7 +41,7 @@ class GroupMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupMetadataRecord(msgspec.Struct, frozen=True):
-    """A classic group's generation, or (without one) that the group is gone."""
+    """A classic group's generation, or (None) the deletion of the group."""
 
     group_id: str
     metadata: GroupMetadata | None

@@ -9,7 +9,7 @@ ids after a move of the coordinator, like stored ones.
 |---|---|
 | JoinGroup | as with an id that was just given |
 | SyncGroup, Heartbeat, OffsetCommit in a generation that was lost | REBALANCE_IN_PROGRESS: join |
-| LeaveGroup | NONE: they are gone |
+| LeaveGroup | NONE: they have left |
 
 A member may be one under four conditions. The log was loaded less than REJOIN_WINDOW_MS ago. The id
 has the form that a coordinator generates for this client. The id was not used here since the load.
@@ -61,7 +61,7 @@ class UnstoredMembers:
         self._until_ms = 0
         # By group, as loaded: later ones were lost.
         self._generations: dict[str, int] = {}
-        # Ids of which this coordinator has heard, whatever has become of them.
+        # Ids that were used here since the load, of current and of former members.
         self._known: set[str] = set()
 
     def on_loaded(self, stored: Iterable[tuple[str, GroupMetadata]], now_ms: int) -> None:

@@ -48,7 +48,7 @@ class RewindTables:
         self._snapshots: TimelineTable[str, Mapping[str, OffsetSnapshot]] = TimelineTable(timeline)
 
     def replay(self, record: RewindRecord) -> None:
-        """Change the tables as the record says."""
+        """Apply a record to the tables."""
         group_id = record.group_id
         match record:
             case RewindStateRecord():
