@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import select
 import signal
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +20,7 @@ from odradek.node.cli.node_membership import promote_to_voters
 from odradek.node.cli.output import Output, Row, first_names, with_output
 from odradek.node.cli.quorum import quorum_state
 from odradek.node.cli.rebalance import rebalance
-from odradek.node.cli.serve import with_settings
+from odradek.node.cli.serve import chosen_folder, with_settings
 from odradek.protocol.messages.cluster import DescribeQuorumResponsePartitionData
 from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
@@ -35,22 +33,21 @@ if TYPE_CHECKING:
     from odradek.node.local_cluster import ClusterLayout, LocalCluster
 
 
-@dataclass(slots=True)
+@dataclass
 class ClusterHealth:
-    """A broker's view of its cluster. `quorum` is None where the broker does not report it."""
+    """A cluster as a broker reports it; `quorum` is None if the broker does not report it."""
 
     cluster: DescribeClusterResponse
     metadata: MetadataResponse
     quorum: DescribeQuorumResponsePartitionData | None = None
-    leads: Counter[int] = field(default_factory=Counter)
-    replicas: Counter[int] = field(default_factory=Counter)
-    behind: Counter[int] = field(default_factory=Counter)
-    partition_count: int = 0
-    under_replicated: list[str] = field(default_factory=list)
-    offline: list[str] = field(default_factory=list)
 
-    def count(self) -> None:
-        """Go through all partitions."""
+    def __post_init__(self) -> None:
+        self.leads: Counter[int] = Counter()
+        self.replicas: Counter[int] = Counter()
+        self.behind: Counter[int] = Counter()
+        self.partition_count = 0
+        self.under_replicated: list[str] = []
+        self.offline: list[str] = []
         for topic in self.metadata.topics:
             for partition in topic.partitions:
                 name = f"{topic.name}-{partition.partition_index}"
@@ -112,12 +109,8 @@ def up(
     from odradek.node.embedded import BrokerFailure
     from odradek.node.local_cluster import LocalCluster
 
-    if temporary and data is not None:
-        raise click.UsageError("Give --data or --temporary, not both.")
-    with ExitStack() as stack:
-        if temporary:
-            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-")))
-        folder = data or default_data_folder().with_name("odradek-cluster")
+    with chosen_folder(data, is_temporary=temporary) as chosen:
+        folder = chosen or default_data_folder().with_name("odradek-cluster")
         nodes = LocalCluster(
             folder, _layout(folder, node_count, port), settings={"profile": "dev", **dict(settings)}
         )
@@ -209,15 +202,13 @@ def _restart_ended_nodes(nodes: LocalCluster, output: Output) -> None:
 @cluster.command()
 @with_client
 def status(client: ClusterClient, output: Output) -> None:
-    """Show nodes, the metadata quorum, and partitions that lack replicas or a leader. Of replicas
-    that catch up it is said how many bytes they are behind, and about how long they will take.
+    """Show nodes, the metadata quorum, and partitions that lack replicas or a leader. For replicas
+    that catch up: how many bytes they are behind, and about how long they will take.
 
-    Works with any Kafka. Exits with 1 if a
-    partition has no leader or the quorum has none.
+    Works with any Kafka. Exits with 1 if a partition has no leader or the quorum has none.
     """
     health = _cluster_health(client)
     progress = catch_up_progress(health.metadata, client)
-    health.count()
     nodes = nodes_of(health)
     catching_up: list[Row] = [
         {
@@ -228,10 +219,10 @@ def status(client: ClusterClient, output: Output) -> None:
         }
         for each in progress
     ]
-    quorum = health.quorum
+    quorum, controller = health.quorum, controller_of(health)
     facts: dict[str, str | int | None] = {
         "cluster_id": health.cluster.cluster_id,
-        "active_controller": _node_name(controller_of(health)),
+        "active_controller": None if controller < 0 else f"node {controller}",
         "quorum_epoch": quorum.leader_epoch if quorum is not None else None,
         "votes": None if quorum is None else len(quorum.current_voters),
         "topics": len(health.metadata.topics),
@@ -284,14 +275,13 @@ def controller_of(health: ClusterHealth) -> int:
 
 
 def _cluster_health(client: ClusterClient) -> ClusterHealth:
-    request = DescribeClusterRequest(include_fenced_brokers=True)
-    cluster = client.ask(request)
+    cluster = client.ask(DescribeClusterRequest(include_fenced_brokers=True))
     raise_on_error(cluster, "the cluster cannot be described")
     return ClusterHealth(cluster, client.metadata(None), quorum_state(client))
 
 
 def nodes_of(health: ClusterHealth) -> Sequence[Row]:
-    """A line for each broker and each voter."""
+    """A row for each broker and each voter."""
     roles, ends = _quorum_roles(health.quorum)
     newest = max(ends.values(), default=0)
     brokers = {broker.broker_id: broker for broker in health.cluster.brokers}
@@ -323,7 +313,7 @@ def _quorum_roles(
         return {}, {}
     roles = {each.replica_id: "voter" for each in quorum.current_voters}
     for each in quorum.observers:
-        # Its old replica, in a data folder that is lost, has the vote that it had.
+        # The voter is the replica in the data folder that the node has lost.
         is_replaced = each.replica_id in roles
         roles[each.replica_id] = "old vote" if is_replaced else "observer"
     if quorum.leader_id >= 0:
@@ -332,7 +322,3 @@ def _quorum_roles(
         each.replica_id: each.log_end_offset for each in (*quorum.current_voters, *quorum.observers)
     }
     return roles, ends
-
-
-def _node_name(node_id: int) -> str | None:
-    return None if node_id < 0 else f"node {node_id}"

@@ -1,8 +1,7 @@
-"""The `odradek` command: a table of nouns, each loaded when it is asked for.
+"""The `odradek` command: a table of subcommands, each imported when it is used.
 
-Nothing heavier than click is imported here, so that `odradek serve` answers its first request
-soon and `odradek --help` costs nothing. Errors of a broker or of its absence end here: one line
-on stderr and exit code 1; wrong usage exits with 2, as click has it.
+Little is imported here, so that `odradek serve` and `odradek --help` start fast. Errors of Kafka
+clients end here, as one line on stderr with exit code 1; wrong usage exits with 2, as click has it.
 """
 
 import importlib
@@ -32,17 +31,18 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 
 
-class Commands(click.Group):
-    """A click group whose members are imported when they are named."""
+class LazyGroup(click.Group):
+    """A click group whose `members` are imported when they are used."""
+
+    members: Mapping[str, tuple[str, str]]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*self.members, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = COMMANDS.get(cmd_name)
-        if place is None:
-            return None
-        module, attribute = place
+        if cmd_name not in self.members:
+            return super().get_command(ctx, cmd_name)
+        module, attribute = self.members[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
@@ -50,14 +50,20 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            told = connection.explain(error)
-            if told is None:
+            explanation = connection.explain(error)
+            if explanation is None:
                 raise
-            raise click.ClickException(told) from error
+            raise click.ClickException(explanation) from error
+
+
+class Commands(LazyGroup):
+    """`odradek`."""
+
+    members = COMMANDS
 
 
 def show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    """Print the installed version and leave; reads package metadata only when asked."""
+    """Print the installed version and exit. The package metadata is read only here."""
     if wanted and not ctx.resilient_parsing:
         from importlib.metadata import PackageNotFoundError, version
 

@@ -7,19 +7,19 @@ that is not formatted, because a node that lost its disk must not start empty.
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from odradek.node.cli.connection import DEFAULT_BOOTSTRAP
+from odradek.node.cli.main import LazyGroup
 from odradek.node.cli.output import Output, with_output
 from odradek.node.cli.parameters import pair
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from odradek.node.config import NodeConfig
     from odradek.node.supervisor import NodeState
 
-# Variables that belong to the command line's client side and are no settings of a node.
+# Environment variables of the command line's client side, which are not settings of a node.
 CLIENT_VARIABLES = ("ODRADEK_BOOTSTRAP", "ODRADEK_CLIENT_CONFIG")
-# What `serve` chooses where nobody said anything: a broker for development, few words.
+# Defaults of `serve`: a broker for development that logs little.
 SERVE_DEFAULTS = {"ODRADEK_PROFILE": "dev", "ODRADEK_LOG_LEVEL": "WARNING"}
 
 # name below `odradek node` -> module and the click command in it
@@ -109,42 +109,28 @@ def serve(
 
     Ctrl-C or SIGTERM stops it: requests in progress are finished and data are synced.
     """
-    if temporary and data is not None:
-        raise click.UsageError("Give --data or --temporary, not both.")
-    with ExitStack() as stack:
-        if temporary:
-            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-")))
+    with chosen_folder(data, is_temporary=temporary) as folder:
         options = {
             "listeners": ",".join(listen) or None,
             "advertised.listeners": advertise,
-            "data": None if data is None else str(data),
-            "workers": None if workers is None else str(workers),
+            "data": folder,
+            "workers": workers,
             "profile": profile,
             "durability": durability,
             "http.listen": http,
             "log.level": log_level,
         }
-        chosen = {key: text for key, text in options.items() if text is not None}
-        config = _load(None, {**SERVE_DEFAULTS, **os.environ}, {**dict(settings), **chosen})
+        config = _load(None, {**SERVE_DEFAULTS, **os.environ}, settings, options)
         if attached:
             threading.Thread(target=_stop_with_stdin, daemon=True).start()
         exit_code = _run(config, formats=True, output=output)
     click.get_current_context().exit(exit_code)
 
 
-class NodeCommands(click.Group):
-    """`odradek node`: what needs more than this module is imported when it is named."""
+class NodeCommands(LazyGroup):
+    """`odradek node`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *NODE_COMMANDS})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = NODE_COMMANDS.get(cmd_name)
-        if place is None:
-            return super().get_command(ctx, cmd_name)
-        module, attribute = place
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+    members = NODE_COMMANDS
 
 
 @click.group(cls=NodeCommands)
@@ -172,7 +158,7 @@ def start(file: Path, formats: bool, settings: tuple[tuple[str, str], ...], outp
     Values of the file are overridden by environment variables (ODRADEK_NODE_ID is node.id) and
     these by --set.
     """
-    config = _load(file, os.environ, dict(settings))
+    config = _load(file, os.environ, settings, {})
     click.get_current_context().exit(_run(config, formats=formats, output=output))
 
 
@@ -205,14 +191,8 @@ def format_data(
     from odradek.node.config_sources import ConfigurationError
     from odradek.node.data_folder import adopt_meta_properties, read_meta_properties
 
-    options = {
-        "data": None if data is None else str(data),
-        "node.id": None if node_id is None else str(node_id),
-        "cluster.id": cluster_id,
-        "stores": None if stores is None else str(stores),
-    }
-    chosen = {key: text for key, text in options.items() if text is not None}
-    config = _load(file, os.environ, {**dict(settings), **chosen})
+    options = {"data": data, "node.id": node_id, "cluster.id": cluster_id, "stores": stores}
+    config = _load(file, os.environ, settings, options)
     try:
         known = read_meta_properties(config.data_folder)
         if known is not None and not if_not_formatted:
@@ -234,15 +214,32 @@ def format_data(
     )
 
 
+@contextmanager
+def chosen_folder(data: Path | None, *, is_temporary: bool) -> Iterator[Path | None]:
+    """`data`, or a new folder that is deleted at the end."""
+    if not is_temporary:
+        yield data
+        return
+    if data is not None:
+        raise click.UsageError("Give --data or --temporary, not both.")
+    with tempfile.TemporaryDirectory(prefix="odradek-") as folder:
+        yield Path(folder)
+
+
 def _load(
-    file: Path | None, environment: Mapping[str, str], options: Mapping[str, str]
+    file: Path | None,
+    environment: Mapping[str, str],
+    settings: tuple[tuple[str, str], ...],
+    options: Mapping[str, object],
 ) -> NodeConfig:
+    """The configuration of a node. Options that are None are not set; others override `--set`."""
     from odradek.node.config import load
     from odradek.node.config_sources import ConfigurationError
 
     variables = {name: text for name, text in environment.items() if name not in CLIENT_VARIABLES}
+    chosen = {key: str(value) for key, value in options.items() if value is not None}
     try:
-        return load(file=file, environment=variables, options=options)
+        return load(file=file, environment=variables, options={**dict(settings), **chosen})
     except ConfigurationError as fault:
         raise click.ClickException("\n  ".join(["wrong settings", *fault.faults])) from fault
 
@@ -269,7 +266,7 @@ def _run(config: NodeConfig, *, formats: bool, output: Output) -> int:
 
 
 def _print_ready(config: NodeConfig, state: NodeState, output: Output) -> None:
-    """Say where the node is and, to a person, what to try next."""
+    """Print the address of the node and, on a terminal, what to try next."""
     if output.is_json:
         output.json_line(
             {

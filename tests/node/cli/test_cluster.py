@@ -69,7 +69,7 @@ def in_trouble() -> ClusterHealth:
         ),
         MetadataResponsePartition(partition_index=2, leader_id=1, replica_nodes=[1], isr_nodes=[1]),
     ]
-    health = ClusterHealth(
+    return ClusterHealth(
         DescribeClusterResponse(
             cluster_id="c",
             controller_id=0,
@@ -91,8 +91,6 @@ def in_trouble() -> ClusterHealth:
             observers=[DescribeQuorumReplicaState(replica_id=2, log_end_offset=100)],
         ),
     )
-    health.count()
-    return health
 
 
 def test_partitions_are_counted_where_they_lack_something() -> None:
