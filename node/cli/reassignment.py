@@ -33,37 +33,11 @@ from odradek.protocol.messages.partitions import DetailedPartitionResult
 POLL_S: Final = 0.25
 SIZES_EVERY_S: Final = 1.0
 CANCELLED_AFTER_S: Final = 10.0
-"""How long a partition may neither move nor have moved, as some broker's metadata may be old."""
+"""After this long without a reassignment in progress a move counts as cancelled: the metadata of a
+broker may be old."""
 _ACCEPTED: Final = frozenset(
     {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReassignmentProgress:
-    """Progress of the moves, `seconds` after their start."""
-
-    partitions_done: int
-    partitions: int
-    bytes_done: int
-    bytes: int
-    seconds: float
-    waiting_for: tuple[int, ...] = ()
-    """Nodes that do not answer and should copy."""
-
-    def text(self) -> str:
-        """One line for a person."""
-        parts = [
-            f"{self.partitions_done} of {self.partitions} partitions",
-            f"{size_text(self.bytes_done)} of {size_text(self.bytes)}",
-        ]
-        rate = self.bytes_done / self.seconds if self.seconds > 0 else 0.0
-        if rate >= 1:
-            parts.append(f"{size_text(int(rate))}/s")
-            parts.append(f"{seconds_text((self.bytes - self.bytes_done) / rate)} left")
-        if self.waiting_for:
-            parts.append(f"waiting for node {', '.join(map(str, self.waiting_for))}")
-        return ", ".join(parts)
 
 
 @dataclass(slots=True)
@@ -85,12 +59,10 @@ class ReassignmentRunner:
         *,
         in_progress: Sequence[PartitionMove] = (),
         batch: int,
-        on_progress: Callable[[ReassignmentProgress], None],
     ) -> None:
         self.outcome = ReassignmentOutcome()
         self._client = client
         self._batch = batch
-        self._on_progress = on_progress
         self._waiting = deque(moves)
         self._in_progress: dict[PartitionId, PartitionMove] = {
             (m.topic, m.number): m for m in in_progress
@@ -100,7 +72,8 @@ class ReassignmentRunner:
         self._bytes = sum(move.copied_bytes for move in (*moves, *in_progress))
         self._bytes_done = 0
         self._copied: dict[tuple[PartitionId, int], int] = {}
-        self._silent: tuple[int, ...] = ()
+        self._silent: list[int] = []
+        """Nodes that should copy and do not answer."""
         self._began_at = time.monotonic()
         self._sizes_due = self._began_at
 
@@ -109,8 +82,9 @@ class ReassignmentRunner:
         """What has begun and not ended."""
         return list(self._in_progress)
 
-    def run(self) -> ReassignmentOutcome:
-        """Return when every move is done, deleted or failed."""
+    def run(self, on_progress: Callable[[int, int, str], None]) -> ReassignmentOutcome:
+        """Return when every move is done, deleted or failed. `on_progress` gets the bytes done,
+        all bytes, and a text."""
         while self._waiting or self._in_progress:
             self._submit()
             ended = self._poll()
@@ -118,7 +92,7 @@ class ReassignmentRunner:
             if now >= self._sizes_due:
                 self._measure()
                 self._sizes_due = now + SIZES_EVERY_S
-            self._on_progress(self._progress())
+            on_progress(self._bytes_copied, self._bytes, self._progress_text())
             if not ended:
                 time.sleep(POLL_S)
         return self.outcome
@@ -169,17 +143,16 @@ class ReassignmentRunner:
         for name, move in self._in_progress.items():
             for node in move.adding:
                 wanted.setdefault(node, []).append(name)
-        silent = []
+        self._silent = []
         for node, names in sorted(wanted.items()):
             found = log_dir_usage(self._client, node, names)
             if found is None:
-                silent.append(node)
+                self._silent.append(node)
                 continue
             for name, byte_count in found.sizes.items():
                 if name in self._in_progress:
                     limit = self._in_progress[name].byte_count
                     self._copied[name, node] = min(byte_count, limit)
-        self._silent = tuple(silent)
 
     def _end(self, move: PartitionMove, ended: list[PartitionMove]) -> None:
         ended.append(move)
@@ -197,16 +170,25 @@ class ReassignmentRunner:
         for node in move.adding:
             self._copied.pop((name, node), None)
 
-    def _progress(self) -> ReassignmentProgress:
+    @property
+    def _bytes_copied(self) -> int:
+        return self._bytes_done + sum(self._copied.values())
+
+    def _progress_text(self) -> str:
         outcome = self.outcome
-        return ReassignmentProgress(
-            partitions_done=len(outcome.done) + len(outcome.deleted) + len(outcome.failed),
-            partitions=self._partitions,
-            bytes_done=self._bytes_done + sum(self._copied.values()),
-            bytes=self._bytes,
-            seconds=time.monotonic() - self._began_at,
-            waiting_for=self._silent,
-        )
+        ended = len(outcome.done) + len(outcome.deleted) + len(outcome.failed)
+        parts = [
+            f"{ended} of {self._partitions} partitions",
+            f"{size_text(self._bytes_copied)} of {size_text(self._bytes)}",
+        ]
+        seconds = time.monotonic() - self._began_at
+        rate = self._bytes_copied / seconds if seconds > 0 else 0.0
+        if rate >= 1:
+            parts.append(f"{size_text(int(rate))}/s")
+            parts.append(f"{seconds_text((self._bytes - self._bytes_copied) / rate)} left")
+        if self._silent:
+            parts.append(f"waiting for node {', '.join(map(str, self._silent))}")
+        return ", ".join(parts)
 
 
 def reassign(

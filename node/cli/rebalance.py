@@ -9,7 +9,6 @@ next run, or `--cancel`, removes the throttles.
 from __future__ import annotations
 
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import click
 import msgspec
 
 from odradek.cluster.balance.model import Partition, PartitionMove, ReassignmentPlan
-from odradek.cluster.balance.planner import plan_moves
+from odradek.cluster.balance.planner import broker_loads, move_of, plan_moves
 from odradek.cluster.balance.replica_distribution import target_replicas
 from odradek.node.cli.cluster_client import ClusterClient, raise_refusals, with_client
 from odradek.node.cli.offsets import PartitionId
@@ -29,7 +28,6 @@ from odradek.node.cli.parameters import size
 from odradek.node.cli.plan_text import move_row, node_rows, plan_document, summary
 from odradek.node.cli.reassignment import (
     ReassignmentOutcome,
-    ReassignmentProgress,
     ReassignmentRunner,
     cancel_reassignments,
     elect_preferred_leaders,
@@ -54,12 +52,12 @@ R = TypeVar("R")
 BATCH: Final = 100
 MOVES_SHOWN: Final = 20
 DRAIN_ROUNDS: Final = 3
-"""Topics may be created on a node after the plan for its drain was made and before it is closed."""
+"""A topic may be created on a node after the plan for its drain and before it is cordoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceOptions:
-    """How a plan is carried out."""
+    """The options for carrying out a plan."""
 
     throttle: int | None
     batch: int
@@ -77,7 +75,7 @@ def rate(value: str) -> int:
 
 
 def with_options(command: Callable[P, R]) -> Callable[..., R]:
-    """Give a click command what both commands take, and pass it as `options`."""
+    """Give a click command the options of both commands, and pass them as `options`."""
 
     @click.option(
         "--throttle",
@@ -251,7 +249,7 @@ class _PlanExecution:
         *,
         is_full_rebalance: bool,
     ) -> None:
-        self._levels = is_full_rebalance
+        self._is_full_rebalance = is_full_rebalance
         self._client = client
         self._view = view
         self._plan = plan
@@ -259,7 +257,7 @@ class _PlanExecution:
         self._output = output
         planned = {(move.topic, move.number) for move in plan.moves}
         self._ongoing = [ongoing_move(p) for p in view.moving if (p.topic, p.number) not in planned]
-        """Moves in progress that lead where the plan wants the replicas."""
+        """Moves in progress to the replicas that the plan wants."""
 
     def confirm(self) -> bool:
         """Show the plan; whether it is to be carried out."""
@@ -268,8 +266,7 @@ class _PlanExecution:
             output.document(plan_document(self._view, plan, self._ongoing, self._options.throttle))
             return False
         self._show()
-        is_level = not (plan.moves or self._ongoing or self._non_preferred_leaders())
-        if is_level:
+        if not (plan.moves or self._ongoing or self._non_preferred_leaders()):
             self._remove_leftover_throttles()
             output.done("Nothing to move.", plan_document(self._view, plan, [], None))
             return False
@@ -298,36 +295,26 @@ class _PlanExecution:
         moves, ongoing = self._plan.moves, self._ongoing
         total = sum(move.copied_bytes for move in (*moves, *ongoing))
         with _interruptible(), self._throttled((*moves, *ongoing)):
-            with self._output.labelled_progress("Moving", total) as told:
-
-                def on_progress(progress: ReassignmentProgress) -> None:
-                    told(progress.bytes_done, progress.bytes, progress.text())
-
-                mover = ReassignmentRunner(
-                    self._client,
-                    moves,
-                    in_progress=ongoing,
-                    batch=self._options.batch,
-                    on_progress=on_progress,
-                )
-                try:
-                    outcome = mover.run()
-                except KeyboardInterrupt:
-                    outcome = None
-            if outcome is None:
-                self._cancel_ongoing(mover)
-                raise click.Abort
+            runner = ReassignmentRunner(
+                self._client, moves, in_progress=ongoing, batch=self._options.batch
+            )
+            try:
+                with self._output.labelled_progress("Moving", total) as show:
+                    outcome = runner.run(show)
+            except KeyboardInterrupt:
+                self._cancel_ongoing(runner)
+                raise click.Abort from None
         self._elect(outcome)
         return outcome
 
-    def _cancel_ongoing(self, mover: ReassignmentRunner) -> None:
+    def _cancel_ongoing(self, runner: ReassignmentRunner) -> None:
         self._output.hint(
             "\nInterrupted: cancelling the moves in progress. Interrupt again to leave them."
         )
         self._client.close()
-        stopped, kept = cancel_reassignments(self._client, mover.in_progress)
+        stopped, kept = cancel_reassignments(self._client, runner.in_progress)
         self._output.hint(
-            f"{len(mover.outcome.done)} partitions have moved, {len(stopped)} were cancelled."
+            f"{len(runner.outcome.done)} partitions have moved, {len(stopped)} were cancelled."
             " Run the command again for the rest."
         )
         for (topic, number), reason in kept.items():
@@ -364,7 +351,8 @@ class _PlanExecution:
         for partition in self._view.partitions:
             name = (partition.topic, partition.number)
             preferred = planned.get(name, target_replicas(partition))[0]
-            can_lead = name in planned or (self._levels and preferred in partition.in_sync)
+            is_in_sync = preferred in partition.in_sync
+            can_lead = name in planned or (self._is_full_rebalance and is_in_sync)
             if partition.leader not in (preferred, -1) and preferred not in fenced and can_lead:
                 found.append(name)
         return found
@@ -389,29 +377,20 @@ def leftover_throttles(client: ClusterClient, view: ClusterView) -> ThrottledRes
 
 def ongoing_move(partition: Partition) -> PartitionMove:
     """The move that an ongoing reassignment makes."""
-    return PartitionMove(
-        topic=partition.topic,
-        number=partition.number,
-        before=tuple(node for node in partition.replicas if node not in partition.adding),
-        after=target_replicas(partition),
-        adding=partition.adding,
-        removing=partition.removing,
-        byte_count=partition.byte_count,
-    )
+    move = move_of(partition, target_replicas(partition))
+    return msgspec.structs.replace(move, adding=partition.adding, removing=partition.removing)
 
 
 def _print_result(
     view: ClusterView, plan: ReassignmentPlan, outcome: ReassignmentOutcome, output: Output
 ) -> None:
     """Print the result; exit code 1 if a move failed."""
-    held: Counter[int] = Counter()
-    leads: Counter[int] = Counter()
-    byte_count: Counter[int] = Counter()
-    for partition in view.partitions:
-        leads[partition.leader] += 1
-        for node in partition.replicas:
-            held[node] += 1
-            byte_count[node] += partition.byte_count
+    loads = broker_loads(
+        [node.node_id for node in view.nodes],
+        view.partitions,
+        [partition.replicas for partition in view.partitions],
+        [partition.leader for partition in view.partitions],
+    )
     copied = sum(move.copied_bytes for move in outcome.done)
     output.done(
         f"{len(outcome.done)} partitions moved, {size_text(copied)} copied."
@@ -428,12 +407,12 @@ def _print_result(
             ],
             "nodes": [
                 {
-                    "node": node.node_id,
-                    "replicas": held[node.node_id],
-                    "leaders": leads[node.node_id],
-                    "bytes": byte_count[node.node_id],
+                    "node": load.node_id,
+                    "replicas": load.replicas,
+                    "leaders": load.leaders,
+                    "bytes": load.byte_count,
                 }
-                for node in view.nodes
+                for load in loads
             ],
         },
     )

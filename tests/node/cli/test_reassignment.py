@@ -10,7 +10,6 @@ from odradek.node.cli import reassignment
 from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import make_connection
 from odradek.node.cli.reassignment import (
-    ReassignmentProgress,
     ReassignmentRunner,
     cancel_reassignments,
     elect_preferred_leaders,
@@ -55,37 +54,40 @@ def move(
 def mover(
     client: ClusterClient, *moves: PartitionMove, batch: int = 10, **more: list[PartitionMove]
 ) -> ReassignmentRunner:
-    return ReassignmentRunner(
-        client, moves, batch=batch, on_progress=lambda _progress: None, **more
-    )
+    return ReassignmentRunner(client, moves, batch=batch, **more)
+
+
+def ignore(_done: int, _total: int, _text: str) -> None:
+    """A progress that is not shown."""
 
 
 def test_every_move_is_done(client: ClusterClient, four: StandInCluster) -> None:
-    outcome = mover(client, move(0, 2, 1), move(1, 0, 3), move(2, 1, 0)).run()
+    outcome = mover(client, move(0, 2, 1), move(1, 0, 3), move(2, 1, 0)).run(ignore)
     assert four.replicas("a") == [(2, 1), (0, 3), (1, 0)]
     assert len(outcome.done) == 3
     assert outcome.deleted == []
     assert outcome.failed == {}
 
 
-def test_progress_is_told_in_partitions_and_bytes(
+def test_progress_is_shown_in_partitions_bytes_and_time(
     client: ClusterClient, four: StandInCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reassignment, "SIZES_EVERY_S", 0.0)
     four.step_bytes = 300
-    told: list[ReassignmentProgress] = []
+    shown: list[tuple[int, int, str]] = []
     moves = (move(0, 2, 1), move(1, 0, 3))
-    ReassignmentRunner(client, moves, batch=10, on_progress=told.append).run()
-    assert (told[-1].partitions_done, told[-1].partitions) == (2, 2)
-    assert (told[-1].bytes_done, told[-1].bytes) == (2000, 2000)
-    sizes = [progress.bytes_done for progress in told]
+    mover(client, *moves).run(lambda *progress: shown.append(progress))
+    assert shown[-1][:2] == (2000, 2000)
+    assert shown[-1][2].startswith("2 of 2 partitions, 2.0 kB of 2.0 kB, ")
+    assert shown[-1][2].endswith("/s, 0 s left")
+    sizes = [size for size, _, _ in shown]
     assert sizes == sorted(sizes)
     assert any(0 < size < 2000 for size in sizes)
 
 
 def test_what_has_begun_already_is_waited_for(client: ClusterClient, four: StandInCluster) -> None:
     four.reassign("a", 0, 3, 1)
-    outcome = mover(client, in_progress=[move(0, 3, 1)]).run()
+    outcome = mover(client, in_progress=[move(0, 3, 1)]).run(ignore)
     assert [done.after for done in outcome.done] == [(3, 1)]
 
 
@@ -102,15 +104,15 @@ def test_a_topic_that_is_deleted_before_its_turn_or_after_is_gone(
             four.step_bytes = 1000
 
     four.before = disturb
-    outcome = mover(client, move(0, 2, 1, topic="b"), move(0, 2, 1)).run()
+    outcome = mover(client, move(0, 2, 1, topic="b"), move(0, 2, 1)).run(ignore)
     assert [deleted.topic for deleted in outcome.deleted] == ["b"]
     assert [done.topic for done in outcome.done] == ["a"]
-    outcome = mover(client, move(0, 3, 1, topic="b")).run()
+    outcome = mover(client, move(0, 3, 1, topic="b")).run(ignore)
     assert [deleted.topic for deleted in outcome.deleted] == ["b"]
 
 
 def test_a_move_that_is_refused_does_not_keep_the_others_back(client: ClusterClient) -> None:
-    outcome = mover(client, move(0, 9, 1), move(1, 2, 1)).run()
+    outcome = mover(client, move(0, 9, 1), move(1, 2, 1)).run(ignore)
     assert [done.number for done in outcome.done] == [1]
     assert "broker 9, but no such broker is registered" in outcome.failed["a", 0]
 
@@ -127,7 +129,7 @@ def test_a_move_that_somebody_calls_off_has_failed(
             four.harness.do(CANCEL)
 
     four.before = disturb
-    outcome = mover(client, move(0, 2, 1)).run()
+    outcome = mover(client, move(0, 2, 1)).run(ignore)
     assert "cancelled" in outcome.failed["a", 0]
     assert set(four.replicas("a")[0]) == {0, 1}
 
@@ -136,18 +138,18 @@ def test_a_node_that_is_away_is_named_and_waited_for(
     client: ClusterClient, four: StandInCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reassignment, "CANCELLED_AFTER_S", 0.0)
-    told: list[ReassignmentProgress] = []
+    shown: list[str] = []
 
-    def on_progress(progress: ReassignmentProgress) -> None:
-        told.append(progress)
-        if progress.waiting_for:
-            # It is not coming back: somebody directs the partition elsewhere.
+    def on_progress(_done: int, _total: int, text: str) -> None:
+        shown.append(text)
+        if "waiting" in text:
+            # Another client reassigns the partition to other nodes.
             four.harness.do(CANCEL)
             four.reassign("a", 0, 1, 0)
 
     four.stop(3)
-    outcome = ReassignmentRunner(client, [move(0, 3, 1)], batch=1, on_progress=on_progress).run()
-    assert any(progress.waiting_for == (3,) for progress in told)
+    outcome = mover(client, move(0, 3, 1)).run(on_progress)
+    assert any(text == "0 of 1 partitions, 0 B of 1.0 kB, waiting for node 3" for text in shown)
     assert list(outcome.failed) == [("a", 0)]
 
 
@@ -168,17 +170,6 @@ def test_the_lead_goes_to_the_first_replica(client: ClusterClient, four: StandIn
     reassign(client, {("a", 1): [1, 0]})
     assert "PREFERRED_LEADER" in elect_preferred_leaders(client, [("a", 1)])["a", 1]
     assert elect_preferred_leaders(client, []) == {}
-
-
-def test_a_standing_says_how_far_how_fast_and_how_long() -> None:
-    progress = ReassignmentProgress(
-        partitions_done=3, partitions=12, bytes_done=30_000_000, bytes=90_000_000, seconds=2.0
-    )
-    assert progress.text() == "3 of 12 partitions, 30.0 MB of 90.0 MB, 15.0 MB/s, 4 s left"
-    idle = ReassignmentProgress(
-        partitions_done=0, partitions=1, bytes_done=0, bytes=5, seconds=1.0, waiting_for=(3,)
-    )
-    assert idle.text() == "0 of 1 partitions, 0 B of 5 B, waiting for node 3"
 
 
 @pytest.mark.parametrize(
