@@ -1,11 +1,12 @@
 """How far replicas are behind their leaders, and when they will have caught up.
 
-A replica lacks the bytes that its leader has more of a partition (DescribeLogDirs). Two samples, a
-moment apart, give the rate. Deleted records count until their files are deleted, so all figures are
-estimates. Works with any Kafka.
+A replica is behind by the difference between its size and that of the leader's log
+(DescribeLogDirs). Two samples give the rate. Deleted records count until their files are deleted,
+so all figures are estimates. Works with any Kafka.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -31,8 +32,8 @@ class UnderReplicatedPartition(NamedTuple):
 
 
 class ReplicaCatchUp(NamedTuple):
-    """The replicas of one node that are not in sync. `bytes_behind` is null where the node or a
-    leader does not say; `rest_s` also where they do not come nearer."""
+    """The replicas of one node that are not in sync. `bytes_behind` is None if the node or a leader
+    does not report it; `rest_s` also if they do not catch up."""
 
     node: int
     replica_count: int
@@ -57,65 +58,59 @@ def catch_up_progress(
     client: ClusterClient,
     wait: Callable[[float], None] = time.sleep,
 ) -> list[ReplicaCatchUp]:
-    """Progress of each node that has replicas out of sync; empty if there are none. Takes
-    SAMPLE_INTERVAL_S if any of them has something to fetch."""
-    wanted = under_replicated_partitions(metadata)
-    if not wanted:
-        return []
+    """Progress of each node that has replicas out of sync. Takes SAMPLE_INTERVAL_S if one of them
+    is behind."""
+    partitions = under_replicated_partitions(metadata)
     begin = time.monotonic()
-    before = _sizes(wanted, client)
-    if not any(gap for gap in gaps(wanted, before).values()):
-        return estimate(wanted, before, before, 1.0)
-    wait(SAMPLE_INTERVAL_S)
-    elapsed_s = time.monotonic() - begin
-    return estimate(wanted, before, _sizes(wanted, client), elapsed_s)
+    before = after = _sizes(partitions, client)
+    if any(gaps(partitions, before).values()):
+        wait(SAMPLE_INTERVAL_S)
+        after = _sizes(partitions, client)
+    return estimate(partitions, before, after, time.monotonic() - begin)
 
 
-def gaps(wanted: list[UnderReplicatedPartition], sizes: Sizes) -> dict[int, int | None]:
-    """Bytes that each node lacks in all; null where one of the sizes is not known."""
-    found: dict[int, int | None] = {}
-    for topic, partition, leader, replicas in wanted:
-        whole = sizes.get((leader, topic, partition))
+def gaps(partitions: list[UnderReplicatedPartition], sizes: Sizes) -> dict[int, int | None]:
+    """The bytes that each node is behind; None if one of the sizes is not known."""
+    behind: dict[int, int | None] = {}
+    for topic, number, leader, replicas in partitions:
+        leader_size = sizes.get((leader, topic, number))
         for node in replicas:
-            has = sizes.get((node, topic, partition))
-            known = found.get(node, 0)
-            if whole is None or has is None or known is None:
-                found[node] = None
+            size = sizes.get((node, topic, number))
+            known = behind.get(node, 0)
+            if leader_size is None or size is None or known is None:
+                behind[node] = None
             else:
-                found[node] = known + max(0, whole - has)
-    return found
+                behind[node] = known + max(0, leader_size - size)
+    return behind
 
 
 def estimate(
-    wanted: list[UnderReplicatedPartition], before: Sizes, after: Sizes, elapsed_s: float
+    partitions: list[UnderReplicatedPartition], before: Sizes, after: Sizes, elapsed_s: float
 ) -> list[ReplicaCatchUp]:
-    """The estimate from two samples, `elapsed_s` apart, for each node."""
-    counts: dict[int, int] = {}
-    for each in wanted:
-        for node in each.replicas:
-            counts[node] = counts.get(node, 0) + 1
-    gaps_before, gaps_after = gaps(wanted, before), gaps(wanted, after)
-    found = []
+    """The estimate for each node from two samples that are `elapsed_s` apart."""
+    counts = Counter(node for partition in partitions for node in partition.replicas)
+    gaps_before, gaps_after = gaps(partitions, before), gaps(partitions, after)
+    progress = []
     for node in sorted(counts):
-        was, left = gaps_before[node], gaps_after[node]
+        gap_before, gap = gaps_before[node], gaps_after[node]
         rest_s = None
-        if left == 0:
+        if gap == 0:
             rest_s = 0.0
-        elif left is not None and was is not None and was > left:
-            rest_s = left * elapsed_s / (was - left)
-        found.append(ReplicaCatchUp(node, counts[node], left, rest_s))
-    return found
+        elif gap is not None and gap_before is not None and gap_before > gap:
+            rest_s = gap * elapsed_s / (gap_before - gap)
+        progress.append(ReplicaCatchUp(node, counts[node], gap, rest_s))
+    return progress
 
 
-def _sizes(wanted: list[UnderReplicatedPartition], client: ClusterClient) -> dict[Replica, int]:
-    """The size of each replica concerned; none of a node that does not answer."""
+def _sizes(partitions: list[UnderReplicatedPartition], client: ClusterClient) -> dict[Replica, int]:
+    """The sizes of the leaders and of the replicas, without those of nodes that do not answer."""
     by_node: dict[int, list[PartitionId]] = {}
-    for topic, partition, leader, replicas in wanted:
+    for topic, number, leader, replicas in partitions:
         for node in (leader, *replicas):
-            by_node.setdefault(node, []).append((topic, partition))
+            by_node.setdefault(node, []).append((topic, number))
     sizes: dict[Replica, int] = {}
     for node, names in by_node.items():
         usage = log_dir_usage(client, node, names)
-        for (topic, partition), size in usage.sizes.items() if usage is not None else ():
-            sizes[node, topic, partition] = size
+        for (topic, number), size in usage.sizes.items() if usage is not None else ():
+            sizes[node, topic, number] = size
     return sizes

@@ -1,15 +1,16 @@
-"""`odradek group dlq`: the dead letters of a share group (KIP-1191), and giving them another try.
+"""`odradek group dlq`: list the dead letters of a share group (KIP-1191), and redrive them.
 
-A dead letter names its record; one that is a copy has the record itself. Redriving sends records
-back to their partitions, with headers that say so. Its progress is kept as committed offsets of a
-group of its own, in the same transaction as the records: a repeated or interrupted redrive sends no
-record twice.
+A dead letter names its record; a copy has the record itself. Redriving sends records back to their
+partitions, with headers that name the dead letter. Its progress is the committed offsets of another
+group, in the same transaction as the records: a repeated or interrupted redrive sends no record
+twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -33,14 +34,14 @@ PREFIX: Final = "__dlq.errors."
 FROM_HEADER: Final = "__dlq.redrive.from"
 COUNT_HEADER: Final = "__dlq.redrive.count"
 REDRIVE_GROUP: Final = "odradek-redrive."
-"""Before the name of the group whose letters were sent back: the group that remembers it."""
+"""Prefix of the group that holds the progress of redriving a group's dead letters."""
 TRANSACTION_RECORDS_MAX: Final = 500
 """Records in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter. `letter_partition` is its own place, `source` that of the record."""
+    """A dead letter at `letter_partition`, and the record at `source` for which it was written."""
 
     message: Message
     letter_partition: PartitionId
@@ -54,8 +55,8 @@ class DeadLetter:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the record itself came along; one without key, value and headers looks as if it
-        had not."""
+        """Whether the letter has the record itself; it cannot be recognised if the record has no
+        key, value and headers."""
         has_bytes = self.message.key() is not None or self.message.value() is not None
         return has_bytes or bool(self.own_headers)
 
@@ -97,14 +98,12 @@ def list_letters(
     """List the dead letters of a group, the oldest of each partition first."""
     with _DeadLetterReader(name, dlq_topic, client) as reader:
         done = reader.redriven()
-        rows = []
-        for letter in reader.letters(reader.starts):
-            rows.append(
-                letter.row(is_redriven=letter.offset < done.get(letter.letter_partition, 0))
-            )
-            if len(rows) == limit:
-                break
-    if _is_closed(reader.topic, client):
+        rows = [
+            letter.row(is_redriven=letter.offset < done.get(letter.letter_partition, 0))
+            for letter in islice(reader.letters(reader.starts), limit)
+        ]
+    # Brokers may not write dead letters to a topic where this is false.
+    if _config_of("topic", reader.topic, ENABLE_KEY, client) == "false":
         output.hint(
             f"{reader.topic} accepts no dead letters:"
             f" `odradek config set topic {reader.topic} {ENABLE_KEY}=true`"
@@ -135,9 +134,7 @@ def redrive(
     with _DeadLetterReader(name, dlq_topic, client) as reader:
         redriving = _Redrive(reader, client, is_dry_run=dry_run)
         starts = {**reader.starts, **reader.redriven()}
-        total = sum(
-            end - min(end, starts[partition_id]) for partition_id, end in reader.ends.items()
-        )
+        total = sum(max(0, end - starts[partition_id]) for partition_id, end in reader.ends.items())
         with output.progress(f"redrive {name}", min(total, limit) if limit else total) as advance:
             for letter in reader.letters(starts):
                 redriving.add(letter)
@@ -171,47 +168,30 @@ class _DeadLetterReader:
         self.group = group
         self.topic = topic or _topic_of(group, client)
         self._client = client
-        self._consumer: Consumer = client.connection.consumer(
-            {
-                "group.id": REDRIVE_GROUP + group,
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        try:
-            partition_ids = offsets.partitions_of(client, [self.topic])
-            self.starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
-            self.ends = offsets.list_offsets(
-                client, partition_ids, offsets.LATEST, is_committed=True
-            )
-        except click.ClickException:
-            self._consumer.close()
-            raise
+        partition_ids = offsets.partitions_of(client, [self.topic])
+        self.starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
+        self.ends = offsets.list_offsets(client, partition_ids, offsets.LATEST, is_committed=True)
+        self.consumer = _consumer(group, client)
 
     def __enter__(self) -> _DeadLetterReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._consumer.close()
-
-    @property
-    def consumer(self) -> Consumer:
-        return self._consumer
+        self.consumer.close()
 
     def redriven(self) -> dict[PartitionId, int]:
         """Offsets up to which dead letters have been sent back, by partition."""
         from confluent_kafka import TopicPartition
 
         asked = [TopicPartition(topic, partition) for topic, partition in self.ends]
-        found = self._consumer.committed(asked, timeout=self._client.timeout_s)
+        found = self.consumer.committed(asked, timeout=self._client.timeout_s)
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def letters(self, starts: dict[PartitionId, int]) -> Iterator[DeadLetter]:
-        """The group's letters from there on, partition by partition."""
+        """The group's letters from `starts` on, partition by partition."""
         for partition_id, end in self.ends.items():
             start = max(starts[partition_id], self.starts[partition_id])
-            for message in _records(self._consumer, partition_id, start, end, self._client):
+            for message in _records(self.consumer, partition_id, start, end, self._client):
                 letter = _letter(message)
                 if letter is not None and _header(message, "group") == self.group:
                     yield letter
@@ -231,56 +211,47 @@ class _Redrive:
         self.sent = 0
         self.missing: list[str] = []
         self._producer: Producer | None = None
-        self._originals: Consumer = client.connection.consumer(
-            {
-                "group.id": REDRIVE_GROUP + reader.group,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-            }
-        )
+        self._originals = _consumer(reader.group, client)
         if not is_dry_run:
-            # Of two who redrive the same group, the later fences the earlier.
+            # A second redrive of the same group fences the first.
             self._producer = client.connection.producer(
                 {"transactional.id": REDRIVE_GROUP + reader.group, "linger.ms": 5}
             )
             self._producer.init_transactions(client.timeout_s)
 
     def add(self, letter: DeadLetter) -> None:
-        """Send one record back, if it is there."""
+        """Send one record back, if it exists."""
         self.count += 1
-        key, value, headers = letter.message.key(), letter.message.value(), letter.own_headers
-        if not letter.is_copy:
-            original = self._original(letter)
-            if original is None:
-                topic, partition = letter.source
-                self.missing.append(f"{topic}-{partition}@{letter.source_offset}")
-                self._reached[letter.letter_partition] = letter.offset + 1
-                return
-            key, value, headers = original.key(), original.value(), headers_of(original)
-        self.sent += 1
+        record = letter.message if letter.is_copy else self._original(letter)
         self._reached[letter.letter_partition] = letter.offset + 1
+        if record is None:
+            topic, partition = letter.source
+            self.missing.append(f"{topic}-{partition}@{letter.source_offset}")
+            return
+        self.sent += 1
         if self._producer is None:
             return
         if self._uncommitted_count == 0:
             self._producer.begin_transaction()
         topic, partition = letter.letter_partition
-        marks = [
-            (FROM_HEADER, f"{topic}-{partition}@{letter.offset}".encode()),
-            (COUNT_HEADER, str(letter.redrive_count + 1).encode()),
-        ]
+        marks = {
+            FROM_HEADER: f"{topic}-{partition}@{letter.offset}".encode(),
+            COUNT_HEADER: str(letter.redrive_count + 1).encode(),
+        }
+        headers = letter.own_headers if letter.is_copy else headers_of(record)
         self._producer.produce(
             letter.source[0],
             partition=letter.source[1],
-            key=key,
-            value=value,
-            headers=[*((k, v) for k, v in headers if k not in (FROM_HEADER, COUNT_HEADER)), *marks],
+            key=record.key(),
+            value=record.value(),
+            headers=[*(pair for pair in headers if pair[0] not in marks), *marks.items()],
         )
         self._uncommitted_count += 1
         if self._uncommitted_count == TRANSACTION_RECORDS_MAX:
             self.commit()
 
     def skip_to(self, ends: dict[PartitionId, int]) -> None:
-        """No more dead letters of the group below these offsets."""
+        """Record that the group has no more dead letters below these offsets."""
         self._reached.update(ends)
 
     def commit(self) -> None:
@@ -307,21 +278,30 @@ class _Redrive:
         return next((message for message in found if message.offset() == start), None)
 
 
+def _consumer(group: str, client: ClusterClient) -> Consumer:
+    return client.connection.consumer(
+        {
+            "group.id": REDRIVE_GROUP + group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+
+
 def _topic_of(group: str, client: ClusterClient) -> str:
-    entries = read_configs("group", group, client)
-    topic = next((entry.value for entry in entries if entry.name == TOPIC_KEY), None)
+    topic = _config_of("group", group, TOPIC_KEY, client)
     if not topic:
         raise click.ClickException(
-            f"{group} has no dead-letter topic: name one with --dlq-topic, or have it one with"
+            f"{group} has no dead-letter topic: name one with --dlq-topic, or set one with"
             f" `odradek config set group {group} {TOPIC_KEY}=dlq.NAME`"
         )
-    return str(topic)
+    return topic
 
 
-def _is_closed(topic: str, client: ClusterClient) -> bool:
-    """Whether brokers may not write dead letters to the topic."""
-    entries = read_configs("topic", topic, client)
-    return any(entry.name == ENABLE_KEY and entry.value == "false" for entry in entries)
+def _config_of(kind: str, name: str, key: str, client: ClusterClient) -> str | None:
+    entries = read_configs(kind, name, client)
+    return next((entry.value for entry in entries if entry.name == key), None)
 
 
 def _records(
@@ -331,7 +311,7 @@ def _records(
     end: int,
     client: ClusterClient,
 ) -> Iterator[Message]:
-    """The records [start, end) of a partition, as far as they are there."""
+    """The records [start, end) of a partition that exist."""
     from confluent_kafka import KafkaError, TopicPartition
 
     if start >= end:
@@ -352,7 +332,7 @@ def _records(
                 )
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return  # what is missing behind the last record was compacted, or is a marker
+                return  # the offsets after the last record were compacted, or are markers
             if error is not None:
                 raise click.ClickException(f"{partition_id[0]}-{partition_id[1]}: {reason(error)}")
             offset = message.offset()
@@ -371,7 +351,7 @@ def _header(message: Message, name: str) -> str:
 
 
 def _letter(message: Message) -> DeadLetter | None:
-    """The dead letter of a record; None if the record is none."""
+    """The dead letter that a record is, or None."""
     headers = headers_of(message)
     partition, offset = _header(message, "partition"), _header(message, "offset")
     if not (partition.isdecimal() and offset.isdecimal()):

@@ -1,13 +1,13 @@
-"""`odradek node add` and `odradek node remove`: nodes get a vote in the quorum, and go for good.
+"""`odradek node add` and `odradek node remove`: voters of the quorum, and removal from the cluster.
 
-    node add       the node follows the metadata, started with join  ->  it has caught up  ->  it
-                   votes
-    node remove    it hosts no replicas any more  ->  it votes no more  ->  it is stopped  ->  its
-                   broker is forgotten
+    node add       the node is an observer (started with join)  ->  it has caught up  ->  it is a
+                   voter
+    node remove    it hosts no replicas  ->  it is not a voter  ->  it is stopped  ->  its broker is
+                   unregistered
 
-Each step is looked at before the next one is taken, so that a command that was interrupted is
-simply given again. A node that came back with a new data folder follows beside its old replica:
-then only the old one's vote is taken, and the node stays.
+Each step checks what is done already, so that an interrupted command can be run again. A node with
+a new data folder is an observer beside its old replica: then `remove` removes the old voter only,
+and the node stays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from odradek.protocol.types import uuid_to_text
 
 POLL_S: Final = 0.2
 VOTERS_MAX: Final = 5
-"""Of those that `cluster up` makes: more make every decision slower and the quorum hardly safer."""
+"""Of a local cluster: more voters make every commit slower and the quorum hardly safer."""
 T = TypeVar("T")
 
 
@@ -50,7 +50,15 @@ def add(node_id: int, client: ClusterClient, output: Output) -> None:
     is_new = quorum.voter(node_id) is None or quorum.observer(node_id) is not None
     if is_new:
         quorum = promote_to_voter(node_id, client, output)
-    _print_votes(node_id, quorum, output, is_new=is_new)
+    output.done(
+        f"Node {node_id} {'is a voter' if is_new else 'is a voter already'}; {_voters(quorum)}.",
+        {"node": node_id, "is_new": is_new, "voters": quorum.voter_ids},
+    )
+    if len(quorum.voters) % 2 == 0:
+        output.hint(
+            f"{len(quorum.voters)} voters tolerate no more failures than"
+            f" {len(quorum.voters) - 1}: add a voter, or remove one."
+        )
 
 
 @click.command()
@@ -63,44 +71,42 @@ def remove(node_id: int, force: bool, client: ClusterClient, output: Output) -> 
     Move its replicas away first (odradek node drain). A node that runs is to be stopped when it has
     lost its vote; the command waits for that as long as --timeout says, and can be given again.
     """
-    _remove(node_id, client, output, is_forced=force)
-
-
-def _remove(node_id: int, client: ClusterClient, output: Output, *, is_forced: bool) -> None:
     quorum = _quorum_with_leader(client)
     voter, observer = quorum.voter(node_id), quorum.observer(node_id)
     broker = _broker(node_id, client)
     if voter is None and observer is None and broker is None:
         raise click.ClickException(f"node {node_id} does not exist; see odradek cluster status")
     is_replaced = voter is not None and observer is not None
-    if not is_replaced and not is_forced:
+    if not is_replaced and not force:
         _refuse_if_hosting(node_id, client)
     if voter is not None:
         remove_voter(client, voter)
         quorum = _quorum_with_leader(client)
-    if is_replaced:
-        output.done(
-            f"The replica of node {node_id} in its old data folder is no longer a voter;"
-            f" {_votes(quorum)}."
-            f"\nThe node is an observer with a new folder: odradek node add {node_id} makes"
-            " it a voter.",
-            _result(node_id, quorum, has_lost_vote=True, is_unregistered=False),
-        )
-        return
-    if broker is not None:
+    is_unregistered = broker is not None and not is_replaced
+    if is_unregistered:
         _unregister(node_id, client, output)
+    text = f"Node {node_id} was removed from the cluster; {_voters(quorum)}."
+    if is_replaced:
+        text = (
+            f"The replica of node {node_id} in its old data folder is no longer a voter;"
+            f" {_voters(quorum)}.\nThe node is an observer with a new folder: odradek node add"
+            f" {node_id} makes it a voter."
+        )
     output.done(
-        f"Node {node_id} was removed from the cluster; {_votes(quorum)}.",
-        _result(
-            node_id, quorum, has_lost_vote=voter is not None, is_unregistered=broker is not None
-        ),
+        text,
+        {
+            "node": node_id,
+            "has_lost_vote": voter is not None,
+            "is_unregistered": is_unregistered,
+            "voters": quorum.voter_ids,
+        },
     )
 
 
 def promote_to_voter(node_id: int, client: ClusterClient, output: Output) -> Quorum:
-    """Wait until a node follows and has caught up, then give it a vote; the quorum with it.
+    """Wait until a node is an observer and has caught up, then make it a voter; the new quorum.
 
-    ClickException if it does not come, does not come nearer, or is refused.
+    ClickException if it is no observer, does not catch up, or is refused.
     """
     observer = _poll_until(
         lambda: _observer(node_id, client),
@@ -121,10 +127,10 @@ def promote_to_voter(node_id: int, client: ClusterClient, output: Output) -> Quo
         )
 
     def is_added() -> bool:
-        # The old replica of a node may follow still, as far as the leader knows.
+        # The leader may still list the old replica of a node as an observer.
         answer = add_voter(client, _observer(node_id, client) or observer)
         if answer.error_code == ErrorCode.DUPLICATE_VOTER:
-            return True  # an answer was lost: it has the vote
+            return True  # an answer was lost: it is a voter
         if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
             raise_on_error(answer, f"node {node_id} cannot become a voter")
         reasons.append(answer.error_message or "no majority of the voters answered in time")
@@ -138,14 +144,13 @@ def promote_to_voter(node_id: int, client: ClusterClient, output: Output) -> Quo
 
 
 def target_voter_count(node_count: int) -> int:
-    """How many of so many nodes shall vote: an odd number, for one more would make the majority
-    larger and not the number of those that may be lost; at most VOTERS_MAX."""
+    """The number of voters among so many nodes, at most VOTERS_MAX. It is odd: an even number makes
+    the majority larger and tolerates no more failures."""
     return min(VOTERS_MAX, node_count - 1 + node_count % 2)
 
 
 def promote_to_voters(node_ids: Sequence[int], client: ClusterClient, output: Output) -> list[int]:
-    """Give the first of these nodes, in this order, votes as `target_voter_count` has it; who got
-    one."""
+    """Make the first of these nodes voters, up to `target_voter_count`; the new voters."""
     quorum = _quorum_with_leader(client)
     missing = target_voter_count(len(node_ids)) - len(quorum.voters)
     without = [node_id for node_id in node_ids if quorum.voter(node_id) is None]
@@ -178,7 +183,7 @@ def _with_voter(node_id: int, client: ClusterClient) -> Quorum | None:
 
 
 def _catch_up(observer: DescribeQuorumReplicaState, client: ClusterClient, output: Output) -> None:
-    """Show how far a node is until it has what there was when this began."""
+    """Show progress until a node has the entries that exist when this begins."""
     node_id, end = observer.replica_id, _quorum_with_leader(client).end
     begin = done = max(0, observer.log_end_offset)
     if done >= end:
@@ -215,8 +220,7 @@ def _refuse_if_hosting(node_id: int, client: ClusterClient) -> None:
 
 
 def _broker(node_id: int, client: ClusterClient) -> DescribeClusterBroker | None:
-    request = DescribeClusterRequest(include_fenced_brokers=True)
-    answer = client.ask(request)
+    answer = client.ask(DescribeClusterRequest(include_fenced_brokers=True))
     raise_on_error(answer, "the cluster is not described")
     return next((broker for broker in answer.brokers if broker.broker_id == node_id), None)
 
@@ -234,52 +238,23 @@ def _unregister(node_id: int, client: ClusterClient, output: Output) -> None:
             f"node {node_id} is no longer a voter, but it still runs and would register itself"
             " again: stop it, then run this command again",
         )
-    request = UnregisterBrokerRequest(broker_id=node_id)
-    answer = client.ask(request)
+    answer = client.ask(UnregisterBrokerRequest(broker_id=node_id))
     if answer.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
         raise_on_error(answer, f"node {node_id} cannot be unregistered")
 
 
 def _poll_until(
-    look: Callable[[], T | None], client: ClusterClient, complaint: str | Callable[[], str]
+    poll: Callable[[], T | None], client: ClusterClient, error: str | Callable[[], str]
 ) -> T:
-    """What `look` finds, as soon as it finds something; ClickException when time is up."""
+    """The first result of `poll` that is true; ClickException after the timeout."""
     deadline = time.monotonic() + client.timeout_s
     while True:
-        found = look()
-        if found:
-            return found
+        if result := poll():
+            return result
         if time.monotonic() > deadline:
-            raise click.ClickException(complaint if isinstance(complaint, str) else complaint())
+            raise click.ClickException(error if isinstance(error, str) else error())
         time.sleep(POLL_S)
 
 
-# -- telling ---------------------------------------------------------------------------------------
-
-
-def _print_votes(node_id: int, quorum: Quorum, output: Output, *, is_new: bool) -> None:
-    output.done(
-        f"Node {node_id} {'is a voter' if is_new else 'is a voter already'}; {_votes(quorum)}.",
-        {"node": node_id, "is_new": is_new, "voters": quorum.voter_ids},
-    )
-    if len(quorum.voters) % 2 == 0:
-        output.hint(
-            f"{len(quorum.voters)} voters tolerate no more failures than"
-            f" {len(quorum.voters) - 1}: add a voter, or remove one."
-        )
-
-
-def _votes(quorum: Quorum) -> str:
-    ids = ", ".join(map(str, quorum.voter_ids))
-    return f"voters: {ids}"
-
-
-def _result(
-    node_id: int, quorum: Quorum, *, has_lost_vote: bool, is_unregistered: bool
-) -> dict[str, int | bool | list[int]]:
-    return {
-        "node": node_id,
-        "has_lost_vote": has_lost_vote,
-        "is_unregistered": is_unregistered,
-        "voters": quorum.voter_ids,
-    }
+def _voters(quorum: Quorum) -> str:
+    return "voters: " + ", ".join(map(str, quorum.voter_ids))
