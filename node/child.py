@@ -138,20 +138,20 @@ class Child:
 
     def start(self, now: float) -> None:
         """Start the process. It logs to our stderr."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
-        ours.setblocking(False)
-        with theirs:
+        own_end, child_end = socket.socketpair(socket.AF_UNIX, LINK_KIND)
+        own_end.setblocking(False)
+        with child_end:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=child_environment(theirs.fileno()),
+                pass_fds=(child_end.fileno(),),
+                env=child_environment(child_end.fileno()),
                 # A session of its own: Ctrl-C in the terminal goes to the supervisor alone.
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
-        self._connection = ours
-        self._selector.register(ours, selectors.EVENT_READ, self._receive)
+        self._connection = own_end
+        self._selector.register(own_end, selectors.EVENT_READ, self._receive)
         self.state = ChildState.STARTING
         self._started_at = now
         self.deadline = now + self._timeouts.start

@@ -82,7 +82,7 @@ generation. With none the first would have its own, and the others wait for its 
 
 class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A listener for clients. An empty host means every address of the machine; port 0 any free
-    port. Without an advertised address clients are given the one at which they reached the node.
+    port. Without an advertised address clients get the one at which they reached the node.
     """
 
     name: str
@@ -282,9 +282,9 @@ class _ConfigReader:
         http = self._parse_setting("http.listen", parse_host_and_port, None)
         node_id = self._parse_setting("node.id", parse_node_id, 0)
         peers, peer_listen, secret = self._peers(node_id)
-        nowhere: tuple[SeedConfig, ...] = ()
-        join = self._parse_setting("join", parse_join, nowhere)
-        advertised = self._parse_setting("peer.advertised", parse_join, nowhere)
+        none: tuple[SeedConfig, ...] = ()
+        join = self._parse_setting("join", parse_join, none)
+        advertised = self._parse_setting("peer.advertised", parse_join, none)
         config = NodeConfig(
             node_id=node_id,
             data=str(data),
@@ -362,8 +362,8 @@ class _ConfigReader:
         default = {"PLAINTEXT": ("127.0.0.1", DEFAULT_PORT)}
         bound = self._parse_setting("listeners", parse_addresses, default)
         advertised_written = self._settings.get("advertised.listeners")
-        nowhere: dict[str, tuple[str, int]] = {}
-        advertised = self._parse_setting("advertised.listeners", parse_addresses, nowhere)
+        none: dict[str, tuple[str, int]] = {}
+        advertised = self._parse_setting("advertised.listeners", parse_addresses, none)
         if advertised_written is not None:
             for name in advertised.keys() - bound.keys():
                 self._add_error(
@@ -395,8 +395,8 @@ class _ConfigReader:
         return tuple(listeners)
 
     def _peers(self, node_id: int) -> tuple[tuple[PeerConfig, ...], tuple[str, int], str]:
-        nobody: tuple[PeerConfig, ...] = ()
-        peers = self._parse_setting("peers", parse_peers, nobody)
+        none: tuple[PeerConfig, ...] = ()
+        peers = self._parse_setting("peers", parse_peers, none)
         own = next((peer for peer in peers if peer.node_id == node_id), None)
         listen = self._parse_setting(
             "peer.listen", parse_peer_listen, ("", 0) if own is None else (own.host, own.port)

@@ -6,10 +6,10 @@ or hangs is restarted; the others continue.
 Order of shutdown, on SIGTERM, SIGINT or SIGHUP:
 
     1. Controlled shutdown (KIP-631), in a cluster and if the node has been ready: the controller
-       transfers the lead of the quorum and asks the active controller, by heartbeats, to move the
-       partition leaders. All processes keep serving, so that clients learn of the new leaders
-       before their connections are closed. It ends when nothing is left to move and the image of
-       this node says so, when there is no quorum, or after `controlled.shutdown.timeout.ms` (10 s).
+       transfers leadership of the quorum and requests from the active controller, by heartbeats,
+       to move the partition leaders. All processes keep serving, so that clients learn of the
+       new leaders before their connections are closed. It ends when nothing is left to move in
+       this node's image, when there is no quorum, or after `controlled.shutdown.timeout.ms`.
     2. Routers stop accepting and finish: 5 s for clients to receive their responses.
     3. Workers sync and close their stores.
     4. The controller ends. The clean shutdown is recorded (`clean_shutdown`).
@@ -268,8 +268,8 @@ class Supervisor:
     # -- another number of workers -----------------------------------------------------------------
 
     def _resize_workers(self, now: float) -> None:
-        """Change the number of workers as the controller asks: all old workers close their stores
-        before the first new one opens one. The other processes keep running."""
+        """Change the number of workers as the controller requests: all old workers close their
+        stores before the first new one opens one. The other processes keep running."""
         for child in self._children:
             requested, child.requested_workers = child.requested_workers, None
             if (

@@ -13,10 +13,10 @@
     any                    RegisterBroker by a new incarnation    as from (none)
     any                    UnregisterBroker                       (none)
 
-A broker that is fenced leaves all ISRs and the lead in the same entry of the log. A broker in
+A broker that is fenced leaves all ISRs and leads nothing, in the same entry of the log. A broker in
 controlled shutdown hands over, with each heartbeat, what others can take, and gets nothing new. A
-broker that becomes active may lead partitions without a leader. `broker_sessions` tells which
-brokers have sent no heartbeat. The broker epoch is the log offset of a registration, so that it
+broker that becomes active may lead partitions without a leader. `broker_sessions` has the brokers
+whose heartbeats are missing. The broker epoch is the log offset of a registration, so that it
 grows.
 """
 
@@ -231,15 +231,12 @@ def _check_features(state: ControllerState, command: RegisterBroker) -> None:
     for name, level in state.image.features.items():
         found = ranges.get(name)
         if found is None or not found.min_level <= level <= found.max_level:
-            understands = (
-                "nothing of it"
-                if found is None
-                else (f"levels {found.min_level} to {found.max_level}")
-            )
+            low, high = (0, 0) if found is None else (found.min_level, found.max_level)
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the cluster's {name} is at level {level}, but broker {command.broker_id}"
-                f" understands {understands}: start it from a release that fits",
+                "Unable to register because the broker does not support finalized version"
+                f" {level} of {name}. The broker wants a version between {low} and {high},"
+                " inclusive.",
             )
 
 
@@ -249,7 +246,7 @@ def _predecessor_losses(
     """The partition changes for a new incarnation: it does not lead, and may have lost records."""
     broker_id = command.broker_id
     only_this = frozenset((broker_id,))
-    nobody: frozenset[int] = frozenset()
+    none: frozenset[int] = frozenset()
     previous = command.previous_broker_epoch
     is_unclean_shutdown = previous is not None and (
         before is None or before.broker_epoch != previous
@@ -262,9 +259,9 @@ def _predecessor_losses(
         return []
     return remove_from_isrs(
         state,
-        only_this if is_shutting_down else nobody,
-        unclean_shutdown=only_this if is_unclean_shutdown else nobody,
-        erased=only_this if is_erased else nobody,
+        only_this if is_shutting_down else none,
+        unclean_shutdown=only_this if is_unclean_shutdown else none,
+        erased=only_this if is_erased else none,
     )
 
 

@@ -33,7 +33,7 @@ REBALANCED_PARTITIONS_MAX: Final = 1000
 
 
 class ElectionType(IntEnum):
-    """What ElectLeaders can ask for, with the numbers of the wire (KIP-460)."""
+    """The kinds of elections of ElectLeaders, with the numbers of the wire (KIP-460)."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -46,7 +46,7 @@ def remove_from_isrs(
     unclean_shutdown: Set[int] = _NO_BROKERS,
     erased: Set[int] = _NO_BROKERS,
 ) -> list[Record]:
-    """Remove brokers from all ISRs and from the lead.
+    """Remove brokers from all ISRs, and as leaders.
 
     `fenced` are those that are fenced, shut down or unregistered. `unclean_shutdown` and `erased`
     are those whose logs have lost records, see `changed_partition`; they may serve all the same.
@@ -81,7 +81,7 @@ class ControlledShutdownChanges(NamedTuple):
 
 
 def hand_over_partitions(state: ControllerState, broker_id: int) -> ControlledShutdownChanges:
-    """Remove a broker in controlled shutdown from ISRs and from the lead where other replicas do.
+    """Remove a broker in controlled shutdown from ISRs, and as leader where another can lead.
 
     It stays in an ISR that would be too small without it, while there is a replica that may still
     catch up. It stays the leader where no other replica can lead. Without such a replica there is
@@ -157,8 +157,7 @@ def elect_leaders(state: ControllerState, command: ElectLeaders) -> ControllerRe
 
 
 def preferred_elections(state: ControllerState) -> list[Record]:
-    """Give the lead back to preferred leaders that are in sync again, REBALANCED_PARTITIONS_MAX at
-    a time."""
+    """Elect preferred leaders that are in sync again, REBALANCED_PARTITIONS_MAX at a time."""
     decisions = state.decisions()
     elected = 0
     for topic_partition in state.index.imbalanced():

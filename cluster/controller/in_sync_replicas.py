@@ -6,7 +6,7 @@ a command succeeds or fails by itself. A leader that asks for the ISR as it is g
 epoch, so that its earlier changes fail.
 
 A replica whose disk is full resigns: it leaves the ISR at once, not after replica.lag.time.max.ms,
-and the lead if another replica can take it. It returns as any other, when it has caught up.
+and does not lead if another replica can. It returns as any other, when it has caught up.
 """
 
 from typing import Final

@@ -44,8 +44,8 @@ class LeaderElection(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionRules:
     """What holds for all partitions of one topic. `active` are the brokers that may lead,
-    `shutting_down` those in controlled shutdown: they may go on leading while nobody else in the
-    ISR can."""
+    `shutting_down` those in controlled shutdown: they may continue to lead while no other member
+    of the ISR can."""
 
     active: Set[int]
     min_insync_replicas: int
@@ -69,7 +69,7 @@ def changed_partition(
     """The partition after a change, or None if it stays as it is.
 
     `unclean_shutdown` are brokers whose logs may have lost records, `erased` those whose logs are
-    gone: they leave the ISR and the eligible leaders. The ISR becomes empty only if there are
+    lost: they leave the ISR and the eligible leaders. The ISR becomes empty only if there are
     eligible leader replicas, or its last member was erased. Otherwise it stays as it was, without a
     leader, until a member of it is active again.
     """

@@ -1,8 +1,8 @@
 """The settings of a broker: Kafka's keys, with its names, defaults and bounds (4.3), and ours.
 
-Many that Kafka reads once at start may be changed here while the broker runs: the scope says so.
+Many that Kafka reads at start only are dynamic here: see the scope.
 What all brokers must agree on is of scope CLUSTER. The defaults of topics and of groups are derived
-from `topic_settings` and `group_settings`; Kafka's keys that mean nothing here are in
+from `topic_settings` and `group_settings`; Kafka's keys without effect are in
 `no_effect_configs`.
 """
 
@@ -105,7 +105,7 @@ class BrokerSettings:
     )
     delete_topic_enable: bool = boolean(
         True,
-        "Whether topics may be deleted at all.",
+        "Whether topics may be deleted.",
         enforced_by="odradek.cluster.controller.topics",
     )
     num_partitions: int = integer(
@@ -123,8 +123,8 @@ class BrokerSettings:
     )
     fetch_max_bytes: int = integer(
         57_671_680,
-        "The most bytes that one fetch returns, whatever the client asks for. One batch is always"
-        " returned, however large.",
+        "The most bytes that one fetch returns, also if the client requests more. One batch is"
+        " always returned, even if it is larger.",
         enforced_by="odradek.node.router.handlers.fetch",
         validator=at_least(1024),
         scope=BROKER,
@@ -160,7 +160,7 @@ class BrokerSettings:
     )
     max_incremental_fetch_session_cache_slots: int = integer(
         1000,
-        "How many incremental fetch sessions a broker remembers.",
+        "How many incremental fetch sessions a broker keeps.",
         enforced_by="odradek.node.router.fetch_sessions",
         validator=at_least(0),
         scope=BROKER,
@@ -168,14 +168,14 @@ class BrokerSettings:
     socket_request_max_bytes: int = integer(
         104_857_600,
         "The largest request. A connection that announces a larger one is closed. Half of"
-        " arena.bytes is a limit as well.",
+        " arena.bytes is a limit too.",
         enforced_by="odradek.node.wire.connection",
         validator=at_least(1),
         scope=BROKER,
     )
     auto_leader_rebalance_enable: bool = boolean(
         True,
-        "Whether the controller gives the lead back to preferred leaders that are in sync again.",
+        "Whether the controller elects preferred leaders that are in sync again.",
         enforced_by="odradek.cluster.controller.controller",
     )
     broker_heartbeat_interval_ms: int = integer(
@@ -186,14 +186,14 @@ class BrokerSettings:
     )
     broker_session_timeout_ms: int = integer(
         1000,
-        "How long a broker may send no heartbeat before it is fenced and loses the lead.",
+        "How long a broker may send no heartbeat before it is fenced and loses leadership.",
         enforced_by="odradek.cluster.controller.brokers",
         validator=at_least(1),
     )
     cordoned_log_dirs: Strings = strings(
         "",
         "* if no new replicas are placed on the broker (KIP-1066), as while it is drained. Its"
-        " replicas stay until they are moved.",
+        " replicas stay until they are reassigned.",
         enforced_by="odradek.cluster.controller.state",
         validator=one_of("*"),
         scope=ConfigScope.ONE_BROKER,
@@ -208,7 +208,7 @@ class BrokerSettings:
     )
     leader_imbalance_check_interval_seconds: int = long(
         300,
-        "How often the controller checks whether preferred leaders can get the lead back.",
+        "How often the controller checks whether preferred leaders can be elected.",
         enforced_by="odradek.cluster.controller.controller",
         validator=at_least(1),
     )
@@ -243,7 +243,7 @@ class BrokerSettings:
     )
     group_max_session_timeout_ms: int = integer(
         1_800_000,
-        "The longest session timeout that a member of a classic group may ask for.",
+        "The longest session timeout that a member of a classic group may request.",
         enforced_by="odradek.coordinator.group.shard",
         validator=at_least(1),
     )
@@ -255,7 +255,7 @@ class BrokerSettings:
     )
     group_min_session_timeout_ms: int = integer(
         6000,
-        "The shortest session timeout that a member of a classic group may ask for.",
+        "The shortest session timeout that a member of a classic group may request.",
         enforced_by="odradek.coordinator.group.shard",
         validator=at_least(1),
     )
@@ -290,8 +290,8 @@ class BrokerSettings:
     )
     durability: str = string(
         "interval",
-        "When an append is acknowledged: 'interval' when the operating system has it, which writes"
-        " it to the disk within a second; 'commit' when the disk has it.",
+        "When an append is acknowledged: 'interval' when it is in the page cache, which is flushed"
+        " within a second; 'commit' when it is flushed to the disk.",
         enforced_by="odradek.storage.log_loader",
         validator=one_of("interval", "commit"),
         scope=READ_ONLY,
@@ -319,8 +319,7 @@ class BrokerSettings:
     )
     advertised_listeners: Strings | None = strings(
         None,
-        "The addresses that clients are given. Without any: the one at which they reached the"
-        " broker.",
+        "The addresses that clients get. If empty: the one at which they reached the broker.",
         enforced_by="odradek.node.controller.bootstrap",
         scope=READ_ONLY,
     )
@@ -351,13 +350,13 @@ class BrokerSettings:
     )
     transaction_max_timeout_ms: int = integer(
         900_000,
-        "The longest transaction.timeout.ms that a producer may ask for.",
+        "The longest transaction.timeout.ms that a producer may request.",
         enforced_by="odradek.coordinator.transaction.shard",
         validator=at_least(1),
     )
     transaction_partition_verification_enable: bool = boolean(
         True,
-        "Whether the broker asks the transaction coordinator whether a partition is part of a"
+        "Whether the broker verifies with the transaction coordinator that a partition is part of a"
         " transaction, before it accepts the first batch of an older client.",
         enforced_by="odradek.node.router.handlers.produce",
     )

@@ -20,9 +20,9 @@ ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...]
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 BY_CONSTRUCTION: Final = "by construction"
-"""In place of an enforcing module: what the key asks for holds for every value."""
+"""In place of an enforcing module: the key is satisfied whatever its value."""
 WITHOUT_EFFECT: Final = "without effect"
-"""In place of an enforcing module: Kafka has the key, and it means nothing here."""
+"""In place of an enforcing module: a key of Kafka's without effect here."""
 
 
 class ConfigType(IntEnum):
@@ -106,8 +106,8 @@ class ConfigSynonym(NamedTuple):
 class ConfigDefinition:
     """One key of one type of resource.
 
-    `default` is the text that holds if neither the key nor one of its synonyms is set, null if
-    there is none. `synonyms` are the broker's keys that are asked next, in that order. `bounds` are
+    `default` is the text used if neither the key nor one of its synonyms is set, null if there is
+    none. `synonyms` are the broker's keys that are used next, in that order. `bounds` are
     the broker's keys for the least and the greatest value of a group's key.
     """
 

@@ -28,7 +28,7 @@ SUPPORTED_FEATURES: Final = (
     FeatureRange(SHARE_VERSION, 0, 1),
     # 1 switches on the streams group protocol (KIP-1071).
     FeatureRange(STREAMS_VERSION, 0, 1),
-    # 1: records that remember changes of producer id; 2: an epoch for each transaction (KIP-890).
+    # 1: records have the previous producer id; 2: an epoch for each transaction (KIP-890).
     FeatureRange(TRANSACTION_VERSION, 0, 2),
 )
 """By name. Other features cannot be finalized."""

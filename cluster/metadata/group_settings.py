@@ -49,15 +49,15 @@ _RESETS: Final = ("earliest", "latest")
 # Keys that all of the newer kinds of group have; the class gives their prefix.
 _SESSION_TIMEOUT_MS: Final = integer(
     45_000,
-    "How long a member of the group may be silent. After that the coordinator removes it.",
+    "How long a member of the group may send no heartbeat. Then the coordinator removes it.",
     enforced_by="odradek.coordinator.group.modern.heartbeats",
     validator=at_least(1),
     broker=GroupDefault(low=Bound(45_000), high=Bound(60_000)),
 )
 _HEARTBEAT_INTERVAL_MS: Final = integer(
     5_000,
-    "The longest interval between the heartbeats of a member. The coordinator asks for shorter ones"
-    " while the group reconciles, and while there are so few members that it costs nothing.",
+    "The longest interval between the heartbeats of a member. The coordinator sets shorter ones"
+    " while the group reconciles, and for groups with few members.",
     enforced_by="odradek.coordinator.group.modern.heartbeats",
     validator=at_least(1),
     broker=GroupDefault(low=Bound(5_000), high=Bound(15_000)),
@@ -105,13 +105,13 @@ class ConsumerGroupSettings:
     session_timeout_ms: int = _SESSION_TIMEOUT_MS
     heartbeat_interval_ms: int = _HEARTBEAT_INTERVAL_MS
     is_interval_fixed: bool = False
-    """Whether the interval was set for this group: then it is kept to while nothing changes."""
+    """Whether the interval was set for this group: then it applies while nothing changes."""
     assignment_interval_ms: int = _ASSIGNMENT_INTERVAL_MS
     max_size: int = _MAX_SIZE
     assignors: Strings = converted(
         strings(
             ",".join(ASSIGNORS),
-            "The assignors that members of consumer groups may ask for. The first is the default.",
+            "The assignors that members of consumer groups may select. The first is the default.",
             enforced_by="odradek.coordinator.group.consumer.target_assignment",
             validator=one_of(*ASSIGNORS),
             is_broker_key=True,
@@ -214,7 +214,7 @@ class ShareGroupSettings:
     )
     lock_duration_ms: int = integer(
         30_000,
-        "How long a member may keep a record before others get it, unless it renews the lock.",
+        "How long a member may hold a record before others get it, unless it renews the lock.",
         enforced_by="odradek.coordinator.share.partition",
         name="share.record.lock.duration.ms",
         validator=at_least(1_000),
@@ -226,7 +226,7 @@ class ShareGroupSettings:
     )
     delivery_count_limit: int = integer(
         5,
-        "How often a record is delivered before the group gives it up.",
+        "How often a record is delivered before it is archived.",
         enforced_by="odradek.coordinator.share.partition",
         validator=at_least(2),
         broker=GroupDefault(
@@ -247,15 +247,15 @@ class ShareGroupSettings:
     )
     redelivery_delay_ms: int = integer(
         0,
-        "How long a record that was released, or whose lock has expired, is kept back before it is"
-        " delivered again. Not a key of Kafka's.",
+        "How long a record that was released, or whose lock has expired, is delayed before it is"
+        " delivered again. Kafka does not have this key.",
         enforced_by="odradek.coordinator.share.partition",
         validator=between(0, DAY_MS),
     )
     redelivery_backoff: float = double(
         1.0,
         "The factor by which share.redelivery.delay.ms grows with each delivery of a record, up to"
-        " one day. Not a key of Kafka's.",
+        " one day. Kafka does not have this key.",
         enforced_by="odradek.coordinator.share.partition",
         name="share.redelivery.backoff.factor",
         validator=between(1, 100),
@@ -263,7 +263,7 @@ class ShareGroupSettings:
     is_read_committed: bool = converted(
         string(
             "read_uncommitted",
-            "Whether records of transactions are delivered only once these have committed.",
+            "Whether records of transactions are delivered only after the commit.",
             enforced_by="odradek.node.router.share.partitions",
             name="share.isolation.level",
             validator=one_of("read_committed", "read_uncommitted"),
@@ -285,8 +285,8 @@ class ShareGroupSettings:
     )
     dead_letter_topic: str = string(
         "",
-        "The topic to which records are written that the group rejects or gives up; empty for none."
-        " The topic must have errors.deadletterqueue.group.enable.",
+        "The topic for records that the group rejects or delivers too often; empty for none. The"
+        " topic must have errors.deadletterqueue.group.enable.",
         enforced_by="odradek.node.router.share.dead_letter_queue",
         name="errors.deadletterqueue.topic.name",
         validator=satisfying(
@@ -315,7 +315,7 @@ class ShareGroupSettings:
         return duration_ms(reset.removeprefix(DURATION_PREFIX))
 
     def delay_ms(self, delivery_count: int) -> int:
-        """How long a record is kept back that has been delivered this often."""
+        """The delay of a record that has been delivered this often."""
         if not self.redelivery_delay_ms or delivery_count <= 0:
             return 0
         delay = self.redelivery_delay_ms * self.redelivery_backoff ** (delivery_count - 1)
@@ -333,7 +333,7 @@ class ShareGroupSettings:
         return max(2, (self.delivery_count_limit + 1) // 2)
 
 
-# -- policies: who may be in a group, how long an empty group stays, who may rewind it -----------
+# -- policies: admission, deletion of empty groups, rewind -----------------------------------------
 
 EPHEMERAL: Final = "group.ephemeral"
 EPHEMERAL_PATTERNS: Final = "group.ephemeral.patterns"
@@ -361,15 +361,15 @@ class GroupPolicySettings:
 
     is_ephemeral: bool = boolean(
         False,
-        "Whether the group is deleted, with its offsets, when its last member has left. Without it"
-        " the broker's group.ephemeral.patterns decide.",
+        "Whether the group is deleted, with its offsets, when its last member has left. If it is"
+        " not set, the broker's group.ephemeral.patterns apply.",
         enforced_by=_POLICIES,
         name=EPHEMERAL,
     )
     ephemeral_patterns: Strings = strings(
         "",
-        "The groups that are ephemeral unless they say otherwise: names, or prefixes and a star, as"
-        " in console-consumer-*.",
+        "The groups that are ephemeral unless they set group.ephemeral: names, or prefixes and a"
+        " star, as in console-consumer-*.",
         enforced_by=_POLICIES,
         validator=satisfying(
             "Must be a list of names, each of which may end in a star", _are_patterns
@@ -378,7 +378,7 @@ class GroupPolicySettings:
     )
     ttl_ms: int = long(
         0,
-        "How long an ephemeral group stays when its last member has left; 0: not at all.",
+        "How long an ephemeral group is kept after its last member has left; 0: not at all.",
         enforced_by=_POLICIES,
         name="group.ttl.ms",
         validator=at_least(0),
@@ -396,7 +396,7 @@ class GroupPolicySettings:
     )
     rewinds_by_commit: bool = boolean(
         False,
-        "Whether a commit of offsets by a client that is no member of the group, as tools make it"
+        "Whether a commit of offsets by a client that is not a member of the group, as by tools"
         " that reset offsets, rewinds the group while it has members. Kafka refuses such commits.",
         enforced_by="odradek.coordinator.group.rewind.rewind_by_commit",
         name="group.rewind.by.commit.enable",

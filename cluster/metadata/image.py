@@ -82,7 +82,7 @@ class BrokerListener(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FeatureRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The levels of one feature that a broker's release understands, both ends included."""
+    """The levels of one feature that a broker's release supports, both ends included."""
 
     name: str
     min_level: int
@@ -92,8 +92,8 @@ class FeatureRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class BrokerImage(msgspec.Struct, frozen=True):
     """One registered broker. `broker_epoch` is that of its latest registration.
 
-    `incarnation_id` is new with each start of the broker: it tells a second broker with the same
-    id from the first one after a restart. A fenced broker leads nothing, and clients do not see it.
+    `incarnation_id` is new with each start of the broker: a second broker with the same id has
+    another one. A fenced broker leads nothing, and clients do not see it.
     `log_dirs` are the ids of its data folders: a wiped disk has a new one.
     """
 

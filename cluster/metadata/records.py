@@ -130,7 +130,7 @@ encode_records: Callable[[Sequence[Record]], bytes] = msgspec.msgpack.Encoder().
 
 
 def decode_record(data: bytes | memoryview) -> Record | None:
-    """One record, or None if only a newer release knows its tag; ValueError if it is malformed."""
+    """One record, or None for a tag of a newer release; ValueError if it is malformed."""
     try:
         return _record_decoder.decode(data)
     except msgspec.ValidationError:
@@ -141,7 +141,7 @@ def decode_record(data: bytes | memoryview) -> Record | None:
 
 
 def decode_records(data: bytes | memoryview) -> list[Record]:
-    """The records of one entry that this release knows; ValueError if one is malformed."""
+    """The records of one entry, without those of newer releases; ValueError if one is malformed."""
     try:
         return _entry_decoder.decode(data)
     except msgspec.ValidationError:

@@ -8,7 +8,7 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
-"""Topics that coordinators keep their state in; clients are told that they are internal."""
+"""The topics with the coordinators' state; Metadata marks them as internal."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 

@@ -2,9 +2,9 @@
 
     handle:  decode -> Controller.handle (pure) -> RaftDriver.propose -> Controller.replay
 
-One instance lives from the commit of this member's first entry in its term until it loses the lead.
-Each command is decided on the state that all earlier ones leave, committed or not; with the lead,
-what is not committed is lost. `committed` returns the image that was made when an entry was
+One instance lives from the commit of this member's first entry in its term until it loses
+leadership. Each command is decided on the state after all earlier ones, committed or not; what is
+not committed is lost with leadership. `committed` returns the image that was made when an entry was
 decided, so that nothing is replayed twice. A change of the voters is an entry without records.
 """
 
@@ -86,7 +86,7 @@ class ActiveController:
         try:
             command = decode_command(data)
         except ValueError as error:
-            text = f"Node {self._node_id} does not know this command: {error}"
+            text = f"Node {self._node_id} does not support this command: {error}"
             return ForwardResponse(0, ErrorCode.UNSUPPORTED_VERSION, error_message=text), 0
         try:
             reply, index = self.decide(command, now_ms)

@@ -47,8 +47,8 @@ def registration(
     """This broker's registration. `previous_broker_epoch` is that of `clean_shutdown`; only a
     cluster needs it.
 
-    A listener without an advertised address gets, on a single node, an empty host: clients are told
-    the address to which they connected. In a cluster clients come from other brokers: then it is
+    A listener without an advertised address gets, on a single node, an empty host: clients get the
+    address to which they connected. In a cluster clients come from other brokers: then it is
     the listener's own host or, for a wildcard address, the host of peer.listen.
     """
     return RegisterBroker(

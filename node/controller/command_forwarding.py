@@ -75,13 +75,13 @@ class CommandForwarding:
         *,
         own_id: int,
         send: Callable[[int, ControlMessage], None],
-        tell: Callable[[bytes, CommandSubmitted], None],
+        respond: Callable[[bytes, CommandSubmitted], None],
     ) -> None:
-        """`own_id` is this node's member id. `send` sends to another member, `tell` to a process of
-        this node."""
+        """`own_id` is this node's member id. `send` sends to another member, `respond` to a
+        process of this node."""
         self._own_id = own_id
         self._send = send
-        self._tell = tell
+        self._respond = respond
         self._pending: dict[int, _PendingCommand] = {}
         self._of_peers: set[tuple[int, int, int]] = set()
         # New with every start: responses to the process before this one are ignored.
@@ -98,7 +98,7 @@ class CommandForwarding:
         """A command of a process of this node."""
 
         def answer(response: ForwardResponse) -> None:
-            self._tell(
+            self._respond(
                 identity,
                 CommandSubmitted(
                     message.request_id, response.error_code, response.reply, response.error_message
@@ -201,7 +201,7 @@ class CommandForwarding:
                 self._route(pending, now_ms)
 
     def discard_after(self, index: int) -> None:
-        """The disk was full: entries above `index` are gone."""
+        """The disk was full: entries above `index` are lost."""
         full = ForwardResponse(0, ErrorCode.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
         for pending in list(self._pending.values()):
             if pending.state is _State.PROPOSED and pending.entry_index > index:

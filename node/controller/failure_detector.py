@@ -76,9 +76,9 @@ class FailureDetector:
             self._driver.campaign_now(member)
 
     def report_unreachable(
-        self, disconnected_since: Mapping[int, float], tell: Callable[[tuple[int, ...]], None]
+        self, disconnected_since: Mapping[int, float], report: Callable[[tuple[int, ...]], None]
     ) -> None:
-        """`tell` which nodes are unreachable, if that has changed. `disconnected_since` maps
+        """`report` which nodes are unreachable, if that has changed. `disconnected_since` maps
         members to seconds of the monotonic clock."""
         now = time.monotonic()
         unreachable = tuple(
@@ -92,4 +92,4 @@ class FailureDetector:
         )
         if unreachable != self._unreachable:
             self._unreachable = unreachable
-            tell(unreachable)
+            report(unreachable)

@@ -1,4 +1,4 @@
-"""Publishes the committed metadata to the processes of this node, and knows what they have applied.
+"""Publishes the committed metadata to the processes of this node, and tracks their offsets.
 
 A process subscribes with the offset that it has. It gets what is missing, as records or as a
 snapshot, and then every committed entry. Entries without records (a new leader's first, a change of
@@ -45,9 +45,9 @@ class MetadataPublisher:
     """See the module's docstring. Processes connect to `socket`.
 
     Nothing is published before `is_serving` is set. A process may be ahead of a controller that was
-    just started and knows no leader yet: it has to wait until the controller has caught up, since a
-    worker that is set back drops the partitions it does not find. Only a quorum of one, whose log
-    is complete (`sets_back`), sets a process back.
+    just started and has no leader yet: it has to wait until the controller has caught up, since a
+    worker that is set back drops the partitions that its image lacks. Only a quorum of one, whose
+    log is complete (`sets_back`), sets a process back.
     """
 
     def __init__(

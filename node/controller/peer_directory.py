@@ -4,13 +4,13 @@
     ---------------------------------------------------------------------------
     `peers` of the configuration    always: set by an operator
     the member's own header         before the sources below; every frame has one
-    the voters in the log           if the member was not heard from, as after a start
+    the voters in the log           if the member has sent nothing since the start
     `PeerDirectoryUpdate` of others if nothing else is known
     `join` of the configuration     while no known member has that address
 
 At its first start a node needs the address of any running node; later its log is enough. A member
 that sends a FollowRequest gets the addresses of all others. A member that is neither voter nor
-broker expires when it is not heard from for EXPIRY_MS.
+broker expires when it sends nothing for EXPIRY_MS.
 """
 
 import time
@@ -85,7 +85,7 @@ class PeerDirectory:
         )
 
     def header_of(self, member: int) -> PeerHeader | None:
-        """The newest header of a member; None if it was not heard from since the start."""
+        """The newest header of a member; None if it has sent nothing since the start."""
         return self._own if member == self._own.member else self._headers.get(member)
 
     def record_header(self, header: PeerHeader, now_ms: int) -> None:
@@ -128,7 +128,7 @@ class PeerDirectory:
             self._connect()
 
     def expire(self, brokers: Container[int], now_ms: int) -> None:
-        """Expire members that are not heard from and are neither voters nor `brokers`."""
+        """Expire members that send nothing and are neither voters nor `brokers`."""
         kept = self._voters.keys() | self._configured.keys()
         expired = [
             member

@@ -51,10 +51,10 @@ class PeerDispatch:
         quorum: QuorumView,
         failure_detector: FailureDetector,
         *,
-        tell: Callable[[tuple[int, ...]], None],
+        report_unreachable: Callable[[tuple[int, ...]], None],
         suspect: Callable[[int, int], None],
     ) -> None:
-        """`tell` reports nodes that became unreachable to the processes of this node; `suspect`
+        """`report_unreachable` sends the unreachable nodes to the processes of this node; `suspect`
         reports a node whose controller process has ended, and when, to the active controller."""
         self._config = config
         self._peer_directory = directory
@@ -62,7 +62,7 @@ class PeerDispatch:
         self._forwarding = forwarding
         self._quorum = quorum
         self._failure_detector = failure_detector
-        self._tell = tell
+        self._report_unreachable = report_unreachable
         self._suspect = suspect
         self._own_id = driver.node.own_id
         self._forget_ms = 0
@@ -77,8 +77,8 @@ class PeerDispatch:
         """Whether this bootstrap voter lost its vote, or its data folder was replaced, so that it
         has to restart as an observer.
 
-        While there is a leader, only the leader's word counts: other members may be outdated. Never
-        for a node that has started a cluster of its own: an operator has to decide.
+        While there is a leader, only the leader's rejection counts: other members may be outdated.
+        Never for a node that bootstrapped a cluster of its own: an operator has to decide.
         """
         bus, driver = self._peer_directory.bus, self._driver
         if bus is None or not bus.replaced_by or not is_bootstrap_voter(self._own_id):
@@ -96,7 +96,7 @@ class PeerDispatch:
         for member in bus.poll_events():
             self._failure_detector.peer_reconnected(member)
             self._forwarding.member_reconnected(member, now_ms)
-        self._failure_detector.report_unreachable(bus.disconnected_since, self._tell)
+        self._failure_detector.report_unreachable(bus.disconnected_since, self._report_unreachable)
         for member in bus.take_stopped():
             suspect = self._failure_detector.peer_exited(member, now_ms)
             if suspect is not None:
@@ -125,8 +125,8 @@ class PeerDispatch:
 
     def _step(self, message: Message, now_ms: int) -> None:
         if self._driver.is_sole_voter and isinstance(message, _OF_LEADERS):
-            # Nobody can lead the only voter without its vote. The sender knows a log that is no
-            # longer on this disk.
+            # No node can lead without the vote of the only voter: the sender's log is that of a
+            # quorum that this disk had before it was wiped.
             if now_ms >= self._warn_again_ms:
                 self._warn_again_ms = now_ms + WARN_AGAIN_MS
                 log.error(

@@ -100,7 +100,7 @@ class ControllerProcess:
         self._forwarding = CommandForwarding(
             own_id=identity.own_id,
             send=directory.send,
-            tell=lambda identity, submitted: self._publisher.send(identity, [submitted]),
+            respond=lambda identity, submitted: self._publisher.send(identity, [submitted]),
         )
         self._failure_detector = FailureDetector(self._driver, identity.own_id)
         self._leadership = QuorumLeadership(
@@ -115,7 +115,7 @@ class ControllerProcess:
         self._quorum = QuorumView(
             self._driver,
             send=directory.send,
-            tell=lambda identity, answer: self._publisher.send(identity, [answer]),
+            respond=lambda identity, answer: self._publisher.send(identity, [answer]),
             wall_ms=_wall_ms,
             headers=directory,
         )
@@ -126,7 +126,7 @@ class ControllerProcess:
             self._forwarding,
             self._quorum,
             self._failure_detector,
-            tell=lambda nodes: self._publisher.broadcast(NodesUnreachable(nodes)),
+            report_unreachable=lambda nodes: self._publisher.broadcast(NodesUnreachable(nodes)),
             suspect=self._leadership.suspect,
         )
 

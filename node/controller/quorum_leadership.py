@@ -1,11 +1,11 @@
-"""The active controller's life on this node: claimed, held, handed over, renounced.
+"""When this node becomes the active controller, and when it ceases to be it.
 
     event                                         follows
     ---------------------------------------------------------------------------------------------
     our first entry in our term is applied        an ActiveController; bootstrap of a new cluster
     another leader, or another term               it is dropped, with what is not committed
     the disk has no space for a command           this node resigns: another disk may have space
-    the node is to stop                           leadership is transferred to a node that stays
+    the node is to stop                           leadership is transferred to another node
 
 Called by the controller's process and, for applied entries, by its metadata loader.
 """
@@ -151,7 +151,7 @@ class QuorumLeadership:
             self.active.controller.suspect(broker_id, since_ms)
 
     def transfer(self, image: MetadataImage, now_ms: int) -> None:
-        """This node is to stop: have a node that stays lead the quorum."""
+        """This node is to stop: transfer leadership to an active node."""
         if not self._driver.is_leader or now_ms < self._transfer_again_ms:
             return
         self._transfer_again_ms = now_ms + _TRANSFER_AGAIN_MS

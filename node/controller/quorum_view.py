@@ -1,7 +1,7 @@
 """DescribeQuorum: the state of the quorum, as its leader sees it, for requests at any node.
 
-A node that does not lead asks the leader. Without a leader, or without a response within
-ANSWER_TIMEOUT_MS, the answer is empty.
+A node that does not lead requests it from the leader. Without a leader, or without a response
+within ANSWER_TIMEOUT_MS, the answer is empty.
 """
 
 import time
@@ -20,14 +20,14 @@ from odradek.node.controller.voter_changes import (
 )
 
 ANSWER_TIMEOUT_MS = 1_500
-_ASK_AGAIN_MS = 100
+_RETRY_MS = 100
 
 
 @dataclass(slots=True)
 class _PendingDescribe:
     identity: bytes
     request_id: int
-    ask_ms: int
+    send_ms: int
     deadline_ms: int
 
 
@@ -39,13 +39,13 @@ class QuorumView:
         driver: RaftDriver,
         *,
         send: Callable[[int, ControlMessage], None],
-        tell: Callable[[bytes, QuorumDescribed], None],
+        respond: Callable[[bytes, QuorumDescribed], None],
         wall_ms: Callable[[], int],
         headers: PeerHeaderLookup,
     ) -> None:
         self._driver = driver
         self._send = send
-        self._tell = tell
+        self._respond = respond
         self._wall_ms = wall_ms
         self._headers = headers
         self._pending: dict[int, _PendingDescribe] = {}
@@ -68,7 +68,7 @@ class QuorumView:
             self._finish(message.request_id, message.state)
 
     def settle(self, now_ms: int) -> None:
-        """Answer the requests that can be answered; ask the leader for the others."""
+        """Answer the requests that can be answered; forward the others to the leader."""
         if not self._pending:
             return
         state = self.state()
@@ -76,16 +76,16 @@ class QuorumView:
         for key, pending in list(self._pending.items()):
             if state is not None or pending.deadline_ms <= now_ms:
                 self._finish(key, state)
-            elif leader_id is not None and pending.ask_ms <= now_ms:
-                pending.ask_ms = now_ms + ANSWER_TIMEOUT_MS // 3
+            elif leader_id is not None and pending.send_ms <= now_ms:
+                pending.send_ms = now_ms + ANSWER_TIMEOUT_MS // 3
                 self._send(leader_id, QuorumStateRequest(key))
             elif leader_id is None:
-                pending.ask_ms = now_ms + _ASK_AGAIN_MS
+                pending.send_ms = now_ms + _RETRY_MS
 
     def next_deadline_ms(self) -> int | None:
         """When `settle` has something to do, if nothing happens before."""
         return min(
-            (min(q.deadline_ms, q.ask_ms) for q in self._pending.values()),
+            (min(q.deadline_ms, q.send_ms) for q in self._pending.values()),
             default=None,
         )
 
@@ -134,4 +134,4 @@ class QuorumView:
     def _finish(self, key: int, state: QuorumState | None) -> None:
         pending = self._pending.pop(key, None)
         if pending is not None:
-            self._tell(pending.identity, QuorumDescribed(pending.request_id, state))
+            self._respond(pending.identity, QuorumDescribed(pending.request_id, state))

@@ -8,8 +8,8 @@ the `RaftListener`.
 A log that a quorum of one wrote before there was Raft needs no conversion: its entries have term 1,
 and the bootstrap voters are its voters.
 
-If the disk is full, entries that do not fit were promised to nobody. A follower retries until there
-is space and does not follow meanwhile. A leader resigns and restarts the core from the disk
+If the disk is full, entries that do not fit have not been acknowledged. A follower retries until
+there is space and does not follow meanwhile. A leader resigns and restarts the core from the disk
 (`on_discard`): what it had not persisted has not happened.
 """
 
@@ -46,7 +46,7 @@ class RaftListener(NamedTuple):
     on_soft_state: Callable[[SoftState], None]
     """The leader, the term or this member's role has changed."""
     on_discard: Callable[[int], None]
-    """The disk was full: entries above this index that this member proposed are gone."""
+    """The disk was full: entries above this index that this member proposed are lost."""
 
 
 class RaftDriver:
@@ -106,12 +106,12 @@ class RaftDriver:
 
     @property
     def is_sole_voter(self) -> bool:
-        """Whether this member is the only voter, as far as its log knows."""
+        """Whether this member is the only voter, according to its log."""
         return self._node.configuration.voter_ids == (self._own_id,)
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member leads, as far as it knows."""
+        """Whether this member leads in its current term."""
         return self._node.role is Role.LEADER
 
     @property

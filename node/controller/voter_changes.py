@@ -1,7 +1,7 @@
 """Changes of the quorum's voters (KIP-853), and which peers are accepted.
 
 A voter's context in the log holds its directory id and the address at which it listens. The leader
-records that of a bootstrap voter when it first hears from it; from then on another directory is
+records that of a bootstrap voter with its first message; from then on another directory is
 another replica. The member id of a node that joined later contains its directory.
 
     command          proposed      error
@@ -88,7 +88,7 @@ def directory_of(header: PeerHeader) -> Uuid:
 def membership_change(
     command: AddRaftVoter | RemoveRaftVoter, configuration: Configuration, headers: PeerHeaderLookup
 ) -> MembershipChange:
-    """The membership change that a command asks for. Raises ApiError if there is none."""
+    """The membership change of a command. Raises ApiError if there is none."""
     node_id, directory_id = command.voter_id, command.voter_directory_id
     if isinstance(command, RemoveRaftVoter):
         for voter in configuration.voters:
@@ -175,7 +175,7 @@ def peer_refusal(
 ) -> PeerRejected | None:
     """Why a peer's messages are rejected: its data folder is not the one that the voter had.
 
-    A node whose disk was wiped has forgotten its vote and what it acknowledged. `is_recorded`:
+    A node whose disk was wiped has lost its vote and what it acknowledged. `is_recorded`:
     whether the log names the voters, so that others are none.
     """
     directory, member, node_id = directory_of(header), header.member, header.node_id

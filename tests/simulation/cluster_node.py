@@ -142,7 +142,7 @@ class ClusterNode(RaftHost):
         self.forwarding = CommandForwarding(
             own_id=self.own_id,
             send=self._send_control,
-            tell=lambda identity, submitted: self.to_worker.put(
+            respond=lambda identity, submitted: self.to_worker.put(
                 lambda: self._answer_worker(identity, submitted)
             ),
         )

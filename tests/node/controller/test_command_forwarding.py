@@ -46,7 +46,7 @@ class Office:
         self.forwarding = CommandForwarding(
             own_id=0,
             send=lambda to, message: self.sent.append((to, message)),
-            tell=lambda identity, answer: self.told.append((identity, answer)),
+            respond=lambda identity, answer: self.told.append((identity, answer)),
         )
 
     def submit(self, command: Command, *, request_id: int = 1, deadline_ms: int = FAR_MS) -> None:
@@ -270,4 +270,4 @@ def test_a_command_of_a_newer_release_is_refused_by_name(harness: RaftHarness) -
     ((_, carried),) = office.sent
     assert isinstance(carried, ForwardResponse)
     assert carried.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert "Node 0 does not know" in (carried.error_message or "")
+    assert "Node 0 does not support this command" in (carried.error_message or "")

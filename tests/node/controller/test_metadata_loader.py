@@ -38,7 +38,7 @@ def loader(member: RaftMember, tmp_path: Path) -> Iterator[MetadataLoader]:
     directory = PeerDirectory(
         config, 0, refuses=lambda _header: None, watch=lambda _socket, _is_new: None
     )
-    forwarding = CommandForwarding(own_id=0, send=directory.send, tell=lambda *_: None)
+    forwarding = CommandForwarding(own_id=0, send=directory.send, respond=lambda *_: None)
     publisher = MetadataPublisher(
         context,
         ipc_address(tmp_path, "controller"),

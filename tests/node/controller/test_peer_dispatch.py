@@ -43,12 +43,12 @@ class House:
         forwarding = CommandForwarding(
             own_id=member.node_id,
             send=directory.send,
-            tell=lambda _identity, answer: self.submitted.append(answer),
+            respond=lambda _identity, answer: self.submitted.append(answer),
         )
         quorum = QuorumView(
             member.driver,
             send=directory.send,
-            tell=lambda _identity, _answer: None,
+            respond=lambda _identity, _answer: None,
             wall_ms=lambda: 0,
             headers=directory,
         )
@@ -59,7 +59,7 @@ class House:
             forwarding,
             quorum,
             FailureDetector(member.driver, member.node_id),
-            tell=self.told.append,
+            report_unreachable=self.told.append,
             suspect=lambda node_id, now_ms: self.suspects.append((node_id, now_ms)),
         )
 

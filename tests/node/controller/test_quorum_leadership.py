@@ -38,7 +38,7 @@ class Controller:
         self.forwarding = CommandForwarding(
             own_id=member.node_id,
             send=person.directory.send,
-            tell=lambda _identity, _answer: None,
+            respond=lambda _identity, _answer: None,
         )
         self.leadership = QuorumLeadership(
             person.config,

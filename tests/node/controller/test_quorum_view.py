@@ -36,7 +36,7 @@ class View:
         self.view = QuorumView(
             member.driver,
             send=lambda to, message: self.sent.append((to, message)),
-            tell=lambda _identity, answer: self.told.append(answer),
+            respond=lambda _identity, answer: self.told.append(answer),
             wall_ms=lambda: WALL_MS,
             headers=self,
         )
