@@ -1,12 +1,12 @@
 """The assignor of share groups, `simple` (KIP-932): members may share partitions.
 
-Every partition is read by equally many members: by one as long as there are no more members than
-partitions, else by as many as it takes that every member has one. Members that subscribe to the
-same have equally much to read, give or take one. Nothing moves that need not.
+Every partition is assigned to the same number of members: to one if there are no more members than
+partitions, else to as many as are needed to give every member a partition. Members with the same
+subscription get the same number of partitions, plus or minus one. As few as possible move.
 
-If subscriptions differ, "equally many" holds for the partitions of a topic, counted over the
-members that subscribe to it, and loads differ by more than one only where subscriptions leave no
-choice. Pure; of the same input it makes the same output. Called by `share.assigning`.
+If subscriptions differ, the number of members is the same for the partitions of a topic, counted
+over its subscribers, and loads differ by more than one only where subscriptions require it. Pure
+and deterministic. Called by `share.target_assignment`.
 """
 
 import heapq
@@ -18,13 +18,13 @@ from odradek.coordinator.group.topics import Partitions
 from odradek.protocol.types import Uuid
 
 SIMPLE: Final = "simple"
-"""Its name in ShareGroupDescribe."""
+"""The assignor's name in ShareGroupDescribe."""
 
 TopicPartition: TypeAlias = tuple[Uuid, int]
 
 
 class ShareMemberSpec(NamedTuple):
-    """A member to assign to. `topics` are those it subscribes to, `owned` is its target so far."""
+    """A member. `topics` are the existing ones that it subscribes to, `owned` is its target."""
 
     member_id: str
     topics: frozenset[Uuid]
@@ -34,7 +34,7 @@ class ShareMemberSpec(NamedTuple):
 def assign_shared(
     specs: Sequence[ShareMemberSpec], assignable: Partitions
 ) -> dict[str, dict[Uuid, frozenset[int]]]:
-    """The target of every member, out of the assignable partitions."""
+    """The target of every member, of the assignable partitions."""
     if not specs:
         return {}
     plan = _SimpleAssignment(specs, assignable)
@@ -68,7 +68,7 @@ class _SimpleAssignment:
         self._member_counts = self._desired_sharing()
 
     def _desired_sharing(self) -> dict[Uuid, int]:
-        """The number of members that shall read each partition of a topic."""
+        """The number of members that should read each partition of a topic."""
         first = self._candidates[0].topics
         if all(spec.topics == first for spec in self._candidates):
             count = -(-len(self._candidates) // max(len(self._assignees), 1))
@@ -109,7 +109,7 @@ class _SimpleAssignment:
                     heapq.heappush(load_heap, entry)
 
     def balance(self) -> None:
-        """Move partitions from members to those with at least two less, while possible."""
+        """Move partitions to members with at least two less, as long as possible."""
         is_moving = True
         while is_moving:
             is_moving = False

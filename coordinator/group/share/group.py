@@ -1,12 +1,10 @@
-"""A share group (KIP-932) as the log has it: members, what they read, epochs, partitions' states.
+"""A share group (KIP-932): members, epochs, assignments and the share states of partitions.
 
-Members share partitions: a partition may be read by several, none has to be given up before
-another gets it, and so a member goes from one assignment to the next in one step. What has to be
-waited for is a partition's share state, the group's position in it: it is made (by the share
-coordinator) before anybody is given the partition. A group with members is Stable.
+Several members may read a partition, and none has to revoke it before another gets it. So a member
+gets its target assignment in one step. A partition is assigned only after the share coordinator has
+initialized its share state, the group's position in it. A group with members is Stable.
 
-Everything is in tables that can go back to the committed state. Called by `share.heartbeats` and
-`share.groups`; only `replay` changes anything.
+Called by `share.heartbeats` and `share.groups`; only `replay` changes a group.
 """
 
 from typing import Any, Final
@@ -51,7 +49,7 @@ class ShareGroup(ModernGroup[ShareGroupMember, Partitions, ShareCurrentAssignmen
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         super().__init__(group_id, timeline)
         self._states: TimelineTable[str, StatePartitions] = TimelineTable(timeline)
-        # What follows from the members: how many read a topic.
+        # Derived: the number of members that subscribe to a topic.
         self._names: TimelineTable[str, int] = TimelineTable(timeline)
 
     def _replay_other(self, record: object) -> None:
@@ -76,11 +74,11 @@ class ShareGroup(ModernGroup[ShareGroupMember, Partitions, ShareCurrentAssignmen
         """See ModernGroup."""
         return settings.share.heartbeat_interval_ms
 
-    # -- questions about the group ----------------------------------------------------------------
+    # -- the group --------------------------------------------------------------------------------
 
     @property
     def states(self) -> StatePartitions:
-        """Which partitions have a share state, or are to get or lose it."""
+        """The partitions with a share state that is initialized, being initialized or deleted."""
         return self._states.get(_STATES) or NO_STATES
 
     @property
@@ -89,5 +87,5 @@ class ShareGroup(ModernGroup[ShareGroupMember, Partitions, ShareCurrentAssignmen
         return ModernGroupState.EMPTY if self.is_empty else ModernGroupState.STABLE
 
     def topic_names(self) -> frozenset[str]:
-        """Every topic that a member subscribes to, whether it exists or not."""
+        """Every topic that a member subscribes to, existing or not."""
         return frozenset(name for name, _ in self._names.items())

@@ -1,16 +1,15 @@
-"""All share groups (KIP-932) of one shard: members, and the states of the partitions they read.
+"""All share groups (KIP-932) of one shard: members, and the share states of their partitions.
 
-A timer besides those of all newer groups (`modern.group_type`):
+Timers besides those of all newer groups (`modern.group_type`):
 
-| Timer | Set | When it is due |
+| Timer | Set | When it expires |
 |---|---|---|
-| share-states | when states could not be made or deleted | they are asked for again |
+| share-states | when states could not be initialized or deleted | this is retried |
 
-States of partitions are made and deleted by the share coordinator (`share.requests`). A request
-that waits for that (offsets that are set or deleted, a group that is deleted) is remembered in
-memory only, and answered when the report comes; after a move of the shard what is unfinished is
-asked for again, with no request waiting. A group whose states are deleted stays until they are:
-then it goes with all that it had.
+The share coordinator initializes and deletes the share states (`share.requests`). A request that
+waits for it (to alter or delete offsets, to delete a group) is kept in memory only, and answered
+when the report arrives. After a move of the shard, incomplete initializations and deletions are
+repeated without such a request. A group is deleted after its states.
 
 Called by `shard`, as one of its group types.
 """
@@ -79,11 +78,11 @@ from odradek.protocol.messages.share import (
 from odradek.protocol.types import Uuid
 
 STATE_RETRY_MS: Final = 1_000
-"""After this, states that could not be made or deleted are asked for again."""
+"""After this time the initialization or deletion of states is retried."""
 
 
 def states_key(group_id: str) -> TimerKey:
-    """The timer after which states are asked for again."""
+    """The timer that retries the initialization and deletion of states."""
     return ("share-states", group_id)
 
 
@@ -92,8 +91,8 @@ _OnStateReport = Callable[[Outcomes, GroupStep], None]
 
 
 class ShareGroups(GroupType[ShareGroup]):
-    """See the module's docstring, and GroupType. `group_type_of` tells what kind of group has an
-    id, and `extra_tombstones` removes what is kept beside a group: it goes with it."""
+    """See the module's docstring, and GroupType. `extra_tombstones` returns the tombstones of what
+    is deleted with a group."""
 
     is_kept_empty = True
 
@@ -106,11 +105,11 @@ class ShareGroups(GroupType[ShareGroup]):
         super().__init__(timeline, ShareGroup)
         self._group_type_of = group_type_of
         self._extra_tombstones = extra_tombstones
-        # In memory only: requests that wait until states have been made or deleted, with their
+        # In memory only: requests that wait for a report of the share coordinator, with their
         # groups.
         self._awaiting_report: dict[int, tuple[str, _OnStateReport]] = {}
-        # In memory only: partitions whose states could not be made, by group, until they are asked
-        # for again.
+        # In memory only: partitions whose states could not be initialized, by group, until the
+        # retry.
         self._failed: dict[str, TopicStates] = {}
         self.handlers: Mapping[type, GroupTypeHandler] = {
             ShareGroupHeartbeatRequest: with_error_response(
@@ -131,7 +130,7 @@ class ShareGroups(GroupType[ShareGroup]):
     # -- the log ----------------------------------------------------------------------------------
 
     def on_loaded(self, step: GroupStep) -> None:
-        """See GroupType. States that are on the way are asked for again."""
+        """See GroupType. Incomplete initializations and deletions of states are repeated."""
         super().on_loaded(step)
         for group in self:
             if group.states.initializing or group.states.deleting:
@@ -139,7 +138,7 @@ class ShareGroups(GroupType[ShareGroup]):
                 step.set_timer(states_key(group.group_id), step.now_ms)
 
     def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
-        """See GroupType. A request that waits for states would wait for ever."""
+        """See GroupType. Waiting requests fail: their effects have been dropped."""
         for request_id, (group_id, answer) in list(self._awaiting_report.items()):
             if group_id in group_ids:
                 del self._awaiting_report[request_id]
@@ -153,11 +152,11 @@ class ShareGroups(GroupType[ShareGroup]):
         return self._groups[group_id].topic_names()
 
     def commit_error(self, _request: CommitRequest, _version: int) -> ErrorCode:
-        """See Family. Offsets are not what a share group has."""
+        """See GroupType. Share groups have no committed offsets."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def fetch_error(self, _group_id: str, _member_id: str | None, _member_epoch: int) -> ErrorCode:
-        """See Family."""
+        """See GroupType."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def _check_group_id_free(self, group_id: str) -> None:
@@ -211,7 +210,7 @@ class ShareGroups(GroupType[ShareGroup]):
             builder.assign_if_due(builder.start_epoch(step), step)
 
     def topics(self) -> set[tuple[str, Uuid]]:
-        """Every topic of which a group has states, with its name."""
+        """The names and ids of all topics with share states."""
         found: set[tuple[str, Uuid]] = set()
         for group in self:
             states = group.states
@@ -221,7 +220,7 @@ class ShareGroups(GroupType[ShareGroup]):
         return found
 
     def forget_topics(self, topic_ids: Collection[Uuid]) -> list[GroupRecord]:
-        """These topics are no more: their states go by themselves."""
+        """Forget the states of deleted topics: the share coordinator deletes these itself."""
         return [
             ShareStatePartitionsRecord(
                 group.group_id, changes.without_topics(group.states, topic_ids)
@@ -233,11 +232,11 @@ class ShareGroups(GroupType[ShareGroup]):
     # -- states of partitions ---------------------------------------------------------------------
 
     def _retry_states(self, group: ShareGroup, step: GroupStep) -> None:
-        """Ask once more for states that could not be made, and for all that are to be deleted.
+        """Retry the failed initializations, and all deletions, of states.
 
-        That is done in an epoch of its own, in which the attempt that may still be under way comes
-        too late: it would undo what has been read by then. Nothing is done while one of the topics
-        is no more and its states have not been forgotten yet.
+        The retry is made in a new state epoch, which fences an earlier attempt that may still be
+        running: it would reset positions that have advanced since. Nothing is done while one of the
+        topics has been deleted and its states have not been forgotten yet.
         """
         group_id, states = group.group_id, group.states
         wanted = changes.intersection(states.initializing, self._failed.get(group_id, {}))
@@ -280,7 +279,7 @@ class ShareGroups(GroupType[ShareGroup]):
                 self._failed[group.group_id] = changes.union(known, failed)
                 self._schedule_state_retry(group.group_id, step)
             if made and not group.is_empty:
-                # Members wait for nothing else: they are not made to wait for the interval, too.
+                # Members wait for these partitions only, so the interval is not observed.
                 builder.assign_now(builder.start_epoch(step), step)
                 self._note(group, step, "partitions have been made ready")
         self._on_state_report(report.request_id, report.outcomes, step)
@@ -311,8 +310,8 @@ class ShareGroups(GroupType[ShareGroup]):
         *,
         why: str,
     ) -> int:
-        """Have the group begin anew at these offsets, with members or without; returns the state
-        epoch in which that is. Answered with StatesRestarted, which is the shard's to hear."""
+        """Restart the group at these offsets, with or without members; returns the new state epoch.
+        The effect is answered with StatesRestarted, which the shard handles."""
         group = self._groups[group_id]
         builder, before = ShareTargetAssignmentBuilder(group), len(step.records)
         epoch = builder.start_epoch(step)
@@ -322,7 +321,7 @@ class ShareGroups(GroupType[ShareGroup]):
         return epoch.epoch
 
     def restarted(self, group_id: str, outcomes: Outcomes, step: GroupStep) -> None:
-        """Write that these partitions have a state, if they had none."""
+        """Write that these partitions have a state."""
         builder = ShareTargetAssignmentBuilder(self._groups[group_id])
         made, _ = changes.split_outcomes(outcomes, step.topics)
         builder.store_states(changes.initialized(builder.states, made), step)
@@ -392,7 +391,7 @@ class ShareGroups(GroupType[ShareGroup]):
     def _begin_deletion(
         self, group: ShareGroup, names: Mapping[Uuid, str], step: GroupStep
     ) -> dict[Uuid, frozenset[int]]:
-        """Write that the states of these topics go; returns the partitions to delete them of."""
+        """Write that the states of these topics are being deleted; returns their partitions."""
         states = group.states
         ShareTargetAssignmentBuilder(group).store_states(changes.deleting(states, names), step)
         deleted_before = changes.all_partitions(states.deleting, step.topics)
@@ -404,12 +403,11 @@ class ShareGroups(GroupType[ShareGroup]):
         }
 
     def has_states(self, group_id: str) -> bool:
-        """Whether states must be deleted before the group can be."""
+        """Whether states must be deleted before the group is."""
         return self._groups[group_id].states != NO_STATES
 
     def maybe_delete_states(self, group_id: str, step: GroupStep) -> bool:
-        """Whether the group, if it is one of these, has states to be deleted before its end; then
-        that is begun."""
+        """Start to delete the states of the group; False if it has none, or is no share group."""
         if group_id not in self or not self.has_states(group_id):
             return False
         group = self._groups[group_id]
@@ -418,7 +416,7 @@ class ShareGroups(GroupType[ShareGroup]):
         return True
 
     def delete(self, command: Command, request: DeleteGroup, step: GroupStep) -> None:
-        """Delete a group without members, and its states before."""
+        """Delete the states of a group without members, and then the group."""
         group = self._groups[request.group_id]
         topics = self._begin_deletion(group, changes.names_of(group.states), step)
 
@@ -432,8 +430,8 @@ class ShareGroups(GroupType[ShareGroup]):
         self, group: ShareGroup, outcomes: Outcomes, step: GroupStep
     ) -> DeletableGroupResult:
         error = changes.first_error(outcomes)
-        has_begun_anew = bool(group.states.initializing or group.states.initialized)
-        if error is ErrorCode.NONE and (has_begun_anew or not group.is_empty):
+        has_new_states = bool(group.states.initializing or group.states.initialized)
+        if error is ErrorCode.NONE and (has_new_states or not group.is_empty):
             error = ErrorCode.NON_EMPTY_GROUP
         if error is ErrorCode.NONE and group.exists:
             step.records += self._extra_tombstones(group.group_id)

@@ -1,23 +1,23 @@
-"""ShareGroupHeartbeat: join, go on, leave (KIP-932, v1).
+"""ShareGroupHeartbeat: join, continue, leave (KIP-932, v1).
 
-The member's epoch against what is known, in Kafka's order of checks (a request that breaks a rule
-of the message itself gets INVALID_REQUEST before):
+The member epoch of the request against the known one, in Kafka's order of checks (an invalid
+request gets INVALID_REQUEST before):
 
-| Epoch | Member | Answer |
+| Epoch | Member | Result |
 |---|---|---|
-| 0 | unknown, room | new member, group epoch + 1 |
-| 0 | unknown, no room | GROUP_MAX_SIZE_REACHED |
+| 0 | unknown, group not full | new member, group epoch + 1 |
+| 0 | unknown, group full | GROUP_MAX_SIZE_REACHED |
 | 0 | known | continues, and gets its full assignment |
 | > 0 | unknown | UNKNOWN_MEMBER_ID |
-| > 0 | epoch is its own | goes on |
-| > 0 | epoch is its previous one | a response was lost: sent again |
+| > 0 | epoch is its own | continues |
+| > 0 | epoch is its previous one | gets the lost response again |
 | > 0 | any other epoch | FENCED_MEMBER_EPOCH |
-| -1 | known | gone, group epoch + 1 |
+| -1 | known | removed, group epoch + 1 |
 | -1 | unknown | UNKNOWN_MEMBER_ID |
 
-"Goes on" is: store what has changed of the member, start a group epoch if its subscription changed,
-and assign its target: no member has to revoke anything first. A member whose
-session ends is removed as if it had left. Called by `share.groups`.
+"Continues" means: store changes of the member, start a group epoch if its subscription has changed,
+and assign its target at once, as no member has to revoke anything first. A member whose session
+ends is removed as if it had left. Called by `share.groups`.
 """
 
 from odradek.coordinator.group.modern.heartbeats import (
@@ -50,7 +50,7 @@ from odradek.protocol.messages.share import ShareGroupHeartbeatRequest, ShareGro
 
 
 def check(request: ShareGroupHeartbeatRequest) -> None:
-    """Whether the request is one at all; else ApiError."""
+    """Validate the fields of the request; ApiError if they are invalid."""
     violation = None
     if not request.member_id.strip():
         violation = "MemberId can't be empty."
@@ -67,13 +67,13 @@ def check(request: ShareGroupHeartbeatRequest) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, violation)
 
 
-# -- joining and going on -------------------------------------------------------------------------
+# -- joining and continuing -----------------------------------------------------------------------
 
 
 def heartbeat(
     group: ShareGroup, command: Command, request: ShareGroupHeartbeatRequest, step: GroupStep
 ) -> ShareGroupHeartbeatResponse:
-    """A checked heartbeat of a member that joins or is there. ApiError if it is refused."""
+    """A validated heartbeat of a member that joins or continues. ApiError if it is refused."""
     member_id = request.member_id
     if group.member(member_id) is None:
         check_group_size(group, step)
@@ -84,9 +84,9 @@ def heartbeat(
     member = _updated(resolved.member, command, request)
     epoch, target = _update_member(group, resolved, member, step)
     current = before
-    # A member that has not heard of its epoch comes no further: several answers may be lost.
-    has_heard = request.member_epoch in (JOIN_GROUP_EPOCH, before.member_epoch)
-    if has_heard and (
+    # A member that has not received its epoch does not advance: several responses may be lost.
+    has_epoch = request.member_epoch in (JOIN_GROUP_EPOCH, before.member_epoch)
+    if has_epoch and (
         resolved.member is None or before.member_epoch != epoch or before.assigned != target
     ):
         is_same = epoch == before.member_epoch
@@ -106,7 +106,7 @@ def heartbeat(
     )
     is_full = request.member_epoch == JOIN_GROUP_EPOCH or request.subscribed_topic_names is not None
     is_new = current is not before and current.assigned != before.assigned
-    if is_full or not has_heard or is_new:
+    if is_full or not has_epoch or is_new:
         response.assignment = _assignment(current)
     return response
 
@@ -117,7 +117,7 @@ def _update_member(
     member: ShareGroupMember,
     step: GroupStep,
 ) -> tuple[int, Partitions]:
-    """Write what is new of the member, and of the group with it; returns epoch and target."""
+    """Write the changes of the member and of its group; returns epoch and target."""
     known, member_id = resolved.member, resolved.member_id
     is_changed = member is not known and member != known
     goal = group.target_epoch, group.target(member_id)

@@ -33,7 +33,7 @@ from odradek.protocol.types import Uuid
 
 
 class NamedPartitions(NamedTuple):
-    """Some partitions of a topic, with the name it has."""
+    """Some partitions of a topic, with its name."""
 
     name: str
     indexes: frozenset[int]
@@ -44,7 +44,7 @@ TopicStates: TypeAlias = Mapping[Uuid, NamedPartitions]
 
 
 class ShareGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A member and what it subscribes to. Share groups have no static members."""
+    """A member and its subscription. Share groups have no static members."""
 
     instance_id: ClassVar[None] = None
     rebalance_timeout_ms: ClassVar[int] = -1
@@ -55,16 +55,16 @@ class ShareGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ShareCurrentAssignment(CurrentAssignment, frozen=True):
-    """The partitions that a member reads. They are shared: a member is given a new assignment in
-    one step and is always STABLE."""
+    """The partitions that a member reads. A new assignment takes one step, so the state is always
+    STABLE."""
 
     assigned: Partitions = NO_PARTITIONS
     pending_revocation: Partitions = NO_PARTITIONS
 
 
 class StatePartitions(msgspec.Struct, frozen=True):
-    """Which partitions have a share state: those that get one, those that have one, and topics
-    (with their names) that lose theirs. A partition is in one of the first two at most."""
+    """The partitions whose share state is being initialized or is initialized, and the topics (with
+    names) whose states are being deleted. A partition is in at most one of the first two."""
 
     initializing: TopicStates = {}
     initialized: TopicStates = {}
@@ -161,7 +161,7 @@ def _current_value(current: ShareCurrentAssignment) -> CurrentAssignment:
 
 
 def _current(read: _CurrentValue) -> ShareCurrentAssignment:
-    """The state is ignored: a member of a share group has nothing to give up."""
+    """The state is ignored: members of share groups have nothing to revoke."""
     return ShareCurrentAssignment(
         read.member_epoch, read.previous_member_epoch, assigned=partitions_of(read.assigned)
     )

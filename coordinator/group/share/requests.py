@@ -1,10 +1,10 @@
-"""What a shard is asked about share groups beside Kafka's own requests, and what it asks for.
+"""Requests about share groups that are not Kafka's, and the effects that a shard of groups sends.
 
-Where a share group begins to read a partition, and what it has acknowledged, is kept by the share
-coordinator, in shards of another topic (KIP-932). A group's shard has share states made and deleted
-there by sending an instruction, and is told by a command how that went; `request_id` is whoever
-waits for it, and comes back as it is. Called by the handlers and
-node/router/share/state_effects.py, and understood by `share.groups`.
+The share coordinator stores the start offset and the acknowledgements of a partition of a share
+group, in the shards of another topic (KIP-932). A shard of groups sends it effects that initialize
+and delete share states, and receives the outcome as a command. `request_id` is that of a waiting
+request; the command returns it unchanged. Sent by the handlers and
+node/router/share/state_effects.py, and handled by `share.groups`.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,13 @@ from odradek.protocol.types import Request, Uuid
 UNKNOWN_OFFSET: Final = -1
 """A start offset that the first fetch determines (share.auto.offset.reset)."""
 Outcomes: TypeAlias = Mapping[Uuid, Mapping[int, ErrorCode]]
-"""How it went, by topic and partition."""
+"""The error codes by topic and partition."""
 
 
 class InitializeStates(msgspec.Struct, frozen=True):
-    """Make the share states of these partitions, with where to begin (-1: not known yet).
+    """Initialize the share states of these partitions with start offsets (-1: not known yet).
 
-    To be answered with StatesInitialized, whatever comes of it. A state that is there in an earlier
-    epoch is replaced.
+    Answered with StatesInitialized in any case. A state of an earlier state epoch is replaced.
     """
 
     group_id: str
@@ -38,7 +37,7 @@ class InitializeStates(msgspec.Struct, frozen=True):
 
 
 class StatesInitialized(msgspec.Struct, Request[None], frozen=True):
-    """What came of InitializeStates. Answered with None."""
+    """The outcome of InitializeStates. Answered with None."""
 
     group_id: str
     outcomes: Outcomes
@@ -46,8 +45,8 @@ class StatesInitialized(msgspec.Struct, Request[None], frozen=True):
 
 
 class RestartStates(msgspec.Struct, frozen=True):
-    """Begin anew with these partitions, there, and have their leaders know it: what members have
-    locked is locked no more. To be answered with StatesRestarted, whatever comes of it."""
+    """Restart these partitions at the given offsets, and notify their leaders, which release the
+    acquired records. Answered with StatesRestarted in any case."""
 
     group_id: str
     state_epoch: int
@@ -55,7 +54,7 @@ class RestartStates(msgspec.Struct, frozen=True):
 
 
 class StatesRestarted(msgspec.Struct, Request[None], frozen=True):
-    """What came of RestartStates. Answered with None."""
+    """The outcome of RestartStates. Answered with None."""
 
     group_id: str
     state_epoch: int
@@ -63,9 +62,9 @@ class StatesRestarted(msgspec.Struct, Request[None], frozen=True):
 
 
 class DeleteStates(msgspec.Struct, frozen=True):
-    """Delete the share states of these partitions, as far as there are any.
+    """Delete the share states of these partitions, if there are any.
 
-    To be answered with StatesDeleted, whatever comes of it.
+    Answered with StatesDeleted in any case.
     """
 
     group_id: str
@@ -74,7 +73,7 @@ class DeleteStates(msgspec.Struct, frozen=True):
 
 
 class StatesDeleted(msgspec.Struct, Request[None], frozen=True):
-    """What came of DeleteStates. Answered with None."""
+    """The outcome of DeleteStates. Answered with None."""
 
     group_id: str
     outcomes: Outcomes
@@ -82,13 +81,12 @@ class StatesDeleted(msgspec.Struct, Request[None], frozen=True):
 
 
 class DescribeShareGroup(msgspec.Struct, Request[ShareGroupDescribedGroup], frozen=True):
-    """One group of ShareGroupDescribe. Answered with a share.DescribedGroup."""
+    """One group of ShareGroupDescribe."""
 
     group_id: str
 
 
 class FindShareStates(msgspec.Struct, Request[TopicStates | None], frozen=True):
-    """The partitions of which a share group has a state. Answered with TopicStates, or None if
-    there is no such group."""
+    """The partitions of a share group that have a state; None if there is no such group."""
 
     group_id: str

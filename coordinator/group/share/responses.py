@@ -1,4 +1,4 @@
-"""What ShareGroupDescribe (77, v1) answers, as values. Called by `share.groups`."""
+"""The response of ShareGroupDescribe (77, v1). Called by `share.groups`."""
 
 from odradek.coordinator.group.share.assignor import SIMPLE
 from odradek.coordinator.group.share.group import ShareGroup
@@ -8,7 +8,7 @@ from odradek.protocol.messages.share import ShareGroupDescribedGroup, ShareGroup
 
 
 def describe(group: ShareGroup, topics: TopicCatalog) -> ShareGroupDescribedGroup:
-    """The group with what every member reads."""
+    """The group with the assignment of every member."""
     return ShareGroupDescribedGroup(
         group_id=group.group_id,
         group_state=group.state,
@@ -31,7 +31,7 @@ def describe(group: ShareGroup, topics: TopicCatalog) -> ShareGroupDescribedGrou
 
 
 def _assignment(group: ShareGroup, member_id: str, topics: TopicCatalog) -> DescribedAssignment:
-    """Partitions with their topics' names; topics that are gone are left out, as in Kafka."""
+    """Partitions with the names of their topics; deleted topics are omitted, as in Kafka."""
     return DescribedAssignment(
         topic_partitions=[
             DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=partitions)

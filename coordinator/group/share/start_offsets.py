@@ -1,8 +1,7 @@
-"""Where an empty share group begins to read: what of a request can be done, and the answers.
+"""AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92), v0 (KIP-932).
 
-AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92), v0 (KIP-932). Topics and partitions
-that are not there are answered with UNKNOWN_TOPIC_OR_PARTITION, the others go on. Pure functions of
-values. Called by `share.groups`.
+The plan of a request, and its response. Topics and partitions that do not exist get
+UNKNOWN_TOPIC_OR_PARTITION, the others are processed. Pure functions. Called by `share.groups`.
 """
 
 from collections.abc import Mapping

@@ -1,16 +1,16 @@
-"""Which partitions of a share group have a share state: how that changes.
+"""The partitions of a share group that have a share state, and how they change.
 
 | Event | initializing | initialized | deleting |
 |---|---|---|---|
 | a member subscribes to a partition without a state | + | | |
-| its state has been made | - | + | |
-| the start offset is set | - (when made) | + (when made) | |
-| the state of a topic is to be deleted | - | - | + |
-| it has been deleted | | | - |
-| the topic is no more | - | - | - |
+| its state has been initialized | - | + | |
+| the start offset is altered | - (when initialized) | + (when initialized) | |
+| the states of a topic are to be deleted | - | - | + |
+| they have been deleted | | | - |
+| the topic has been deleted | - | - | - |
 
-A topic whose states are being deleted gets new ones only after that. Pure functions of values.
-Called by `share.groups` and `share.assigning`.
+States of a topic are initialized again only after their deletion. Pure functions. Called by
+`share.groups` and `share.target_assignment`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -27,16 +27,16 @@ from odradek.protocol.types import ZERO_UUID, Uuid
 SUCCESS_CODES: Final = frozenset(
     {
         ErrorCode.NONE,
-        # A later epoch has a state there already: nothing was lost by not making this one.
+        # There is a state of a later state epoch, so this one is not needed.
         ErrorCode.FENCED_STATE_EPOCH,
     }
 )
 ALL_FAILED: Final[Outcomes] = {ZERO_UUID: {0: ErrorCode.COORDINATOR_NOT_AVAILABLE}}
-"""Nothing was done, since it could not be written down before."""
+"""Of requests whose records could not be written: nothing was done."""
 
 
 def missing(states: StatePartitions, topics: Iterable[TopicDigest]) -> TopicStates:
-    """The partitions of these topics that have no state and get none yet."""
+    """The partitions of these topics whose state is neither initialized nor being initialized."""
     found = {}
     for topic in topics:
         if topic.topic_id in states.deleting:
@@ -56,12 +56,12 @@ def indexes_of(topics: TopicStates, topic_id: Uuid) -> frozenset[int]:
 
 
 def initializing(states: StatePartitions, topics: TopicStates) -> StatePartitions:
-    """With the states of these partitions being made."""
+    """With these partitions being initialized."""
     return msgspec.structs.replace(states, initializing=union(states.initializing, topics))
 
 
 def initialized(states: StatePartitions, topics: TopicStates) -> StatePartitions:
-    """With the states of these partitions made, whether they were known to be on the way."""
+    """With these partitions initialized, whether they were being initialized or not."""
     return StatePartitions(
         _without(states.initializing, topics),
         union(states.initialized, topics),
@@ -76,7 +76,7 @@ def deleting(states: StatePartitions, topics: Mapping[Uuid, str]) -> StatePartit
 
 
 def without_topics(states: StatePartitions, topic_ids: Collection[Uuid]) -> StatePartitions:
-    """Without these topics, whatever was known of them."""
+    """Without these topics."""
 
     def kept(topics: TopicStates) -> TopicStates:
         return {topic_id: found for topic_id, found in topics.items() if topic_id not in topic_ids}
@@ -88,7 +88,7 @@ def without_topics(states: StatePartitions, topic_ids: Collection[Uuid]) -> Stat
 
 
 def has_any_topic(states: StatePartitions, topic_ids: Collection[Uuid]) -> bool:
-    """Whether anything is known of one of these topics."""
+    """Whether one of these topics has states."""
     return any(
         topic_id in topics
         for topics in (states.initializing, states.initialized, states.deleting)
@@ -114,11 +114,11 @@ def union(known: TopicStates, added: TopicStates) -> TopicStates:
     return merged
 
 
-# -- what came of it ------------------------------------------------------------------------------
+# -- outcomes -------------------------------------------------------------------------------------
 
 
 def first_error(outcomes: Outcomes) -> ErrorCode:
-    """The first thing that went wrong, NONE if nothing did."""
+    """The first error, NONE if there is none."""
     for partitions in outcomes.values():
         for code in partitions.values():
             if code not in SUCCESS_CODES:
@@ -143,7 +143,7 @@ def split_outcomes(outcomes: Outcomes, topics: TopicCatalog) -> tuple[TopicState
 
 
 def names_of(states: StatePartitions) -> dict[Uuid, str]:
-    """The names of all topics of which anything is known."""
+    """The names of all topics with states."""
     names = dict(states.deleting)
     for known in (states.initializing, states.initialized):
         names |= {topic_id: name for topic_id, (name, _) in known.items()}
@@ -153,7 +153,7 @@ def names_of(states: StatePartitions) -> dict[Uuid, str]:
 def all_partitions(
     deleting: Mapping[Uuid, str], topics: TopicCatalog
 ) -> dict[Uuid, frozenset[int]]:
-    """All partitions of these topics: which of them had a state is not known any more."""
+    """All partitions of these topics: which of them had a state is no longer known."""
     found = {}
     for topic_id, name in deleting.items():
         digest = topics.topic(name)

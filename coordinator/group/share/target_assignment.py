@@ -1,7 +1,7 @@
 """The target assignment of a share group, and the share states that it needs (KIP-932).
 
-Assigned are only partitions whose share state has been initialized; when that happens, the group
-gets an epoch for it. Called by `share.heartbeats` and `share.groups`.
+Only partitions whose share state is initialized are assigned. The initialization of states starts a
+group epoch. Called by `share.heartbeats` and `share.groups`.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from odradek.coordinator.group.topics import Partitions, TopicCatalog, TopicDige
 class ShareTargetAssignmentBuilder(
     TargetAssignmentBuilder[ShareGroupMember, Partitions, GroupEpoch]
 ):
-    """See TargetAssignmentBuilder. It holds the states of partitions, too."""
+    """See TargetAssignmentBuilder. It also holds the states of partitions."""
 
     def __init__(self, group: ShareGroup) -> None:
         super().__init__(group)
@@ -33,11 +33,11 @@ class ShareTargetAssignmentBuilder(
         self.states: StatePartitions = group.states
 
     def hash(self, topics: TopicCatalog) -> int:
-        """The hash of the topics that the group will read."""
+        """The hash of the topics that the group will subscribe to."""
         return metadata_hash(topics.existing(self.topic_names()).values(), with_racks=False)
 
     def start_epoch(self, step: GroupStep) -> GroupEpoch:
-        """See TargetAssignmentBuilder. States that are missing are asked for in the epoch."""
+        """See TargetAssignmentBuilder. Missing states are initialized in this epoch."""
         epoch = super().start_epoch(step)
         self.ask_for_states(epoch.epoch, step)
         return epoch
@@ -76,13 +76,13 @@ class ShareTargetAssignmentBuilder(
         }
 
     def store_states(self, states: StatePartitions, step: GroupStep) -> None:
-        """Write the partitions that have a state, if that is news."""
+        """Write the partitions that have a state, if they have changed."""
         if states != self.states:
             self.states = states
             step.records.append(ShareStatePartitionsRecord(self.group.group_id, states))
 
     def ask_for_states(self, epoch: int, step: GroupStep) -> None:
-        """Have states made for subscribed partitions that have none, in the given state epoch."""
+        """Initialize the states of subscribed partitions without one, in the given state epoch."""
         wanted = missing(self.states, step.topics.existing(self.topic_names()).values())
         if wanted:
             self.store_states(initializing(self.states, wanted), step)

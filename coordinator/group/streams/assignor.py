@@ -1,11 +1,11 @@
 """The sticky task assignor of streams groups (KIP-1071): active and standby tasks.
 
-Active tasks first. A member keeps its tasks up to a fair share of what is left, then its standby
-takes a task over, and what remains goes to the process that has the
-least to do for each of its threads, there to the thread that has the least. Standby tasks follow
-the same way; no process has a task twice. Stateless subtopologies have no standby tasks.
+Active tasks are assigned first. A member keeps its tasks up to its fair share. Then a task moves to
+a member that had it as a standby task. The others go to the process with the fewest tasks per
+thread, and there to the thread with the fewest tasks. Standby tasks are assigned in the same way;
+no process has a task twice. Stateless subtopologies have no standby tasks.
 
-Pure, and the same for the same input. Called by `streams.heartbeats`.
+Pure and deterministic. Called by `streams.target_assignment`.
 """
 
 import heapq
@@ -21,7 +21,7 @@ TaskId = tuple[str, int]
 
 
 class StreamsMemberSpec(NamedTuple):
-    """A member as the assignor sees it: one thread of a process, and what it was to have so far."""
+    """A member, which is one thread of a process; `before` is its target."""
 
     member_id: str
     process_id: str
@@ -41,7 +41,7 @@ def assign(
     assignment = _StickyAssignment(specs, task_counts, stateful, standby_count)
     tasks = sorted(
         ((subtopology, index) for subtopology, n in task_counts.items() for index in range(n)),
-        # Partition by partition: as they lie if they were dealt out in ranges before.
+        # Partition by partition: the order of tasks that were assigned in ranges before.
         key=lambda task: (task[1], task[0]),
     )
     assignment.assign_active(tasks)
@@ -51,7 +51,7 @@ def assign(
 
 
 class _FairShare:
-    """A fair share of tasks: what is left for each member that does not have its share yet."""
+    """The fair share of tasks: the average over the members that do not have their share yet."""
 
     def __init__(self, task_count: int, member_count: int) -> None:
         self._task_count = task_count
@@ -63,7 +63,7 @@ class _FairShare:
         self.size = -(-self._task_count // self._member_count) if self._member_count else 0
 
     def note(self, load: int) -> None:
-        """A member has so many tasks now; one that has its share needs no more."""
+        """A member has `load` tasks now; a member with its share no longer counts."""
         if load == self.size:
             self._member_count -= 1
             self._task_count -= load
@@ -71,7 +71,7 @@ class _FairShare:
 
 
 class _StickyAssignment:
-    """An assignment in the making."""
+    """The assignment while it is made."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class _StickyAssignment:
                 unassigned.append(task)
         heap = [(self._process_load(process_id), process_id) for process_id in self._threads]
         heapq.heapify(heap)
-        # Range by range: neighbouring subtopologies of one partition fall to different members.
+        # Range by range: adjacent subtopologies of one partition get different members.
         for task in sorted(unassigned):
             process_id = heap[0][1]
             self._assign(self._least_loaded_thread(process_id), task, self._active)

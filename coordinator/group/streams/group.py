@@ -1,14 +1,9 @@
-"""A streams group (KIP-1071) as the log has it: topology, members, their tasks, epochs.
+"""A streams group (KIP-1071): topology, members, tasks and epochs.
 
-Everything that lasts is in the log and therefore in tables that can go back to the committed state;
-what follows from it (who runs a task, how many threads of a process have it) is kept in tables
-beside them, changed by the same records, so that a heartbeat looks things up and never goes over
-members or tasks.
-
-A group with members is NotReady while the topics that its topology needs are not all there as they
-must be, Assigning while its epoch is ahead of its target's, Reconciling until every member has
-reached the target and has what that says, and Stable then. Called by `streams.heartbeats` and
-`streams.groups`; only `replay` changes anything.
+In addition to `modern.group`, it knows the member that runs each task and counts the members of
+each process that have a task. A group with members is NotReady while topics of its topology are
+missing or have wrong numbers of partitions. Called by `streams.heartbeats` and `streams.groups`;
+only `replay` changes a group.
 """
 
 from collections.abc import Iterator
@@ -59,14 +54,14 @@ class StreamsGroup(
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         super().__init__(group_id, timeline)
         self._topologies: TimelineTable[str, Topology] = TimelineTable(timeline)
-        # What follows: who runs a task, and how many members of a process have a task in whatever
-        # role.
+        # Derived: the member that runs a task, and the number of members of a process that have a
+        # task in any role.
         self._runners: TimelineTable[tuple[str, int], str] = TimelineTable(timeline)
         self._held: TimelineTable[tuple[str, int, str], int] = TimelineTable(timeline)
-        # In memory only: the newest answer of `configured`, and to which question.
+        # In memory only: the last arguments and result of `configured`.
         self._configured: tuple[Topology, TopicCatalog, ConfiguredTopology] | None = None
 
-    # -- what the log says ------------------------------------------------------------------------
+    # -- the log ---------------------------------------------------------------------------------
 
     def _replay_other(self, record: object) -> None:
         assert isinstance(record, StreamsTopologyRecord)
@@ -109,7 +104,7 @@ class StreamsGroup(
         return (*super()._tables(), self._topologies)
 
     def tombstones(self) -> list[Any]:
-        """See ModernGroup. The topology goes last."""
+        """See ModernGroup. The topology is last."""
         return [*super().tombstones(), StreamsTopologyRecord(self.group_id, None)]
 
     # -- settings ---------------------------------------------------------------------------------
@@ -118,11 +113,11 @@ class StreamsGroup(
         """See ModernGroup."""
         return settings.streams_of(self.group_id).heartbeat_interval_ms
 
-    # -- questions about the group ----------------------------------------------------------------
+    # -- the group --------------------------------------------------------------------------------
 
     @property
     def topology(self) -> Topology | None:
-        """What its first member has brought."""
+        """The topology, which the first member has sent."""
         return self._topologies.get(_GROUP)
 
     @property
@@ -135,13 +130,13 @@ class StreamsGroup(
         return super().state if is_validated or self.is_empty else ModernGroupState.NOT_READY
 
     def configured(self, topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
-        """The topology, which is the group's or will be, beside the topics that there are."""
+        """The topology, which is or becomes the group's, configured for the existing topics."""
         known = self._configured
         if known is None or known[0] is not topology or known[1] is not topics:
             known = self._configured = (topology, topics, configure(topology, topics))
         return known[2]
 
-    # -- questions about tasks --------------------------------------------------------------------
+    # -- tasks ------------------------------------------------------------------------------------
 
     def pending_count(self, current: StreamsCurrentAssignment) -> int:
         """See ModernGroup."""
@@ -152,8 +147,7 @@ class StreamsGroup(
         return self._runners.get((subtopology, index))
 
     def held_count(self, subtopology: str, index: int, process_id: str) -> int:
-        """How many members of a process have the task, in whatever role, or have still to give
-        it up."""
+        """How many members of a process have the task in any role, or still have to revoke it."""
         return self._held.get((subtopology, index, process_id)) or 0
 
 

@@ -1,8 +1,7 @@
 """All streams groups (KIP-1071) of one shard.
 
-What decides about tasks stands in the log; what only passes through is in `transient_state`. Timers
-are those of all newer groups (`modern.group_type`); a target that is due is made if the topology is
-known. Called by `shard`, as one of its group types.
+State that determines tasks is stored in the log, other state is in `transient_state`. Timers are
+those of all newer groups (`modern.group_type`). Called by `shard`, as one of its group types.
 """
 
 from collections.abc import Mapping
@@ -141,7 +140,7 @@ class StreamsGroups(GroupType[StreamsGroup]):
         )
 
     def _become(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
-        """A group for its first member: what the step's records will make of it."""
+        """A group for its first member, as the step's records will make it."""
         group_id = request.group_id
         kind = self._group_type_of(group_id)
         classic = self._classic.group(group_id) if kind == GROUP_TYPE_CLASSIC else None

@@ -1,28 +1,27 @@
-"""StreamsGroupHeartbeat: join, go on, leave (KIP-1071).
+"""StreamsGroupHeartbeat: join, continue, leave (KIP-1071).
 
-The member's epoch against what is known, in Kafka's order of checks (a request that breaks a rule
-of the message itself gets INVALID_REQUEST before, a topology that makes no sense
-STREAMS_INVALID_TOPOLOGY):
+The member epoch of the request against the known one, in Kafka's order of checks (an invalid
+request gets INVALID_REQUEST before, an invalid topology STREAMS_INVALID_TOPOLOGY):
 
-| Epoch | Member | Answer |
+| Epoch | Member | Result |
 |---|---|---|
-| 0 | unknown, room | new member, group epoch + 1 |
-| 0 | unknown, no room | GROUP_MAX_SIZE_REACHED |
+| 0 | unknown, group not full | new member, group epoch + 1 |
+| 0 | unknown, group full | GROUP_MAX_SIZE_REACHED |
 | 0 | known | continues, and gets all its tasks |
-| 0 | static, the id's holder stepped out (-2) | takes its place over |
-| 0 | static, the id's holder is there | UNRELEASED_INSTANCE_ID |
+| 0 | static, the id's owner has left temporarily (-2) | replaces the owner |
+| 0 | static, the id's owner is active | UNRELEASED_INSTANCE_ID |
 | > 0 | unknown | UNKNOWN_MEMBER_ID |
-| > 0 | static, the id is another's | FENCED_INSTANCE_ID |
-| > 0 | epoch is its own | goes on |
-| > 0 | epoch is its previous one, has no task it should not | goes on: an answer was lost |
+| > 0 | static, another member owns the id | FENCED_INSTANCE_ID |
+| > 0 | epoch is its own | continues |
+| > 0 | epoch is its previous one, owns only assigned tasks | continues: a response was lost |
 | > 0 | any other epoch | FENCED_MEMBER_EPOCH |
-| -1 | known | gone, group epoch + 1 |
-| -2 | static | its place is kept until its session ends |
+| -1 | known | removed, group epoch + 1 |
+| -2 | static | keeps its tasks until its session ends |
 
-The first member's topology is the group's; another one of the same or a higher epoch is refused
-(INVALID_REQUEST), one of a lower epoch is told that it is stale. Topics are looked at whenever they
-change. While they are not as the topology needs them nobody has tasks, and every answer says why;
-internal topics that are missing are for the caller to make.
+The first member's topology is the group's. A different topology of the same or a higher epoch is
+refused (INVALID_REQUEST), one of a lower epoch gets the status STALE_TOPOLOGY. Topics are validated
+whenever they change. While they do not match the topology, members have no tasks, and every
+response has the reason; the caller creates missing internal topics.
 
 Called by `streams.groups`.
 """
@@ -71,7 +70,7 @@ Resolved = ResolvedMember[StreamsGroupMember, StreamsCurrentAssignment]
 
 
 class StreamsHeartbeatOutcome(NamedTuple):
-    """What became of a heartbeat; the tables will say so when the step has been replayed."""
+    """The result of a heartbeat, as it will be when the step's records have been replayed."""
 
     resolved: Resolved
     current: StreamsCurrentAssignment
@@ -84,21 +83,21 @@ class StreamsHeartbeatOutcome(NamedTuple):
 
     @property
     def topology_error(self) -> tuple[StatusCode, str] | None:
-        """What keeps the group from having tasks."""
+        """Why the group has no tasks; None if it has."""
         is_validated = self.epoch.validated_topology_epoch == self.topology.epoch
         return None if is_validated else self.configured.topology_error
 
     def includes_tasks(self, request: StreamsGroupHeartbeatRequest) -> bool:
-        """Whether the answer says which tasks the member may have: it joins, they are not what they
-        were, or it says that it has others, as after an answer that was lost."""
+        """Whether the response has the member's tasks: it joins, its tasks have changed, or it has
+        sent others, as after a lost response."""
         if request.member_epoch == JOIN_GROUP_EPOCH:
             return True
         before, after = self.resolved.current.assigned, self.current.assigned
         if before is after and self.owned is None:
             return False
-        told = set(tasks_by_role(after))
-        return set(tasks_by_role(before)) != told or (
-            self.owned is not None and set(tasks_by_role(self.owned)) != told
+        assigned = set(tasks_by_role(after))
+        return set(tasks_by_role(before)) != assigned or (
+            self.owned is not None and set(tasks_by_role(self.owned)) != assigned
         )
 
 
@@ -106,7 +105,7 @@ class StreamsHeartbeatOutcome(NamedTuple):
 
 
 def check(request: StreamsGroupHeartbeatRequest) -> None:
-    """Whether the request is one at all; else ApiError(INVALID_REQUEST)."""
+    """Validate the fields of the request; ApiError(INVALID_REQUEST) if they are invalid."""
     violation = _violation(request) or check_texts(
         request.group_id,
         request.member_id,
@@ -148,7 +147,7 @@ def _violation(request: StreamsGroupHeartbeatRequest) -> str | None:
     return None
 
 
-# -- joining and going on -------------------------------------------------------------------------
+# -- joining and continuing -----------------------------------------------------------------------
 
 
 def heartbeat(
@@ -158,7 +157,7 @@ def heartbeat(
     inputs: AssignmentInputs,
     step: GroupStep,
 ) -> StreamsHeartbeatOutcome:
-    """A heartbeat of a member that joins or is there. ApiError if it is refused."""
+    """A heartbeat of a member that joins or continues. ApiError if it is refused."""
     owned = _owned(request)
     resolved: Resolved = resolve_member(
         group,
@@ -207,7 +206,7 @@ def heartbeat(
 def _has_epoch_inputs_changed(
     group: StreamsGroup, topology: Topology, configured: ConfiguredTopology, step: GroupStep
 ) -> bool:
-    """Whether the group epoch was chosen for something else than what there is."""
+    """Whether the topics or configs differ from those of the group epoch."""
     stored = group.stored_epoch
     if stored.assignment_configs != assignment_configs(group.group_id, step):
         return True
@@ -219,8 +218,8 @@ def _has_epoch_inputs_changed(
 def _check_owned_tasks(
     owned: TasksTuple, current: StreamsCurrentAssignment, configured: ConfiguredTopology
 ) -> None:
-    """Whether the member has tasks that there are, or were when it was given them; else ApiError:
-    a topic may have been made again with fewer partitions."""
+    """Whether the member's tasks exist, or existed when they were assigned to it; else ApiError. A
+    topic may have been recreated with fewer partitions."""
     held = set(flat(*current.assigned, *current.pending_revocation))
     for tasks in owned:
         for subtopology, indexes in tasks.items():
@@ -316,7 +315,7 @@ def _maybe_reconcile(
     if is_reconciled_to(before, goal[0]):
         return before
     runners = (None, member_id, resolved.replaced_id)
-    # What it has itself is no obstacle to its having it in another role: it gave that up.
+    # The member may get a task that it has had in another role: it has revoked that one.
     mine = set(flat(*before.assigned, *before.pending_revocation))
     stored = resolved.member
 

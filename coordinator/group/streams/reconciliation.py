@@ -1,8 +1,8 @@
-"""Tasks as what members of streams groups own, for `modern.reconciliation` (KIP-1071).
+"""Tasks as the AssignmentUnit of streams groups, for `modern.reconciliation` (KIP-1071).
 
-There are three kinds of tasks at once, and what makes a task free differs: an active task must have
-been given up by the member that runs it, and no process may have the same task in two roles at a
-time, because its threads share one state directory.
+A task is free depending on its role: an active task must have been revoked by the member that runs
+it, and no process may have a task in two roles at a time, because its threads share one state
+directory.
 """
 
 from enum import StrEnum
@@ -44,19 +44,19 @@ class TaskUnit:
         )
 
     def owns_any(self, owned: TasksTuple | None, held: TasksTupleWithEpochs) -> bool:
-        """See AssignmentUnit. A task in another role counts as given up."""
+        """See AssignmentUnit. A task in another role counts as revoked."""
         if owned is None:
             return True
         return any(
-            not mine.get(subtopology, frozenset()).isdisjoint(indexes)
-            for mine, theirs in zip(owned, held, strict=True)
-            for subtopology, indexes in theirs.items()
+            not owned_tasks.get(subtopology, frozenset()).isdisjoint(indexes)
+            for owned_tasks, held_tasks in zip(owned, held, strict=True)
+            for subtopology, indexes in held_tasks.items()
         )
 
     def is_within(self, owned: TasksTuple, *held: TasksTupleWithEpochs) -> bool:
         """See AssignmentUnit. Roles count."""
         return all(
-            any(index in theirs[role].get(subtopology, ()) for theirs in held)
+            any(index in tasks[role].get(subtopology, ()) for tasks in held)
             for role, mine in enumerate(owned)
             for subtopology, indexes in mine.items()
             for index in indexes

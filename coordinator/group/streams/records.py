@@ -38,9 +38,9 @@ from odradek.protocol.schema import (
 )
 
 Tasks: TypeAlias = Mapping[str, frozenset[int]]
-"""Tasks by subtopology: the partitions. A subtopology without any is not there."""
+"""The partitions of tasks by subtopology; a subtopology without tasks is omitted."""
 TaskEpochs: TypeAlias = Mapping[str, Mapping[int, int]]
-"""Tasks by subtopology, each with the member's epoch when it was given to it."""
+"""Tasks by subtopology, each with the member epoch in which it was assigned to the member."""
 
 NOT_VALIDATED: Final = -1
 
@@ -57,14 +57,14 @@ Pairs: TypeAlias = tuple[StoredPair, ...]
 
 
 class StreamsEndpoint(msgspec.Struct, frozen=True, gc=False):
-    """Where a member answers interactive queries."""
+    """A member's address for interactive queries."""
 
     host: str
     port: int
 
 
 class InternalTopic(msgspec.Struct, frozen=True, gc=False):
-    """A topic that the topology needs; 0 partitions or replicas leave the number to the broker."""
+    """A topic of the topology; with 0 partitions or replicas the broker chooses the number."""
 
     name: str
     partition_count: int = 0
@@ -73,7 +73,7 @@ class InternalTopic(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredCopartitionGroup(msgspec.Struct, frozen=True, gc=False):
-    """Topics that need equally many partitions, as indexes into the subtopology's lists."""
+    """Topics with the same number of partitions, as indexes into the subtopology's lists."""
 
     source_topics: tuple[int, ...] = ()
     source_topic_regexes: tuple[int, ...] = ()
@@ -81,7 +81,7 @@ class StoredCopartitionGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class Subtopology(msgspec.Struct, frozen=True, kw_only=True):
-    """Processors that run together: a task of it has the same partition of all its sources."""
+    """Processors that run together: a task has the same partition of all source topics."""
 
     subtopology_id: str
     source_topics: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Subtopology(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """What the application consists of; subtopologies in the order of their ids."""
+    """The topology of the application; subtopologies are sorted by id."""
 
     epoch: int
     subtopologies: tuple[Subtopology, ...]
@@ -116,7 +116,7 @@ class TasksTuple(NamedTuple):
 
 
 class TasksTupleWithEpochs(NamedTuple):
-    """The tasks that a member has; the active ones with the epochs they were given in."""
+    """A member's tasks by role; active ones with the epochs in which they were assigned."""
 
     active: TaskEpochs = _NONE_WITH_EPOCHS
     standby: Tasks = _NONE
@@ -128,8 +128,8 @@ NO_TASKS_WITH_EPOCHS: Final = TasksTupleWithEpochs()
 
 
 class StreamsGroupEpoch(GroupEpoch, frozen=True, gc=False):
-    """A group epoch, with the epoch of the topology whose topics are all there, and the
-    configuration that the assignor was given."""
+    """A group epoch, with the epoch of the topology whose topics have been validated, and the
+    configuration of the assignor."""
 
     validated_topology_epoch: int = NOT_VALIDATED
     assignment_configs: Pairs = ()
@@ -150,7 +150,7 @@ class StreamsGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StreamsCurrentAssignment(CurrentAssignment, frozen=True):
-    """The tasks that a member may run, and those it still has to give up."""
+    """The tasks that a member may run, and those that it still has to revoke."""
 
     assigned: TasksTupleWithEpochs = NO_TASKS_WITH_EPOCHS
     pending_revocation: TasksTupleWithEpochs = NO_TASKS_WITH_EPOCHS

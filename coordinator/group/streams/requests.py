@@ -1,6 +1,6 @@
-"""Requests about streams groups that are no messages of the wire, and results of those that are.
+"""Requests about streams groups that are not Kafka's, and results of those that are.
 
-Sent by node/router/handlers/streams.py and understood by `groups`.
+Sent by node/router/handlers/streams.py and handled by `groups`.
 """
 
 import msgspec

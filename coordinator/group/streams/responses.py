@@ -1,6 +1,6 @@
 """The responses of StreamsGroupHeartbeat and StreamsGroupDescribe (KIP-1071).
 
-Nothing is decided here. Called by `streams.groups`.
+They do not change the group. Called by `streams.groups`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -41,11 +41,11 @@ from odradek.protocol.messages.streams import (
 )
 
 ASSIGNOR_NAME: Final = "sticky"
-"""The only one, with Kafka's name."""
+"""Kafka's name of the only assignor."""
 
 
 class DescriptionStatus(IntEnum):
-    """What has become of the description of a topology, with the numbers of the wire."""
+    """The status of a topology's description, with the numbers of the protocol."""
 
     NOT_REQUESTED = 0
     NOT_STORED = 1
@@ -153,7 +153,7 @@ def _partitions(
 def partitions_read_by(
     topology: Topology, tasks: Mapping[str, Collection[int]], topics: TopicCatalog
 ) -> Iterator[tuple[str, list[int]]]:
-    """The partitions that the tasks read, by topic, as far as their topics are there."""
+    """The partitions that the tasks read, by topic, of topics that exist."""
     for part in topology.subtopologies:
         indexes = tasks.get(part.subtopology_id, ())
         for name in part.sources() if indexes else ():
@@ -190,7 +190,7 @@ def described(
 
 
 def _topology(topology: Topology, configured: ConfiguredTopology) -> StreamsGroupDescribeTopology:
-    """Internal topics with their numbers of partitions, if they are known."""
+    """The topology; its internal topics have their numbers of partitions, if these are known."""
 
     def topic_infos(topics: tuple[InternalTopic, ...]) -> list[TopicInfo]:
         return [

@@ -1,7 +1,7 @@
 """The target assignment of a streams group: topology, topics, and its assignor (KIP-1071).
 
-A group waits for its first members (group.streams.initial.rebalance.delay.ms) before a target is
-made. Called by `streams.heartbeats` and `streams.groups`.
+A new group waits for more members (group.streams.initial.rebalance.delay.ms) before its first
+target assignment. Called by `streams.heartbeats` and `streams.groups`.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ _STANDBY_KEY: Final = "num.standby.replicas"
 
 
 class AssignmentInputs(NamedTuple):
-    """What a coordinator knows besides the log: how long a new group waits for its other members,
-    and how far tasks are behind."""
+    """Input of the assignment that is not in the log: until when a new group waits for more
+    members, and the lags of tasks."""
 
     delayed_until_ms: int = 0
     lags: Lags = NO_LAGS
@@ -39,8 +39,8 @@ class AssignmentInputs(NamedTuple):
 class StreamsTargetAssignmentBuilder(
     TargetAssignmentBuilder[StreamsGroupMember, TasksTuple, StreamsGroupEpoch]
 ):
-    """See TargetAssignmentBuilder. `topology` is the group's, or will be; a group without one, or
-    without members, is not assigned to."""
+    """See TargetAssignmentBuilder. `topology` is or becomes the group's. A group without topology
+    or without members has no target assignment."""
 
     def __init__(
         self, group: StreamsGroup, topology: Topology | None, inputs: AssignmentInputs
@@ -51,8 +51,8 @@ class StreamsTargetAssignmentBuilder(
         self._lags = inputs.lags
         self.not_before_ms = inputs.delayed_until_ms
         self.is_validating = True
-        """Whether the next epoch is started for the topics as they are now, and not as at the last
-        one."""
+        """Whether the next epoch validates the topics as they are now, or keeps the validation of
+        the last epoch."""
 
     def next_epoch(self, step: GroupStep) -> StreamsGroupEpoch:
         """See TargetAssignmentBuilder."""

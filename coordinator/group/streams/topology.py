@@ -1,14 +1,13 @@
-"""What a topology (KIP-1071) needs of topics: which are missing, how many partitions and tasks.
+"""Validation of a topology (KIP-1071) and of its topics: missing topics, partitions and tasks.
 
-A subtopology has as many tasks as the largest of its source topics has partitions. Repartition
-topics get as many partitions as the largest source of the subtopology that writes to them, which
-may be repartition topics again: counted until nothing is left to count. Topics that are joined must
-have equally many, so that what was left open is levelled, and what was not may not differ. A
-changelog has one partition for every task.
+A subtopology has as many tasks as the largest of its source topics has partitions. A repartition
+topic gets as many partitions as the largest source topic of the subtopology that writes to it. That
+source may be a repartition topic itself, so this is repeated until all are known. Copartitioned
+topics must have the same number of partitions: open numbers are set to it, fixed ones must match. A
+changelog topic has one partition for every task.
 
 A topology is validated once, when a member sends it; `configure` then validates the topics as they
-are now. Pure. Called by `streams` and
-`streams.heartbeats`.
+are now. Pure. Called by `streams.groups` and `streams.heartbeats`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,8 +34,7 @@ from odradek.protocol.messages.streams import (
 )
 
 _NAMED_MAX: Final = 3
-"""So many topics are named in a sentence; of the others it says how many there are."""
-
+"""The number of topics that a message names; of further ones it has the number."""
 
 _NODE_TYPES: Final = frozenset({1, 2, 3})
 """Sources, processors and sinks."""
@@ -54,11 +52,11 @@ class StatusCode(IntEnum):
 
 
 class ConfiguredTopology(msgspec.Struct, frozen=True, kw_only=True):
-    """A topology beside the topics that there are.
+    """A topology, configured for the existing topics.
 
-    `task_counts` has every subtopology, unless an error keeps them from being counted;
-    `topics` are its internal topics with their numbers of partitions then, and `missing` those of
-    them that are not there. `topology_error` is None if the topology is valid.
+    `task_counts` has all subtopologies, `topics` all internal topics with their numbers of
+    partitions, and `missing` those of them that do not exist. All three are empty if an error
+    prevents the count. `topology_error` is None if the topics match the topology.
     """
 
     metadata_hash: int
@@ -70,7 +68,7 @@ class ConfiguredTopology(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether its tasks can be run."""
+        """Whether its tasks can run."""
         return self.topology_error is None
 
 
@@ -80,12 +78,12 @@ class _TopicConfigurationError(Exception):
         self.status = (code, detail)
 
 
-# -- what a member brings -------------------------------------------------------------------------
+# -- the topology of a request --------------------------------------------------------------------
 
 
 def topology_of(requested: StreamsGroupHeartbeatTopology) -> Topology:
     """The topology of a request. ApiError(STREAMS_INVALID_TOPOLOGY, STREAMS_INVALID_TOPOLOGY_EPOCH,
-    INVALID_REQUEST) if it makes no sense, whatever topics there are."""
+    INVALID_REQUEST) if it is invalid, independently of the existing topics."""
     if requested.epoch < 0:
         raise ApiError(
             ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH,
@@ -141,7 +139,7 @@ def _check(topology: Topology) -> None:
         _check_topics(part)
         for group in part.copartition_groups:
             _check_indexes(part, group)
-    # Every source topic counts as one partition here: only loops and dead ends matter.
+    # Every source topic counts as one partition here: this only finds loops and missing sources.
     _count_repartition_topics(topology, lambda _name: 1)
 
 
@@ -184,7 +182,7 @@ def _check_indexes(part: Subtopology, group: StoredCopartitionGroup) -> None:
 
 
 def check_description(description: TopologyDescription) -> None:
-    """Whether every node is of a kind that there is (KIP-1331); else ApiError(INVALID_REQUEST)."""
+    """Whether the types of all nodes are known (KIP-1331); else ApiError(INVALID_REQUEST)."""
     nodes = [node for part in description.subtopologies for node in part.nodes]
     for store in description.global_stores:
         nodes += (store.source, store.processor)
@@ -196,7 +194,7 @@ def check_description(description: TopologyDescription) -> None:
 
 
 def topic_names(topology: Topology) -> set[str]:
-    """Every topic that the topology reads, and that its stores are kept in."""
+    """The source topics and changelog topics of the topology."""
     names: set[str] = set()
     for part in topology.subtopologies:
         names.update(part.sources())
@@ -204,11 +202,11 @@ def topic_names(topology: Topology) -> set[str]:
     return names
 
 
-# -- beside the topics that there are -------------------------------------------------------------
+# -- the existing topics --------------------------------------------------------------------------
 
 
 def configure(topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
-    """What the topology needs, and what is wrong with the topics."""
+    """The tasks and internal topics of the topology, and what is wrong with the existing topics."""
     present = topics.existing(topic_names(topology))
     digest = metadata_hash(present.values(), with_racks=False)
     try:
@@ -219,10 +217,10 @@ def configure(topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
         return ConfiguredTopology(metadata_hash=digest, topology_error=topology_error.status)
     count_of = _partition_counter(topics, counts)
     missing = tuple(topic for name, topic in internal.items() if topics.topic(name) is None)
-    trouble_of = None
+    error = None
     if missing:
         named = summary(topic.name for topic in missing)
-        trouble_of = (StatusCode.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {named}")
+        error = (StatusCode.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {named}")
     return ConfiguredTopology(
         metadata_hash=digest,
         task_counts={
@@ -234,7 +232,7 @@ def configure(topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
         ),
         topics=internal,
         missing=missing,
-        topology_error=trouble_of,
+        topology_error=error,
     )
 
 
@@ -246,7 +244,7 @@ def summary(names: Iterable[str]) -> str:
 
 
 def _partition_counter(topics: TopicCatalog, decided: Mapping[str, int]) -> Callable[[str], int]:
-    """How many partitions a topic has; what was decided counts for topics that are not there."""
+    """A function that returns a topic's number of partitions: the decided one if it is missing."""
 
     def count_of(name: str) -> int:
         topic = topics.topic(name)
@@ -256,7 +254,7 @@ def _partition_counter(topics: TopicCatalog, decided: Mapping[str, int]) -> Call
 
 
 def _decide_partition_counts(topology: Topology, topics: TopicCatalog) -> dict[str, int]:
-    """The numbers of partitions of all internal topics. Raises _Trouble."""
+    """The numbers of partitions of all internal topics. Raises _TopicConfigurationError."""
     parts = topology.subtopologies
     missing = {name for part in parts for name in part.source_topics if topics.topic(name) is None}
     if missing:
@@ -278,8 +276,9 @@ def _decide_partition_counts(topology: Topology, topics: TopicCatalog) -> dict[s
 
 
 def _count_repartition_topics(topology: Topology, count_of: Callable[[str], int]) -> dict[str, int]:
-    """The numbers of partitions by what flows into them. ApiError(STREAMS_INVALID_TOPOLOGY) if
-    topics feed each other in a ring, or nothing feeds one."""
+    """The numbers of partitions of repartition topics, by the sources of the subtopologies that
+    write to them. ApiError(STREAMS_INVALID_TOPOLOGY) if topics form a loop, or no subtopology
+    writes to one."""
     parts = topology.subtopologies
     counts = {
         topic.name: topic.partition_count
@@ -289,7 +288,7 @@ def _count_repartition_topics(topology: Topology, count_of: Callable[[str], int]
     }
     is_open = True
     while is_open:
-        is_open, has_high_watermark_moved = False, False
+        is_open, has_progress = False, False
         for part in parts:
             sinks = [name for name in part.repartition_sinks if name not in counts]
             if not sinks:
@@ -298,10 +297,10 @@ def _count_repartition_topics(topology: Topology, count_of: Callable[[str], int]
             known += map(count_of, part.source_topics)
             if known:
                 counts.update(dict.fromkeys(sinks, max(known)))
-                has_high_watermark_moved = True
+                has_progress = True
             else:
                 is_open = True
-        if is_open and not has_high_watermark_moved:
+        if is_open and not has_progress:
             raise _invalid(
                 "Failed to compute number of partitions for all repartition topics. There may be"
                 " loops in the topology that cannot be resolved."
@@ -322,12 +321,14 @@ def _enforce_copartitioning(
     flexible: set[str],
     count_of: Callable[[str], int],
 ) -> dict[str, int]:
-    """Give topics that are joined equally many partitions. Raises _Trouble if that cannot be."""
+    """The numbers of partitions that make the topics of the group copartitioned. Raises
+    _TopicConfigurationError if that is impossible."""
     names = [part.source_topics[index] for index in group.source_topics]
     names += (part.repartition_sources[index].name for index in group.repartition_sources)
-    ours = [name for name in names if name in fixed or name in flexible]
+    internal = [name for name in names if name in fixed or name in flexible]
     # Source topics cannot be changed, nor topics whose partition count the application has set.
-    given = [name for name in names if name not in ours] or [name for name in ours if name in fixed]
+    given = [name for name in names if name not in internal]
+    given = given or [name for name in internal if name in fixed]
     counts = {name: count_of(name) for name in given}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name}={count}" for name, count in sorted(counts.items()))
@@ -337,15 +338,15 @@ def _enforce_copartitioning(
         )
     if not names:
         return {}
-    wanted = next(iter(counts.values())) if counts else max(map(count_of, ours))
-    for name in ours:
+    wanted = next(iter(counts.values())) if counts else max(map(count_of, internal))
+    for name in internal:
         if name in fixed and count_of(name) != wanted:
             raise _TopicConfigurationError(
                 StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
                 f"Number of partitions [{count_of(name)}] of repartition topic [{name}] doesn't"
                 f" match number of partitions [{wanted}] of the source topic.",
             )
-    return dict.fromkeys(ours, wanted)
+    return dict.fromkeys(internal, wanted)
 
 
 def _internal_topics(topology: Topology, counts: Mapping[str, int]) -> dict[str, InternalTopic]:

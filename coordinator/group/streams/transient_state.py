@@ -1,9 +1,8 @@
-"""What a coordinator knows of a streams group and no log holds.
+"""State of a streams group that is in memory only.
 
-It is gone when the shard moves, and nobody is worse off: members say anew how far their tasks have
-come, are told anew whose tasks are where, are asked again for the description of the topology
-(KIP-1331), and whoever wanted the application to shut down does so itself. Called by
-`streams.groups`.
+It is lost when the shard moves, and restored by the members: they report their task offsets again,
+get the endpoints again, are asked again for the description of the topology (KIP-1331), and the
+member that requested a shutdown requests it again. Called by `streams.groups`.
 """
 
 from collections.abc import Iterable
@@ -22,9 +21,9 @@ from odradek.protocol.messages.streams import (
 OFFSET_INTERVAL_MS: Final = 60_000
 """How often members report task offsets: Kafka's task.offset.interval.ms."""
 OFFSETS_MAX: Final = 10_000
-"""Of one member that are kept: more tasks than a process has, and about a megabyte in memory."""
+"""The task offsets that are kept of a member: more than a process has tasks; about a megabyte."""
 DESCRIPTION_RETRY_MS: Final = 60_000
-"""How long a member that was asked for a description may take before another one is asked."""
+"""The time after which another member is asked for the description."""
 
 
 class TransientState:
@@ -43,11 +42,11 @@ class TransientState:
 
     def __init__(self) -> None:
         self.delayed_until_ms = 0
-        """Until when no target is made, for other members to come."""
+        """Until when no target assignment is made, so that more members can join."""
         self.endpoint_epoch = 0
-        """One more whenever a member that answers queries has other tasks."""
+        """Increases whenever the tasks of a member with an endpoint change."""
         self.shutdown_requested_by: str | None = None
-        """Which member has asked for the end of the application."""
+        """The first member that has requested the shutdown of the application."""
         self.offsets: dict[str, list[TaskOffset]] = {}
         self.end_offsets: dict[str, list[TaskOffset]] = {}
         self._lags: dict[str, dict[TaskId, int]] = {}
@@ -55,7 +54,7 @@ class TransientState:
         self._description_retry_ms = 0
 
     def start_initial_delay(self, delayed_until_ms: int) -> None:
-        """The group's first member is coming."""
+        """The group's first member joins."""
         self.delayed_until_ms = delayed_until_ms
         self.shutdown_requested_by = None
 
@@ -65,7 +64,7 @@ class TransientState:
             self.shutdown_requested_by = member_id
 
     def update_task_offsets(self, request: StreamsGroupHeartbeatRequest) -> None:
-        """How far a member's tasks have come; before its heartbeat is decided."""
+        """Store a member's task offsets, before its heartbeat is handled."""
         member_id = request.member_id
         if request.member_epoch == JOIN_GROUP_EPOCH:
             self.forget(member_id)
@@ -82,13 +81,13 @@ class TransientState:
             }
 
     def assignment_inputs(self) -> AssignmentInputs:
-        """What assigning needs to know of this."""
+        """The part that is input of the assignment."""
         return AssignmentInputs(self.delayed_until_ms, self._lags)
 
     def update(
         self, request: StreamsGroupHeartbeatRequest, result: StreamsHeartbeatOutcome
     ) -> None:
-        """Take in what a heartbeat says in passing."""
+        """Store the shutdown request and the endpoint epoch of a heartbeat."""
         member_id = result.resolved.member_id
         if request.shutdown_application:
             self.request_shutdown(member_id)
@@ -96,7 +95,7 @@ class TransientState:
             self.endpoint_epoch += 1
 
     def request_description(self, result: StreamsHeartbeatOutcome, now_ms: int) -> bool:
-        """Whether this member shall send the description; no other is asked for a while."""
+        """Whether this member must send the description; no other is asked for some time."""
         epoch = result.topology.epoch
         if (
             self.description(epoch) is not None
@@ -112,12 +111,12 @@ class TransientState:
         self._description = (epoch, description)
 
     def description(self, epoch: int) -> TopologyDescription | None:
-        """What is known of the topology of this epoch."""
+        """The description of the topology of this epoch, if it is known."""
         known = self._description
         return known[1] if known is not None and known[0] == epoch else None
 
     def forget(self, member_id: str) -> None:
-        """The member is gone."""
+        """The member has left."""
         self.offsets.pop(member_id, None)
         self.end_offsets.pop(member_id, None)
         self._lags.pop(member_id, None)

@@ -1,11 +1,12 @@
-"""Warm-up tasks: state is brought along before a task moves to where there is none (KIP-441, 1071).
+"""Warm-up tasks: a process restores the state of a task before it gets the task (KIP-441, 1071).
 
-A task with state that is to move to another process stays where it is until that process has come
-close to the end of its changelog. Meanwhile a member there has it as a warm-up task, a few of them
-at a time; when one has caught up the group is assigned anew, and the task moves. What members have
-told of their tasks' offsets is all that is known: who tells nothing is given tasks at once.
+A stateful task that is to move to another process stays where it is until that process is close to
+the end of its changelog. Meanwhile a member of that process has the task as a warm-up task; a group
+has a few of them at a time. When one has caught up the group gets a new assignment, and the task
+moves. Lags are known only from the task offsets that members report: a process that reports none
+gets tasks at once.
 
-Pure. Called by `streams.assigning` and `streams.heartbeats`.
+Pure. Called by `streams.target_assignment` and `streams.heartbeats`.
 """
 
 from collections import defaultdict
@@ -17,9 +18,9 @@ from odradek.coordinator.group.streams.assignor import StreamsMemberSpec, TaskId
 from odradek.coordinator.group.streams.records import Tasks, TasksTuple
 
 ACCEPTABLE_LAG: Final = 10_000
-"""Kafka's default: acceptable.recovery.lag, in records."""
+"""In records: Kafka's default of acceptable.recovery.lag."""
 WARMUPS_MAX: Final = 2
-"""Kafka's default: max.warmup.replicas, of a whole group."""
+"""Of a whole group: Kafka's default of max.warmup.replicas."""
 
 Lags: TypeAlias = Mapping[str, Mapping[TaskId, int]]
 """By member: the lag of each of its tasks in records, of members that report offsets."""
@@ -27,10 +28,10 @@ NO_LAGS: Final[Lags] = {}
 
 
 def has_caught_up(warmups: Tasks, member_id: str, lags: Lags) -> bool:
-    """Whether one of a member's warm-up tasks need not be one any more."""
-    told = lags.get(member_id)
-    return told is not None and any(
-        told.get((subtopology, index), ACCEPTABLE_LAG + 1) <= ACCEPTABLE_LAG
+    """Whether one of a member's warm-up tasks has caught up."""
+    member_lags = lags.get(member_id)
+    return member_lags is not None and any(
+        member_lags.get((subtopology, index), ACCEPTABLE_LAG + 1) <= ACCEPTABLE_LAG
         for subtopology, indexes in warmups.items()
         for index in indexes
     )
@@ -42,7 +43,7 @@ def insert_warmups(
     stateful: Collection[str],
     lags: Lags,
 ) -> dict[str, TasksTuple]:
-    """The targets, with warm-up tasks in place of moves of stateful tasks that must catch up."""
+    """The targets; stateful tasks that cannot move yet stay, with warm-up tasks at their target."""
     if not lags and not any(spec.before.warmup for spec in specs):
         return dict(targets)
     assignment = _WarmupAssignment(targets, specs, lags)
@@ -53,7 +54,7 @@ def insert_warmups(
 
 
 class _WarmupAssignment:
-    """Targets in the making."""
+    """The targets while they are changed."""
 
     def __init__(
         self, targets: Mapping[str, TasksTuple], specs: Collection[StreamsMemberSpec], lags: Lags
@@ -70,9 +71,9 @@ class _WarmupAssignment:
         }
         self._caught_up = {
             (self._process_of[name], task)
-            for name, told in lags.items()
+            for name, member_lags in lags.items()
             if name in self._process_of
-            for task, lag in told.items()
+            for task, lag in member_lags.items()
             if lag <= ACCEPTABLE_LAG
         }
         self._target_owner = {
@@ -96,7 +97,7 @@ class _WarmupAssignment:
         )
 
     def can_move_now(self, task: TaskId) -> bool:
-        """Whether the task can move at once: its state is there, or never reported."""
+        """Whether the task can move: the process has caught up, or reports no offsets."""
         process_id = self._process_of[self._target_owner[task]]
         if (process_id, task) in self._caught_up:
             return True
@@ -106,10 +107,10 @@ class _WarmupAssignment:
         )
 
     def defer_move(self, task: TaskId) -> None:
-        """Leave the task where it is, and have the other one warm up if it is its turn."""
+        """Keep the task at its member, and warm it up at its target if the limit allows."""
         new_owner, runner = self._target_owner[task], self._previous_owner[task]
         self._target_owner[task] = runner
-        # No process has a task twice.
+        # A process must not have a task twice.
         self._standby_owner.pop((self._process_of[runner], task), None)
         if len(self._warmups) < WARMUPS_MAX:
             self._warmups[task] = new_owner
