@@ -271,10 +271,6 @@ class ShardRuntime(Generic[R]):
         """When to call `fire_due` next: no timer expires before."""
         return self.timers.next_check_ms() if self.state is _ACTIVE else None
 
-    def next_deadline_ms(self) -> int | None:
-        """The earliest deadline of the timers."""
-        return self.timers.next_deadline_ms() if self.state is _ACTIVE else None
-
     def fire_due(self, now_ms: int, *, count_max: int = 100) -> list[Answer]:
         """Fire at most `count_max` expired timers."""
         answers: list[Answer] = []

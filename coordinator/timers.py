@@ -38,9 +38,6 @@ class Timers:
         self._heap: list[tuple[int, int, TimerKey]] = []
         self._token = 0
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def set(self, key: TimerKey, deadline_ms: int) -> None:
         """Set or move the timer."""
         entry = self._entries.get(key)
@@ -58,11 +55,6 @@ class Timers:
 
         Constant time.
         """
-        return self._heap[0][0] if self._heap else None
-
-    def next_deadline_ms(self) -> int | None:
-        """The earliest deadline, or None if no timer is set."""
-        self._settle(None)
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> TimerKey | None:
@@ -84,14 +76,12 @@ class Timers:
                 entry.heap_deadline_ms = entry.deadline_ms
             heapq.heapify(self._heap)
 
-    def _settle(self, until_ms: int | None) -> None:
+    def _settle(self, until_ms: int) -> None:
         """Clean the top of the heap: until it is a current entry at its true deadline, or one
         beyond `until_ms`."""
         heap = self._heap
-        while heap:
+        while heap and heap[0][0] <= until_ms:
             deadline_ms, token, key = heap[0]
-            if until_ms is not None and deadline_ms > until_ms:
-                return
             entry = self._entries.get(key)
             if entry is None or entry.token != token:
                 heapq.heappop(heap)

@@ -1,6 +1,7 @@
 """DescribeTransactions and ListTransactions (KIP-664, KIP-994)."""
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Final
 
 from odradek.coordinator.transaction.records import by_topic
@@ -72,11 +73,7 @@ def list_transactions(
                 producer_id=known.producer_id,
                 transaction_state=known.state.label,
             )
-            for transactional_id, known in sorted(transactions, key=_by_id)
+            for transactional_id, known in sorted(transactions, key=itemgetter(0))
             if passes(known)
         ],
     )
-
-
-def _by_id(pair: tuple[str, TransactionMetadata]) -> str:
-    return pair[0]

@@ -119,10 +119,10 @@ class ShardPlaybook(Generic[S, C]):
         """Let time pass; timers fire when they are due."""
         end_ms = self.now_ms + duration_ms
         while True:
-            deadline_ms = self.runtime.next_deadline_ms()
-            if deadline_ms is None or deadline_ms > end_ms:
+            check_ms = self.runtime.next_check_ms()
+            if check_ms is None or check_ms > end_ms:
                 break
-            self.now_ms = max(self.now_ms, deadline_ms)
+            self.now_ms = max(self.now_ms, check_ms)
             self._hear(self.runtime.fire_due(self.now_ms))
             self._settle()
         self.now_ms = end_ms

@@ -158,17 +158,15 @@ class ClassicGroup(msgspec.Struct, eq=False):
             return None
         if self._topics_generation != self.generation_id:
             self._topics_generation = self.generation_id
-            self._topics = self._read_topics()
+            try:
+                subscribed = (
+                    decode_subscription(member.metadata_for(self.protocol_name)).topics
+                    for member in self.members
+                )
+                self._topics = frozenset().union(*subscribed)
+            except ProtocolError:
+                self._topics = None
         return self._topics
-
-    def _read_topics(self) -> frozenset[str] | None:
-        topics: set[str] = set()
-        try:
-            for member in self.members:
-                topics.update(decode_subscription(member.metadata_for(self.protocol_name)).topics)
-        except ProtocolError:
-            return None
-        return frozenset(topics)
 
     # -- loading and failed appends ---------------------------------------------------------------
 

@@ -38,18 +38,14 @@ _UUID: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class IdentifiedRequest(Protocol):
     """A request with the identity of a member."""
 
-    @property
-    def member_id(self) -> str: ...
-
-    @property
-    def group_instance_id(self) -> str | None: ...
+    member_id: str
+    group_instance_id: str | None
 
 
 class IdentifiedGroupRequest(IdentifiedRequest, Protocol):
     """The same, with the group."""
 
-    @property
-    def group_id(self) -> str: ...
+    group_id: str
 
 
 class UnstoredMembers:
