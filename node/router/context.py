@@ -2,11 +2,13 @@
 
 `RequestContext` is one request; `Services` is one router. Handlers depend on these two types and on
 nothing else of the router. `Services` has no state of a request, `RequestContext` none of the
-router.
+router. process.py builds the services; tests build them with other links to the controller, the
+workers and other brokers.
 """
 
+import asyncio
+import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,16 +21,21 @@ from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.fetch_activity import FetchActivity
 from odradek.node.router.fetch_purgatory import FetchPurgatory
 from odradek.node.router.fetch_sessions import FetchSessionCache
+from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.offset_lookup import OffsetLookup
 from odradek.node.router.patterns import TopicPatterns
 from odradek.node.router.producer_ids import ProducerIds
 from odradek.node.router.shards.coordinator_service import CoordinatorService
+from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
+from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
+from odradek.node.router.shards.transaction_coordinator_type import TransactionCoordinatorType
 from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
 from odradek.node.router.share.partitions import SharePartitions
 from odradek.node.router.share.persister import SharePersister
 from odradek.node.router.share.sessions import ShareSessions
+from odradek.node.router.share.state_effects import ShareStateEffects
 from odradek.node.router.share.state_reload import ShareStateReloader
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.transactions.partition_verification import PartitionVerification
@@ -83,38 +90,130 @@ def inter_broker_context(api_key: int, api_version: int) -> RequestContext:
     )
 
 
-@dataclass(slots=True, kw_only=True)
 class Services:
-    """What one router offers to its handlers."""
+    """What one router offers to its handlers. The services are built in the order in which they
+    call each other."""
 
-    cluster_id: str
-    metadata: MetadataCache
-    now_ms: Callable[[], int]
-    controller: ControllerLink
-    worker_client: WorkerClient
-    logs: Logs
-    authorizer: Authorizer
-    producer_ids: ProducerIds
-    fetch_sessions: FetchSessionCache
-    fetch_purgatory: FetchPurgatory
-    patterns: TopicPatterns
-    fetch_activity: FetchActivity
-    group_coordinator: CoordinatorService[GroupShard]
-    transaction_coordinator: CoordinatorService[TransactionShard]
-    partition_verification: PartitionVerification
-    markers: MarkerWriter
-    offset_lookup: OffsetLookup
-    share_coordinator: CoordinatorService[ShareStateShard]
-    """Of share states, as far as its shards are hosted here."""
-    share_persister: SharePersister
-    """Share states, on whichever broker they are kept."""
-    share_sessions: ShareSessions
-    share_partitions: SharePartitions
-    share_state_reloader: ShareStateReloader
-    """Of the share partitions that this node leads."""
-    dead_letter_queue: DeadLetterQueue
-    served_apis: tuple[int, ...] = ()
-    profile: str = "standard"
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        profile: str,
+        served_apis: tuple[int, ...],
+        metadata: MetadataCache,
+        controller: ControllerLink,
+        worker_client: WorkerClient,
+        inter_broker_client: InterBrokerClient,
+        logs: Logs,
+        now_ms: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.profile = profile
+        self.served_apis = served_apis
+        self.metadata = metadata
+        self.controller = controller
+        self.worker_client = worker_client
+        self.logs = logs
+        self.fetch_purgatory = FetchPurgatory(loop, logs.set_watch)
+        self.now_ms = now_ms
+        self.authorizer = Authorizer()
+        self.patterns = TopicPatterns()
+        self.producer_ids = ProducerIds(metadata, controller)
+        self.fetch_activity = FetchActivity()
+        self.fetch_sessions = FetchSessionCache(
+            lambda: random.randint(1, 2**31 - 1),
+            lambda: metadata.broker_settings().max_incremental_fetch_session_cache_slots,
+        )
+        self.offset_lookup = OffsetLookup(metadata, inter_broker_client)
+        self._build_share_services(inter_broker_client, loop)
+        self.group_coordinator_type = GroupCoordinatorType(
+            self.patterns, ShareStateEffects(self.share_persister, self.share_state_reloader).run
+        )
+        self.group_coordinator: CoordinatorService[GroupShard] = CoordinatorService(
+            self.group_coordinator_type, metadata, controller, logs, worker_client, loop
+        )
+        # A transaction ends with markers, and a marker ends what was verified: a circle.
+        transaction_coordinator_type = TransactionCoordinatorType(
+            lambda effect, context: self.markers.write(effect, context)
+        )
+        self.transaction_coordinator: CoordinatorService[TransactionShard] = CoordinatorService(
+            transaction_coordinator_type, metadata, controller, logs, worker_client, loop
+        )
+        self.partition_verification = PartitionVerification(
+            metadata, self.transaction_coordinator, inter_broker_client, loop
+        )
+        self.markers = MarkerWriter(
+            metadata,
+            logs,
+            worker_client,
+            inter_broker_client,
+            self.group_coordinator,
+            self.partition_verification,
+        )
+
+    def _build_share_services(
+        self, inter_broker_client: InterBrokerClient, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        metadata, logs, now_ms = self.metadata, self.logs, self.now_ms
+        controller, worker_client = self.controller, self.worker_client
+        self.share_coordinator: CoordinatorService[ShareStateShard] = CoordinatorService(
+            ShareCoordinatorType(metadata, logs, worker_client),
+            metadata,
+            controller,
+            logs,
+            worker_client,
+            loop,
+        )
+        """Of share states, as far as its shards are hosted here."""
+        self.share_persister = SharePersister(
+            metadata, self.share_coordinator, inter_broker_client, loop
+        )
+        """Share states, on whichever broker they are kept."""
+        self.share_sessions = ShareSessions(
+            lambda: metadata.broker_settings().group_share_max_share_sessions
+        )
+        self.dead_letter_queue = DeadLetterQueue(
+            metadata, controller, logs, inter_broker_client, now_ms, loop
+        )
+        self.share_partitions = SharePartitions(
+            metadata,
+            logs,
+            self.fetch_purgatory,
+            self.share_persister,
+            self.share_sessions,
+            self.dead_letter_queue,
+            now_ms,
+            loop,
+        )
+        self.share_state_reloader = ShareStateReloader(
+            metadata, inter_broker_client, self.share_partitions
+        )
+        """Of the share partitions that this node leads."""
+
+    def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Apply a new image, which the metadata cache has already."""
+        self.group_coordinator.on_image(old, new)
+        self.transaction_coordinator.on_image(old, new)
+        self.share_coordinator.on_image(old, new)
+        self.share_partitions.on_image(old, new)
+        if old.topics_by_id is not new.topics_by_id:
+            self.fetch_purgatory.wake_all()
+
+    def on_disconnected(self, connection_id: int) -> None:
+        """A client's connection is closed."""
+        # First the share sessions: a parked fetch that ends must not acquire records any more.
+        self.share_partitions.on_disconnected(connection_id)
+        self.fetch_purgatory.abandon(connection_id)
+        self.fetch_activity.remove_connection(connection_id)
+
+    def close(self) -> None:
+        """Unload all shards and share partitions; pending requests fail."""
+        self.group_coordinator.close()
+        self.transaction_coordinator.close()
+        self.share_partitions.close()
+        self.share_persister.close()
+        self.share_coordinator.close()
 
     @property
     def node_id(self) -> int:

@@ -11,17 +11,14 @@ import dataclasses
 import gc
 import logging
 import os
-import random
 import signal
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import uvloop
 import zmq
 
-from odradek.cluster.controller.commands import AllocateProducerIds
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.arena import Arena
@@ -30,37 +27,18 @@ from odradek.node.bus.replica_link import worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
 from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
-from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.dispatch import HANDLERS, Dispatcher
-from odradek.node.router.fetch_activity import FetchActivity
-from odradek.node.router.fetch_purgatory import FetchPurgatory
-from odradek.node.router.fetch_sessions import FetchSessionCache
 from odradek.node.router.group_lag_metrics import GroupLagMetrics
 from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
-from odradek.node.router.offset_lookup import OffsetLookup
-from odradek.node.router.patterns import TopicPatterns
-from odradek.node.router.producer_ids import ProducerIds
-from odradek.node.router.shards.coordinator_service import CoordinatorService
-from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
 from odradek.node.router.shards.loop_delay import LoopDelayMonitor
-from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
-from odradek.node.router.shards.transaction_coordinator_type import TransactionCoordinatorType
-from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
-from odradek.node.router.share.partitions import SharePartitions
-from odradek.node.router.share.persister import SharePersister
-from odradek.node.router.share.sessions import ShareSessions
-from odradek.node.router.share.state_effects import ShareStateEffects
-from odradek.node.router.share.state_reload import ShareStateReloader
-from odradek.node.router.transactions.markers import MarkerWriter
-from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.transactions.watchdog import Watchdog
 from odradek.node.router.worker_client import WorkerClient
 from odradek.node.wire.acceptor import Acceptor, ConnectionReaper, drain
-from odradek.node.wire.connection import Connection, SocketServer
+from odradek.node.wire.connection import SocketServer
 from odradek.protocol.apis import ApiKey
 
 log = logging.getLogger(__name__)
@@ -70,7 +48,6 @@ GC_ALLOCATIONS = 50_000
 
 DRAIN_TIMEOUT_S = 5.0
 """How long clients may take to receive their last responses when the node stops."""
-PRODUCER_IDS_TIMEOUT_MS = 5_000
 
 
 class RouterProcess:
@@ -93,7 +70,6 @@ class RouterProcess:
         arena_path = config.run_folder / f"{name}.arena"
         self._arena = Arena.create(arena_path, config.arena_bytes)
         logs = Logs(config.stores_folder, config.store_count)
-        fetch_purgatory = FetchPurgatory(loop, logs.set_watch)
         worker_client = WorkerClient(
             loop=loop,
             context=context,
@@ -103,7 +79,6 @@ class RouterProcess:
             arena=self._arena,
             arena_path=str(arena_path),
             incarnation=incarnation,
-            on_advanced=fetch_purgatory.on_advanced,
         )
         self._link = ControllerLink(
             loop=loop,
@@ -114,37 +89,55 @@ class RouterProcess:
             now_ms=monotonic_ms,
             on_image=self._on_image,
         )
-        self._metadata = metadata = MetadataCache(
-            config.node_id, config.broker_configs, self._link.image
+        self._metadata = MetadataCache(config.node_id, config.broker_configs, self._link.image)
+        identity = f"router-{config.node_id}-{index}-{incarnation}".encode()
+        self._inter_broker_client = self._build_inter_broker_client(context, identity)
+        self._services = services = Services(
+            cluster_id=config.cluster_id,
+            profile=config.profile,
+            served_apis=tuple(HANDLERS),
+            metadata=self._metadata,
+            controller=self._link,
+            worker_client=worker_client,
+            inter_broker_client=self._inter_broker_client,
+            logs=logs,
+            now_ms=now_ms,
+            loop=loop,
         )
-        self._inter_broker_client = ZmqInterBrokerClient(
-            loop,
+        worker_client.on_advanced = services.fetch_purgatory.on_advanced
+        worker_client.on_relayed_request = self._inter_broker_client.answer
+        dispatcher = Dispatcher(services, self._arena.view)
+        self._socket_server = SocketServer(
+            loop=loop,
+            arena=self._arena,
+            on_request=dispatcher.on_request,
+            on_disconnected=lambda connection: services.on_disconnected(connection.id),
+        )
+        worker_client.on_replies_delivered = self._socket_server.flush_queue.flush
+        self._build_background_tasks(services)
+        self._register_counters(dispatcher)
+        self._register_gauges()
+
+    def _build_inter_broker_client(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", identity: bytes
+    ) -> ZmqInterBrokerClient:
+        config, metadata = self._config, self._metadata
+        return ZmqInterBrokerClient(
+            self._loop,
             context,
-            identity=f"router-{config.node_id}-{index}-{incarnation}".encode(),
+            identity=identity,
             keys=cluster_keys(config.cluster_secret) if config.cluster_secret else None,
             node_id=config.node_id,
             address_of=lambda node_id: worker_address(metadata.image, node_id),
             handler=self._handle_inter_broker,
         )
-        self._services = services = self._build_services(logs, fetch_purgatory, worker_client)
-        self._build_background_tasks(services)
-        worker_client.on_relayed_request = self._inter_broker_client.answer
-        dispatcher = Dispatcher(services, self._arena.view)
-        self._wire = SocketServer(
-            loop=loop,
-            arena=self._arena,
-            on_request=dispatcher.on_request,
-            on_disconnected=self._on_disconnected,
-        )
-        worker_client.on_replies_delivered = self._wire.flush_queue.flush
-        self._register_counters(dispatcher)
-        self._register_gauges()
 
     def _build_background_tasks(self, services: Services) -> None:
         loop, client, metadata = self._loop, self._inter_broker_client, self._metadata
         shards = services.group_coordinator.shards
+        groups = services.group_coordinator_type
         self._loop_delay = LoopDelayMonitor(
-            loop, lambda delay_ms: self._groups.set_loop_delay(shards(), delay_ms)
+            loop, lambda delay_ms: groups.set_loop_delay(shards(), delay_ms)
         )
         self._watchdog = Watchdog(
             metadata,
@@ -159,97 +152,19 @@ class RouterProcess:
             metadata, client, loop, lambda: [shard.offsets for shard in shards()]
         )
 
-    def _build_share_partitions(
-        self, logs: Logs, fetch_purgatory: FetchPurgatory, persister: SharePersister
-    ) -> tuple[ShareSessions, DeadLetterQueue, SharePartitions]:
-        metadata, loop = self._metadata, self._loop
-        sessions = ShareSessions(lambda: metadata.broker_settings().group_share_max_share_sessions)
-        dead_letter_queue = DeadLetterQueue(
-            metadata, self._link, logs, self._inter_broker_client, now_ms, loop
-        )
-        share_partitions = SharePartitions(
-            metadata, logs, fetch_purgatory, persister, sessions, dead_letter_queue, now_ms, loop
-        )
-        return sessions, dead_letter_queue, share_partitions
-
-    def _build_services(
-        self, logs: Logs, fetch_purgatory: FetchPurgatory, worker_client: WorkerClient
-    ) -> Services:
-        """The services in their order: each is given those that it calls."""
-        loop, metadata, client = self._loop, self._metadata, self._inter_broker_client
-        new_coordinator = partial(
-            CoordinatorService,
-            metadata=metadata,
-            controller=self._link,
-            logs=logs,
-            worker_client=worker_client,
-            loop=loop,
-        )
-        share_coordinator = new_coordinator(ShareCoordinatorType(metadata, logs, worker_client))
-        persister = SharePersister(metadata, share_coordinator, client, loop)
-        share_sessions, dead_letter_queue, share_partitions = self._build_share_partitions(
-            logs, fetch_purgatory, persister
-        )
-        reloader = ShareStateReloader(metadata, client, share_partitions)
-        patterns = TopicPatterns()
-        self._groups = GroupCoordinatorType(patterns, ShareStateEffects(persister, reloader).run)
-        group_coordinator = new_coordinator(self._groups)
-        # A transaction ends with markers, and a marker ends what was verified: a circle.
-        transaction_coordinator = new_coordinator(
-            TransactionCoordinatorType(lambda effect, context: markers.write(effect, context))
-        )
-        verification = PartitionVerification(metadata, transaction_coordinator, client, loop)
-        markers = MarkerWriter(
-            metadata, logs, worker_client, client, group_coordinator, verification
-        )
-        return Services(
-            cluster_id=self._config.cluster_id,
-            profile=self._config.profile,
-            metadata=metadata,
-            now_ms=now_ms,
-            controller=self._link,
-            worker_client=worker_client,
-            logs=logs,
-            authorizer=Authorizer(),
-            producer_ids=ProducerIds(self._allocate_producer_ids),
-            fetch_sessions=FetchSessionCache(
-                lambda: random.randint(1, 2**31 - 1),
-                lambda: metadata.broker_settings().max_incremental_fetch_session_cache_slots,
-            ),
-            fetch_purgatory=fetch_purgatory,
-            fetch_activity=FetchActivity(),
-            patterns=patterns,
-            group_coordinator=group_coordinator,
-            transaction_coordinator=transaction_coordinator,
-            partition_verification=verification,
-            markers=markers,
-            offset_lookup=OffsetLookup(metadata, client),
-            share_coordinator=share_coordinator,
-            share_persister=persister,
-            share_sessions=share_sessions,
-            share_partitions=share_partitions,
-            share_state_reloader=reloader,
-            dead_letter_queue=dead_letter_queue,
-            served_apis=tuple(HANDLERS),
-        )
-
-    def _on_disconnected(self, connection: Connection) -> None:
-        # First the share sessions: a parked fetch that ends must not acquire records any more.
-        self._services.share_partitions.on_disconnected(connection.id)
-        self._services.fetch_purgatory.abandon(connection.id)
-        self._services.fetch_activity.remove_connection(connection.id)
-
     async def run(self) -> None:
         """Serve until the supervisor stops the process; then finish the requests in progress."""
         self._link.start()
         await self._link.has_image.wait()
         listeners = [
-            Acceptor(self._wire, name=listener.name, host=listener.host, port=listener.port)
+            Acceptor(
+                self._socket_server, name=listener.name, host=listener.host, port=listener.port
+            )
             for listener in self._config.listeners
         ]
         for listener in listeners:
             await listener.start(reuse_port=self._config.router_count > 1)
-        sweeper = ConnectionReaper(self._wire)
+        sweeper = ConnectionReaper(self._socket_server)
         self._watchdog.start()
         self._supervisor.watch(self._loop, self._stopped.set)
         ports = {listener.name: listener.port for listener in listeners}
@@ -258,7 +173,7 @@ class RouterProcess:
         for listener in listeners:
             listener.stop()
         self._services.fetch_purgatory.end_all()
-        cut_off = await drain(self._wire, timeout_s=DRAIN_TIMEOUT_S)
+        cut_off = await drain(self._socket_server, timeout_s=DRAIN_TIMEOUT_S)
         if cut_off:
             log.warning(
                 "closed %d client connections that did not finish in %g s", cut_off, DRAIN_TIMEOUT_S
@@ -266,15 +181,12 @@ class RouterProcess:
         sweeper.stop()
         self._watchdog.close()
         self._loop_delay.close()
-        self._services.group_coordinator.close()
-        self._services.transaction_coordinator.close()
-        self._services.share_partitions.close()
-        self._services.share_persister.close()
-        self._services.share_coordinator.close()
+        self._services.close()
         self._inter_broker_client.close()
 
     def _register_counters(self, dispatcher: Dispatcher) -> None:
-        counter, dead_letters = self._supervisor.metrics.counter, self._services.dead_letter_queue
+        counter, services = self._supervisor.metrics.counter, self._services
+        dead_letters = services.dead_letter_queue
         counter(
             "odradek_requests",
             "Requests, by API",
@@ -284,7 +196,7 @@ class RouterProcess:
         counter(
             "odradek_wire",
             "Events on client connections",
-            lambda: dataclasses.asdict(self._wire.counters),
+            lambda: dataclasses.asdict(self._socket_server.counters),
             label="event",
         )
         counter(
@@ -296,7 +208,7 @@ class RouterProcess:
         counter(
             "odradek_ephemeral_groups_deleted",
             "Ephemeral groups that were deleted after their last member had left",
-            lambda: self._groups.deleted_ephemeral_count,
+            lambda: services.group_coordinator_type.deleted_ephemeral_count,
         )
         counter(
             "odradek_hanging_transactions_aborted",
@@ -326,7 +238,11 @@ class RouterProcess:
                 "Series of group lag over the limit",
                 lambda: lag.omitted_count,
             ),
-            ("odradek_connections", "Client connections", lambda: len(self._wire.connections)),
+            (
+                "odradek_connections",
+                "Client connections",
+                lambda: len(self._socket_server.connections),
+            ),
             ("odradek_parked_fetches", "Long polls", lambda: services.fetch_purgatory.parked_count),
             ("odradek_fetch_sessions", "Fetch sessions", lambda: len(services.fetch_sessions)),
             (
@@ -349,39 +265,25 @@ class RouterProcess:
         ):
             metrics.gauge(name, text, value)
 
-    async def _allocate_producer_ids(self) -> tuple[int, int]:
-        node_id = self._config.node_id
-        broker_epoch = self._metadata.image.brokers[node_id].broker_epoch
-        reply = await self._link.submit(
-            AllocateProducerIds(node_id, broker_epoch), PRODUCER_IDS_TIMEOUT_MS
-        )
-        return reply.first, reply.count
-
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        services = self._services
         self._metadata.image = new
         if old.configs is not new.configs or old.offset == 0:
             self._apply_settings(self._metadata.broker_settings())
-        services.group_coordinator.on_image(old, new)
-        services.transaction_coordinator.on_image(old, new)
-        services.share_coordinator.on_image(old, new)
-        services.share_partitions.on_image(old, new)
+        self._services.on_image(old, new)
         self._inter_broker_client.on_image(new)
-        if old.topics_by_id is not new.topics_by_id:
-            services.fetch_purgatory.wake_all()
 
     async def _handle_inter_broker(self, api_key: int, version: int, request: object) -> object:
         context = inter_broker_context(api_key, version)
         return await HANDLERS[api_key](request, context, self._services)
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
-        wire = self._wire.settings
+        limits = self._socket_server.settings
         # A request that is larger than the arena would wait for room for ever.
-        wire.request_bytes_max = min(settings.socket_request_max_bytes, self._arena.size // 2)
-        wire.connections_max = settings.max_connections
-        wire.connections_per_ip_max = settings.max_connections_per_ip
-        wire.connections_per_ip_max_overrides = dict(settings.max_connections_per_ip_overrides)
-        wire.connections_idle_ms_max = settings.connections_max_idle_ms
+        limits.request_bytes_max = min(settings.socket_request_max_bytes, self._arena.size // 2)
+        limits.connections_max = settings.max_connections
+        limits.connections_per_ip_max = settings.max_connections_per_ip
+        limits.connections_per_ip_max_overrides = dict(settings.max_connections_per_ip_overrides)
+        limits.connections_idle_ms_max = settings.connections_max_idle_ms
         self._watchdog.follow()
 
 

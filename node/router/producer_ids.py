@@ -4,19 +4,22 @@ An id is given once in the life of the cluster. The rest of a block is lost when
 While a block is requested, all requests for an id wait for it.
 """
 
-from collections.abc import Awaitable, Callable
+from typing import Final
 
+from odradek.cluster.controller.commands import AllocateProducerIds
 from odradek.node.bus.reply import Reply
+from odradek.node.router.controller_link import ControllerLink
+from odradek.node.router.metadata_cache import MetadataCache
 
-Allocate = Callable[[], Awaitable[tuple[int, int]]]
-"""Requests a block from the controller. Returns its first id and its length. ApiError."""
+_TIMEOUT_MS: Final = 5_000
 
 
 class ProducerIds:
     """The ids of one router."""
 
-    def __init__(self, allocate: Allocate) -> None:
-        self._allocate = allocate
+    def __init__(self, metadata: MetadataCache, controller: ControllerLink) -> None:
+        self._metadata = metadata
+        self._controller = controller
         self._next = 0
         self._end = 0
         self._is_refilling = False
@@ -38,8 +41,11 @@ class ProducerIds:
     async def _refill(self) -> None:
         self._is_refilling = True
         try:
-            first, count = await self._allocate()
-            self._next, self._end = first, first + count
+            node_id = self._metadata.node_id
+            broker_epoch = self._metadata.image.brokers[node_id].broker_epoch
+            command = AllocateProducerIds(node_id, broker_epoch)
+            block = await self._controller.submit(command, _TIMEOUT_MS)
+            self._next, self._end = block.first, block.first + block.count
         finally:
             self._is_refilling = False
             # The waiting requests try again. If the block failed, the first one requests another.

@@ -88,8 +88,7 @@ class _WorkerConnection:
 
 
 class WorkerClient:
-    """See the module's docstring. `on_advanced(store, numbers)` is called when watched partitions
-    advance."""
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -102,7 +101,6 @@ class WorkerClient:
         arena: Arena,
         arena_path: str,
         incarnation: int,
-        on_advanced: Callable[[int, tuple[int, ...]], None],
     ) -> None:
         self._loop = loop
         self._arena = arena
@@ -113,7 +111,6 @@ class WorkerClient:
         self._socket = bind_endpoint(context, address)
         self._workers = [self._make_worker(index) for index in range(worker_count)]
         self._by_identity = {worker.identity: worker for worker in self._workers}
-        self._on_advanced = on_advanced
         self._decode = msgspec.msgpack.Decoder(list[ToRouter]).decode
         self._next_id = 0
         self._is_flush_due = False
@@ -121,6 +118,8 @@ class WorkerClient:
         self._is_spinning = False
         self._spin_until = 0.0
         self._sweep: asyncio.TimerHandle | None = None
+        self.on_advanced: Callable[[int, tuple[int, ...]], None] = lambda _store, _numbers: None
+        """Called with (store, numbers) when watched partitions advance."""
         self.on_replies_delivered: Callable[[], None] = lambda: None
         """Called after the replies of a turn were delivered: responses can be written."""
         self.on_relayed_request: Callable[[bytes, Callable[[bytes], None]], None] = (
@@ -298,7 +297,7 @@ class WorkerClient:
 
     def _on_message(self, worker: _WorkerConnection, message: ToRouter) -> None:
         if type(message) is PartitionsAdvanced:
-            self._on_advanced(message.store, message.numbers)
+            self.on_advanced(message.store, message.numbers)
         elif type(message) is RelayRequest:
             self.on_relayed_request(
                 message.payload, partial(self._relay_response, worker, message.identity)

@@ -5,7 +5,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -20,24 +19,14 @@ from odradek.node.bus.messages import (
     WorkerRequest,
     WriteMarker,
 )
-from odradek.node.bus.reply import Reply, drive, start_coroutine
-from odradek.node.router.context import RequestContext, Services, inter_broker_context
-from odradek.node.router.dispatch import HANDLERS, error_response
-from odradek.node.router.offset_lookup import OffsetLookup
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.dispatch import error_response
 from odradek.node.router.shards.coordinator_service import CoordinatorService
-from odradek.node.router.shards.coordinator_type import EffectContext
-from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
-from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
-from odradek.node.router.shards.transaction_coordinator_type import TransactionCoordinatorType
-from odradek.node.router.share.persister import SharePersister
-from odradek.node.router.share.state_effects import ShareStateEffect, ShareStateEffects
-from odradek.node.router.transactions.markers import MarkerWriter
-from odradek.node.router.transactions.partition_verification import PartitionVerification
-from odradek.node.router.worker_client import WorkerClient
-from odradek.node.worker.turns import RouterState, TurnExecutor
+from odradek.node.worker.turns import RouterState
 from odradek.protocol.apis import APIS
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
-from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.errors import ApiError
 from tests.support.controller_harness import topic_id
 from tests.support.router_harness import LOCAL_HOST, LOCAL_PORT, RouterHarness
 from tests.support.stores import NOW_MS
@@ -50,31 +39,11 @@ Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response
 DEADLINE_S = 5.0
 
 
-class LocalInterBrokerClient:
-    """A broker that reaches no other one, but itself."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
-    def send(self, node_id: int, request: object) -> Reply[Any]:
-        if node_id == self._services.node_id:
-            [api] = [api for api in APIS.values() if api.request is type(request)]
-            context = inter_broker_context(api.key, api.max_version)
-            return start_coroutine(HANDLERS[api.key](request, context, self._services))
-        reply: Reply[object] = Reply()
-        reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        return reply
-
-
 class TurningFanout:
     """The bus to one worker, which takes its turns when the loop comes round; unless it is away."""
 
-    def __init__(
-        self, turns: TurnExecutor, loop: asyncio.AbstractEventLoop, arena: memoryview
-    ) -> None:
-        self._arena = arena
-        self._turns = turns
-        self._loop = loop
+    def __init__(self, harness: RouterHarness) -> None:
+        self._harness = harness
         self._next_id = 0
         self._queue: list[tuple[WorkerRequest[Any], Reply[Any]]] = []
         self.is_away = False
@@ -90,20 +59,20 @@ class TurningFanout:
         self.marker_count += isinstance(request, WriteMarker)
         reply: Reply[Any] = Reply()
         self._queue.append((request, reply))
-        self._loop.call_soon(self.turn)
+        self._harness.loop.call_soon(self.turn)
         return reply
 
     def come_back(self) -> None:
         """The worker is there again and finds what was asked meanwhile."""
         self.is_away = False
-        self._loop.call_soon(self.turn)
+        self._harness.loop.call_soon(self.turn)
 
     def turn(self) -> None:
         if self.is_away:
             return
         queue, self._queue = self._queue, []
-        router = RouterState(self._arena)
-        self._turns.run([(router, request) for request, _ in queue], NOW_MS)
+        router = RouterState(self._harness.arena)
+        self._harness.turns.run([(router, request) for request, _ in queue], NOW_MS)
         replies = {request.request_id: reply for request, reply in queue}
         for answer in router.replies:
             replies[answer.request_id].resolve(answer)  # type: ignore[union-attr]  # only answers
@@ -122,73 +91,34 @@ class GroupHarness(RouterHarness):
             "group.initial.rebalance.delay.ms": "0",
             **(static or {}),
         }
+        self.bus = TurningFanout(self)
         super().__init__(folder, brokers=brokers, static=settings)
-        self.loop = asyncio.new_event_loop()
-        self.bus = TurningFanout(self.turns, self.loop, self.arena)
-        self.services.worker_client = cast("WorkerClient", self.bus)
-        self._heard = self.image
-        self.client = LocalInterBrokerClient(self.services)
-        self.services.offset_lookup = OffsetLookup(self.services.metadata, self.client)
-        self._host()
 
-    def _host(self) -> None:
-        services, metadata, loop = self.services, self.services.metadata, self.loop
-        new_coordinator = partial(
-            CoordinatorService,
-            metadata=metadata,
-            controller=services.controller,
-            logs=services.logs,
-            worker_client=services.worker_client,
-            loop=loop,
-        )
-        self.shares: CoordinatorService[ShareStateShard] = new_coordinator(
-            ShareCoordinatorType(metadata, services.logs, services.worker_client)
-        )
-        services.share_coordinator = self.shares
-        services.share_persister = SharePersister(metadata, self.shares, self.client, loop)
-        self.coordinators: CoordinatorService[GroupShard] = new_coordinator(
-            GroupCoordinatorType(services.patterns, self._run_share_effect)
-        )
-        services.group_coordinator = self.coordinators
-        self.transactions: CoordinatorService[TransactionShard] = new_coordinator(
-            TransactionCoordinatorType(
-                lambda effect, context: services.markers.write(effect, context)
-            )
-        )
-        services.transaction_coordinator = self.transactions
-        services.partition_verification = PartitionVerification(
-            metadata, self.transactions, self.client, loop
-        )
-        services.markers = MarkerWriter(
-            metadata,
-            services.logs,
-            services.worker_client,
-            self.client,
-            self.coordinators,
-            services.partition_verification,
-        )
+    def _link_to_worker(self) -> object:
+        return self.bus
 
-    def _run_share_effect(self, effect: ShareStateEffect, context: EffectContext) -> None:
-        services = self.services
-        effects = ShareStateEffects(services.share_persister, services.share_state_reloader)
-        effects.run(effect, context)
+    @property
+    def coordinators(self) -> CoordinatorService[GroupShard]:
+        return self.services.group_coordinator
+
+    @property
+    def transactions(self) -> CoordinatorService[TransactionShard]:
+        return self.services.transaction_coordinator
+
+    @property
+    def shares(self) -> CoordinatorService[ShareStateShard]:
+        return self.services.share_coordinator
 
     def follow(self) -> None:
+        old = self.image
         super().follow()
-        if hasattr(self, "shares"):
-            old, self._heard = self._heard, self.image
-            self.coordinators.on_image(old, self.image)
-            self.transactions.on_image(old, self.image)
-            self.shares.on_image(old, self.image)
+        self.services.on_image(old, self.image)
 
     def restart_router(self) -> None:
         """The router dies and another one takes its place."""
-        self.coordinators.close()
-        self.transactions.close()
-        self.services.share_persister.close()
-        self.shares.close()
-        self.loop.run_until_complete(asyncio.sleep(0))
-        self._host()
+        self.services.close()
+        self.turn_loop()
+        self.services = self.build_services()
 
     def begin(
         self,
@@ -283,10 +213,6 @@ class GroupHarness(RouterHarness):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.coordinators.close()
-        self.transactions.close()
-        self.services.share_persister.close()
-        self.shares.close()
-        self.loop.run_until_complete(asyncio.sleep(0))
-        self.loop.close()
+        self.services.close()
+        self.turn_loop()
         self.close()

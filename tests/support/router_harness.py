@@ -9,7 +9,6 @@ room was given.
 
 import asyncio
 import ctypes
-import dataclasses
 import itertools
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -19,10 +18,8 @@ import msgspec
 
 from odradek.cluster.controller.commands import (
     AddRaftVoter,
-    AllocateProducerIds,
     Command,
     CommandReply,
-    ProducerIdsReply,
     RemoveRaftVoter,
     VoterChangeCommand,
     VotersReply,
@@ -43,22 +40,19 @@ from odradek.node.bus.messages import (
     ToRouter,
     WorkerRequest,
 )
-from odradek.node.bus.reply import Reply, drive
+from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.node.router.authorizer import (
     AclOperation,
     AuthorizableRequestContext,
     Authorizer,
     ResourceType,
 )
-from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.context import RequestContext, Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
-from odradek.node.router.fetch_activity import FetchActivity
-from odradek.node.router.fetch_purgatory import FetchPurgatory
+from odradek.node.router.dispatch import HANDLERS
 from odradek.node.router.fetch_sessions import FetchSessionCache
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
-from odradek.node.router.patterns import TopicPatterns
-from odradek.node.router.producer_ids import ProducerIds
 from odradek.node.router.worker_client import WorkerClient
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.turns import Request, RouterState, TurnExecutor
@@ -201,10 +195,21 @@ class PendingRequest(Generic[Response]):
         self._on_done()
 
 
-def _services(**known: object) -> Services:
-    """Without those that a test has no use for."""
-    fields: dict[str, Any] = {field.name: None for field in dataclasses.fields(Services)}
-    return Services(**{**fields, "profile": "standard", **known})
+class LocalInterBrokerClient:
+    """A broker that reaches no other one, but itself."""
+
+    def __init__(self, harness: "RouterHarness") -> None:
+        self._harness = harness
+
+    def send(self, node_id: int, request: object) -> Reply[Any]:
+        services = self._harness.services
+        if node_id == services.node_id:
+            [api] = [api for api in APIS.values() if api.request is type(request)]
+            context = inter_broker_context(api.key, api.max_version)
+            return start_coroutine(HANDLERS[api.key](request, context, services))
+        reply: Reply[object] = Reply()
+        reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return reply
 
 
 class RouterHarness:
@@ -218,12 +223,14 @@ class RouterHarness:
         static: Mapping[str, str] | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """`loop` is for requests that wait; the caller closes it."""
+        """`loop` is for requests that wait; the caller closes it. Without one, requests that wait
+        cannot be finished."""
         self.static = dict(static or {})
         self.now_ms = 1_000_000
         self.arena = memoryview(bytearray(ARENA_BYTES))
         self._arena_used = FRAME_GAP
-        self._loop = loop
+        self._owns_loop = loop is None
+        self.loop = asyncio.new_event_loop() if loop is None else loop
         self.controller = ControllerHarness(brokers=brokers, static=self.static, node_id=NODE_ID)
         self.partitions = HostedPartitions(
             folder=folder,
@@ -239,33 +246,38 @@ class RouterHarness:
         self.authorizer = DenyingAuthorizer()
         self.link = DirectController(self)
         self.worker_client = DirectFanout(self)
-        logs = Logs(folder, STORE_COUNT)
-        self.services = _services(
-            cluster_id="cluster",
-            metadata=MetadataCache(NODE_ID, self.static, self.controller.image),
-            now_ms=lambda: self.now_ms,
-            controller=cast("ControllerLink", self.link),
-            worker_client=cast("WorkerClient", self.worker_client),
-            logs=logs,
-            authorizer=self.authorizer,
-            fetch_sessions=FetchSessionCache(
-                new_id=itertools.count(1).__next__, slots_max=self._session_slots
-            ),
-            fetch_purgatory=FetchPurgatory(loop, logs.set_watch)
-            if loop is not None
-            else cast("FetchPurgatory", None),
-            producer_ids=ProducerIds(self.allocate_producer_ids),
-            patterns=TopicPatterns(),
-            fetch_activity=FetchActivity(),
-            served_apis=tuple(ApiKey),
-        )
+        self.client = LocalInterBrokerClient(self)
+        self._metadata = MetadataCache(NODE_ID, self.static, self.controller.image)
+        self._logs = Logs(folder, STORE_COUNT)
+        self.services = self.build_services()
         self.follow()
 
-    async def allocate_producer_ids(self) -> tuple[int, int]:
-        broker = self.image.brokers[NODE_ID]
-        reply = await self.link.submit(AllocateProducerIds(NODE_ID, broker.broker_epoch), 5_000)
-        assert isinstance(reply, ProducerIdsReply)
-        return reply.first, reply.count
+    def build_services(self) -> Services:
+        """The services of a router that has just started."""
+        services = Services(
+            cluster_id="cluster",
+            profile="standard",
+            served_apis=tuple(ApiKey),
+            metadata=self._metadata,
+            controller=cast("ControllerLink", self.link),
+            worker_client=cast("WorkerClient", self._link_to_worker()),
+            inter_broker_client=self.client,
+            logs=self._logs,
+            now_ms=self.clock_ms,
+            loop=self.loop,
+        )
+        services.authorizer = self.authorizer
+        services.fetch_sessions = FetchSessionCache(
+            new_id=itertools.count(1).__next__, slots_max=self._session_slots
+        )
+        return services
+
+    def _link_to_worker(self) -> object:
+        return self.worker_client
+
+    def clock_ms(self) -> int:
+        """The time of day."""
+        return self.now_ms
 
     def follow(self) -> None:
         """Everybody has carried out what the controller committed."""
@@ -326,10 +338,10 @@ class RouterHarness:
     def answer_to(self, pending: PendingRequest[Response]) -> Response:
         """The response to a request that was begun; time passes on the loop until it is there."""
         if not pending.is_done:
-            assert self._loop is not None, "the handler waits, and nobody gave the room a loop"
-            done: asyncio.Future[None] = self._loop.create_future()
+            assert not self._owns_loop, "the request waits: give the harness a loop"
+            done: asyncio.Future[None] = self.loop.create_future()
             pending.on_done(lambda: done.set_result(None))
-            self._loop.run_until_complete(asyncio.wait_for(done, DEADLINE_S))
+            self.loop.run_until_complete(asyncio.wait_for(done, DEADLINE_S))
         return pending.response()
 
     def call_in_turns(
@@ -418,12 +430,13 @@ class RouterHarness:
 
     def _on_broadcast(self, message: ToRouter) -> None:
         assert isinstance(message, PartitionsAdvanced)
-        if self._loop is not None:
-            self.services.fetch_purgatory.on_advanced(message.store, message.numbers)
+        self.services.fetch_purgatory.on_advanced(message.store, message.numbers)
 
     def close(self) -> None:
-        self.services.logs.close()
+        self._logs.close()
         self.partitions.close()
+        if self._owns_loop:
+            self.loop.close()
 
 
 def _address_of(view: memoryview) -> int:

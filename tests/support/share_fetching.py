@@ -4,6 +4,7 @@ Everything is real but the sockets: the log, the workers' turns, and the shards 
 """
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
@@ -19,11 +20,9 @@ from odradek.coordinator.share.requests import InitializeShareState, ShareKey
 from odradek.node.bus.reply import drive
 from odradek.node.router.context import RequestContext
 from odradek.node.router.dispatch import HANDLERS
-from odradek.node.router.fetch_purgatory import FetchPurgatory
 from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
 from odradek.node.router.share.partitions import SharePartitions
-from odradek.node.router.share.sessions import ShareSessions, TopicIdPartition
-from odradek.node.router.share.state_reload import ShareStateReloader
+from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.protocol.apis import APIS
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -78,51 +77,24 @@ class ShareFetchHarness(ShareHarness):
         group: Mapping[str, str] | None = None,
         is_initialised: bool = True,
     ) -> None:
+        self._started = time.monotonic()
         super().__init__(folder, static=static)
-        services = self.services
-        self._loop = self.loop
-        begun = self.loop.time()
-        # Long polls end by this clock: it goes on as the loop's does.
-        services.now_ms = lambda: self.now_ms + int((self.loop.time() - begun) * 1000)
-        services.fetch_purgatory = FetchPurgatory(self.loop, services.logs.set_watch)
-        services.share_sessions = ShareSessions(lambda: self.sessions_max)
-        self.sessions_max = 10
-        self.letters = DeadLetterQueue(
-            services.metadata,
-            services.controller,
-            services.logs,
-            self.client,
-            lambda: services.now_ms(),
-            self.loop,
-        )
-        services.dead_letter_queue = self.letters
-        self.host()
         self.configure(GROUP, {"share.auto.offset.reset": "earliest", **(group or {})})
         if is_initialised:
             for partition in range(3):
                 self.initialise(partition)
 
-    def host(self) -> None:
-        """The share partitions anew, as after a restart."""
-        services = self.services
-        self.led = SharePartitions(
-            services.metadata,
-            services.logs,
-            services.fetch_purgatory,
-            services.share_persister,
-            services.share_sessions,
-            services.dead_letter_queue,
-            lambda: services.now_ms(),
-            self.loop,
-        )
-        services.share_partitions = self.led
-        services.share_state_reloader = ShareStateReloader(services.metadata, self.client, self.led)
+    def clock_ms(self) -> int:
+        """It goes on as the loop's clock does, so that long polls end."""
+        return self.now_ms + int((time.monotonic() - self._started) * 1000)
 
-    def follow(self) -> None:
-        before = self.image
-        super().follow()
-        if hasattr(self, "led"):
-            self.led.on_image(before, self.image)
+    @property
+    def led(self) -> SharePartitions:
+        return self.services.share_partitions
+
+    @property
+    def letters(self) -> DeadLetterQueue:
+        return self.services.dead_letter_queue
 
     def initialise(self, partition: int, *, group: str = GROUP, epoch: int = 1) -> None:
         states = self.services.share_persister
@@ -154,8 +126,7 @@ class ShareFetchHarness(ShareHarness):
         return TopicIdPartition(self.topic_id, partition)
 
     def disconnect(self, connection: int) -> None:
-        self.led.on_disconnected(connection)
-        self.services.fetch_purgatory.abandon(connection)
+        self.services.on_disconnected(connection)
 
     def ask(self, request: object, version: int, connection: int) -> "asyncio.Future[object]":
         """Ask as a client does, and do not wait."""

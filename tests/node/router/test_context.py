@@ -1,12 +1,11 @@
 """What handlers are given: requests apart from each other, services for all of them."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.context import RequestContext
 from tests.support.router_harness import RouterHarness
 
 
@@ -63,6 +62,5 @@ def test_a_new_image_is_seen_by_whoever_asks_after_it(harness: RouterHarness) ->
     assert "t" not in before.topics_by_name
 
 
-def test_no_state_of_a_request_is_among_the_services() -> None:
-    shared = {field.name for field in fields(Services)} & set(RequestContext.__struct_fields__)
-    assert shared == set()
+def test_no_state_of_a_request_is_among_the_services(harness: RouterHarness) -> None:
+    assert vars(harness.services).keys() & set(RequestContext.__struct_fields__) == set()

@@ -16,8 +16,7 @@ from odradek.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from tests.support.group_harness import LocalInterBrokerClient
-from tests.support.router_harness import RouterHarness
+from tests.support.router_harness import LocalInterBrokerClient, RouterHarness
 from tests.support.stores import batch_of
 
 T = TypeVar("T")
@@ -29,7 +28,7 @@ class Elsewhere:
     """Another node, which says the timestamp it is asked for, times minus ten."""
 
     def __init__(self, harness: RouterHarness) -> None:
-        self._local = LocalInterBrokerClient(harness.services)
+        self._local = LocalInterBrokerClient(harness)
         self.asked: list[tuple[int, ListOffsetsRequest]] = []
         self.is_away = False
 

@@ -1,8 +1,15 @@
 """Producer ids out of blocks: none twice, one request for a block at a time."""
 
+from typing import cast
+
+import msgspec
 import pytest
 
+from odradek.cluster.controller.commands import AllocateProducerIds, ProducerIdsReply
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage
 from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.controller_link import ControllerLink
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.producer_ids import ProducerIds
 from odradek.protocol.errors import ApiError, ErrorCode
 
@@ -11,10 +18,11 @@ class Blocks:
     """A controller that answers when the test says so."""
 
     def __init__(self) -> None:
-        self.asked: list[Reply[tuple[int, int]]] = []
+        self.asked: list[Reply[ProducerIdsReply]] = []
 
-    async def allocate(self) -> tuple[int, int]:
-        reply: Reply[tuple[int, int]] = Reply()
+    async def submit(self, command: AllocateProducerIds, _timeout_ms: int) -> ProducerIdsReply:
+        assert command == AllocateProducerIds(1, 10)
+        reply: Reply[ProducerIdsReply] = Reply()
         self.asked.append(reply)
         return await reply
 
@@ -45,12 +53,13 @@ def blocks() -> Blocks:
 
 @pytest.fixture
 def takers(blocks: Blocks) -> Takers:
-    return Takers(ProducerIds(blocks.allocate))
+    image = msgspec.structs.replace(MetadataImage.empty(), brokers={1: BrokerImage(1, 10)})
+    return Takers(ProducerIds(MetadataCache(1, {}, image), cast("ControllerLink", blocks)))
 
 
 def test_ids_of_a_block_are_given_without_asking_again(blocks: Blocks, takers: Takers) -> None:
     takers.draw()
-    blocks.asked[0].resolve((5000, 3))
+    blocks.asked[0].resolve(ProducerIdsReply(5000, 3))
     takers.draw(2)
     assert takers.got == [5000, 5001, 5002]
     assert len(blocks.asked) == 1
@@ -61,7 +70,7 @@ def test_ids_of_a_block_are_given_without_asking_again(blocks: Blocks, takers: T
 def test_all_who_come_meanwhile_wait_for_one_block(blocks: Blocks, takers: Takers) -> None:
     takers.draw(4)
     assert len(blocks.asked) == 1
-    blocks.asked[0].resolve((0, 1000))
+    blocks.asked[0].resolve(ProducerIdsReply(0, 1000))
     assert sorted(number for number in takers.got if number is not None) == [0, 1, 2, 3]
 
 
@@ -69,10 +78,10 @@ def test_when_a_block_is_too_small_for_all_the_next_is_asked_for(
     blocks: Blocks, takers: Takers
 ) -> None:
     takers.draw(5)
-    blocks.asked[0].resolve((0, 2))
+    blocks.asked[0].resolve(ProducerIdsReply(0, 2))
     assert len(takers.got) == 2
     assert len(blocks.asked) == 2
-    blocks.asked[1].resolve((100, 10))
+    blocks.asked[1].resolve(ProducerIdsReply(100, 10))
     assert sorted(number for number in takers.got if number is not None) == [0, 1, 100, 101, 102]
 
 
@@ -83,5 +92,5 @@ def test_who_asked_is_told_of_the_failure_and_the_next_tries_again(
     blocks.asked[0].fail(ApiError(ErrorCode.REQUEST_TIMED_OUT))
     assert len(takers.errors) == 1
     assert len(blocks.asked) == 2
-    blocks.asked[1].resolve((7, 1))
+    blocks.asked[1].resolve(ProducerIdsReply(7, 1))
     assert takers.got == [7]

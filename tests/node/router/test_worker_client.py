@@ -145,8 +145,8 @@ async def _bus(
         arena=arena,
         arena_path=str(folder / "arena"),
         incarnation=1,
-        on_advanced=lambda store, numbers: advanced.append((store, numbers)),
     )
+    worker_client.on_advanced = lambda store, numbers: advanced.append((store, numbers))
     try:
         yield worker_client, context, address
     finally:

@@ -556,7 +556,6 @@ class PlayedRouter:
             arena=self._arena,
             arena_path=str(arena_path),
             incarnation=1,
-            on_advanced=lambda store, numbers: None,
         )
         self.node = node
 

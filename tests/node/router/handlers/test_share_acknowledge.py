@@ -47,7 +47,6 @@ def test_what_is_acknowledged_is_durable(
     data = member.fate(batch(0, 4, ACCEPT), batch(6, 7, RELEASE, REJECT), version=version)
     assert data.error_code == ErrorCode.NONE
     harness.restart_router()
-    harness.host()
     harness.disconnect(1)
     assert ranges(harness.member("b", connection=2).fetch(0)[0]) == [
         (5, 5, 1),

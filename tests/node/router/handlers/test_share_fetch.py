@@ -136,7 +136,7 @@ def test_where_a_group_begins_is_durable_before_it_has_acknowledged_anything(
     harness.initialise(0, group="plain")
     assert harness.member(group="plain").fetch(0, max_wait_ms=200) == {}
     harness.append(TOPIC, batch_of(2))
-    harness.host()
+    harness.restart_router()
     assert ranges(harness.member(group="plain").fetch(0)[0]) == [(0, 1, 1)]
 
 
@@ -342,11 +342,12 @@ def test_a_new_session_has_nothing_to_acknowledge(harness: ShareFetchHarness) ->
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_sessions_are_limited(harness: ShareFetchHarness) -> None:
-    harness.sessions_max = 1
-    assert harness.member("a").respond(0).error_code == ErrorCode.NONE
-    response = harness.member("b", connection=2).respond(0)
-    assert response.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+def test_sessions_are_limited(tmp_path: Path) -> None:
+    static = {"group.share.max.share.sessions": "1"}
+    with ShareFetchHarness(tmp_path, static=static) as harness:
+        assert harness.member("a").respond(0).error_code == ErrorCode.NONE
+        response = harness.member("b", connection=2).respond(0)
+        assert response.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
 
 def test_a_member_that_closes_its_session_has_not_been_delivered_what_it_holds(

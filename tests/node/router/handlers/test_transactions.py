@@ -15,6 +15,7 @@ from odradek.node.router.handlers.transactions import (
     handle_list_transactions,
     handle_write_txn_markers,
 )
+from odradek.node.router.producer_ids import ProducerIds
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
@@ -69,9 +70,8 @@ def test_ids_are_not_given_twice_by_another_router_or_after_a_restart(
     mine = init(harness).producer_id
     harness.controller.do(RegisterBroker(0, topic_id(5), "cluster"))
     harness.follow()
-    harness.services.producer_ids = type(harness.services.producer_ids)(
-        harness.allocate_producer_ids
-    )
+    services = harness.services
+    services.producer_ids = ProducerIds(services.metadata, services.controller)
     assert init(harness).producer_id >= mine + 1000
 
 

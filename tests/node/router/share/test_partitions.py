@@ -159,7 +159,7 @@ def test_what_a_lock_leaves_behind_is_written_again_until_it_can_be(
     assert failing.failures_left == 0
     harness.turn_loop(0.7)
     assert machine_of(harness).is_idle
-    harness.host()
+    harness.restart_router()
     assert ranges(harness.member("c", connection=3).fetch(0)[0]) == [(0, 1, 2)]
 
 
