@@ -36,8 +36,8 @@ class LogStarts:
         self._moved: set[int] = set()
 
     def delete_records(self, number: int, offset: int) -> tuple[ErrorCode, int]:
-        """Move a log start to `offset` (-1: the high watermark). Returns the error code and the new
-        log start offset. Raises StorageError."""
+        """Move a log start to `offset` (-1: the high watermark). The change is on disk when this
+        returns. Returns the error code and the new log start offset. Raises StorageError."""
         log = self._logs.get(number)
         if log is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
@@ -52,8 +52,8 @@ class LogStarts:
         return ErrorCode.NONE, log.log_start_offset
 
     def move(self, starts: Mapping[int, int]) -> None:
-        """Move log starts forward. Offsets at or below the current ones are ignored. Raises
-        StorageError."""
+        """Move log starts forward in one synced change, then make them visible. Offsets at or below
+        the current ones are ignored. Raises StorageError."""
         moves = {
             number: offset
             for number, offset in starts.items()

@@ -10,12 +10,11 @@ compaction (compaction.py) adds its batches to it. `drop_dead_segments` removes 
 live data. Long work is a generator of slices of a few milliseconds."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from odradek.storage.catalog import Catalog, SegmentRow, SegmentState
 from odradek.storage.cursors import batches_from, rows_from
-from odradek.storage.environment import StorageError, sync_directory
+from odradek.storage.environment import sync_directory
 from odradek.storage.layout import KEY, unlink_segment
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.retention import live_bytes
@@ -102,8 +101,6 @@ class SegmentRewrite:
 
     def abandon(self) -> None:
         """Remove the file, unless it was entered into the catalog."""
-        with suppress(StorageError):
-            self._syncer.wait()
         self._syncer.close()
         if not self._is_swapped:
             self._writer.abort()

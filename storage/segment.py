@@ -89,20 +89,6 @@ class StoredBatch(NamedTuple):
 class Segment:
     """An open segment. It is unmapped with its last reference."""
 
-    __slots__ = (
-        "aborted",
-        "batches",
-        "environment",
-        "epochs",
-        "extents",
-        "journal",
-        "large_value_size",
-        "lmdb",
-        "producers",
-        "segment_id",
-        "timestamps",
-    )
-
     def __init__(self, segment_id: int, environment: Environment) -> None:
         self.segment_id = segment_id
         self.environment = environment

@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NEVER
 from odradek.storage import log_loader, recovery
 from odradek.storage.append import Turn, write_checkpoints
@@ -99,7 +98,7 @@ class Store:
         self._rows_deadline_ms = 0
         self._expiration_check_ms = 0
         self._turn: Turn | None = None
-        self._starts: LogStarts
+        self.log_starts: LogStarts
         self._maintenance: Maintenance
 
     @classmethod
@@ -266,24 +265,6 @@ class Store:
             each.apply()
             self._write_status(each.log)
         self.status.publish()
-
-    def delete_records(self, number: int, offset: int) -> tuple[ErrorCode, int]:
-        """Move the log start to `offset` (-1: the high watermark). The change is on disk when this
-        returns. Returns the error code and the new log start offset. Raises StorageError."""
-        return self._starts.delete_records(number, offset)
-
-    def move_log_starts(self, starts: Mapping[int, int]) -> None:
-        """Move log starts forward in one synced change, then make them visible. Offsets at or below
-        the current ones are ignored. Raises StorageError."""
-        self._starts.move(starts)
-
-    def take_moved_starts(self) -> set[int]:
-        """The replicated logs whose start has moved since the last call."""
-        return self._starts.take_moved()
-
-    def has(self, number: int) -> bool:
-        """Whether the store has a partition with this number."""
-        return number in self._logs
 
     def producers(self, number: int) -> list[ActiveProducer]:
         """The answer of DescribeProducers for a partition."""
@@ -531,7 +512,7 @@ class Store:
             )
         self._segment = segment
         self._logs = log_loader.load_logs(catalog)
-        self._starts = LogStarts(catalog, self._logs, self.status, self._note_dead_below)
+        self.log_starts = LogStarts(catalog, self._logs, self.status, self._note_dead_below)
         log_loader.replay_segment(self._logs, segment, trusts_checkpoints=not may_be_torn)
         log_loader.mark_open(catalog, self._logs, active_id, boot_id=boot_id, now_ms=now_ms)
         self._recover_dead(segment)
@@ -540,7 +521,7 @@ class Store:
         self._note_dead_bytes(0)
         self.expire_producers(now_ms)
         self._maintenance = Maintenance(
-            catalog, self._logs, move_log_starts=self.move_log_starts, options=self.options
+            catalog, self._logs, move_log_starts=self.log_starts.move, options=self.options
         )
         catalog.on_change = self._on_catalog_change
         self.status.raise_generation()

@@ -32,12 +32,10 @@ class Syncer:
     def poll(self) -> None:
         """Finish a sync that has ended. Raises StorageError if it failed."""
         if self.is_busy and not self._done.empty():
-            self._finish()
-
-    def wait(self) -> None:
-        """Wait for the current sync. Raises StorageError if it failed."""
-        if self.is_busy:
-            self._finish()
+            error = self._done.get()
+            self.is_busy = False
+            if error is not None:
+                raise error
 
     def close(self) -> None:
         """Wait and stop the thread. An error of the last sync is ignored: the caller syncs
@@ -50,22 +48,16 @@ class Syncer:
             self._thread.join()
             self._thread = None
 
-    def _finish(self) -> None:
-        error = self._done.get()
-        self.is_busy = False
-        if error is not None:
-            raise error
-
     def _run(self) -> None:
         while True:
             segment = self._requests.get()
             if segment is None:
                 return
+            error: StorageError | None = None
             try:
                 segment.sync()
-            except StorageError as error:
-                self._done.put(error)
-            else:
-                self._done.put(None)
+            except StorageError as failure:
+                error = failure
             # The thread must not keep the segment mapped until the next request.
             del segment
+            self._done.put(error)

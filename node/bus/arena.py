@@ -30,23 +30,6 @@ _BIG_BLOCKS_SHARE = 0.75
 class Arena:
     """One shared-memory file. `view` is all of it, writable in all processes."""
 
-    __slots__ = (
-        "_big_units_max",
-        "_file",
-        "_memory",
-        "_path",
-        "_references",
-        "_sizes",
-        "_states",
-        "_used_big_units",
-        "_used_units",
-        "_warm",
-        "_warm_low",
-        "_warm_units",
-        "on_freed",
-        "view",
-    )
-
     def __init__(self, file: int, size: int, path: Path | None) -> None:
         self._file = file
         self._path = path

@@ -96,23 +96,6 @@ class SocketServer:
     called once when a connection is gone. Completing its slots later has no effect.
     """
 
-    __slots__ = (
-        "_empty",
-        "arena",
-        "connection_quotas",
-        "connections",
-        "counters",
-        "flush_queue",
-        "loop",
-        "next_connection_id",
-        "now_ms",
-        "on_disconnected",
-        "on_request",
-        "receive_buffer",
-        "settings",
-        "starved",
-    )
-
     def __init__(
         self,
         *,

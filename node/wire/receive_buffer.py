@@ -38,18 +38,6 @@ class ReceiveBuffer:
     has no room, `is_spilling` is set, and connections read into `spill`, a small buffer outside it.
     """
 
-    __slots__ = (
-        "_base",
-        "_whole",
-        "arena",
-        "block",
-        "end",
-        "is_spilling",
-        "position",
-        "spill",
-        "tail",
-    )
-
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self.spill = memoryview(bytearray(_SPILL_BYTES))

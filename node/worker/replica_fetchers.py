@@ -301,7 +301,7 @@ class ReplicaFetchers:
                 moved.append(followed)
         for store, numbers in starts.items():
             try:
-                self._partitions.stores[store].move_log_starts(numbers)
+                self._partitions.stores[store].log_starts.move(numbers)
             except StorageError as error:
                 log.warning("cannot move log start offsets to their leaders': %s", error)
         for followed in moved:

@@ -355,7 +355,7 @@ class Replication:
     def _send_log_starts(self, now_ms: int) -> None:
         """Send followers the log starts that deletion or retention moved."""
         for index, store in self._partitions.stores.items():
-            for number in store.take_moved_starts():
+            for number in store.log_starts.take_moved():
                 if (index, number) in self._leaders:
                     self.server.moved((index, number), now_ms)
 
@@ -380,7 +380,7 @@ class Replication:
         is_ahead = start > self._partitions.log(location).log_start_offset
         if is_ahead and broker_id in leader.replica.image.in_sync_replicas:
             try:
-                self._partitions.stores[store].move_log_starts({number: start})
+                self._partitions.stores[store].log_starts.move({number: start})
             except StorageError as error:
                 log.warning("cannot move a log start offset to a former leader's: %s", error)
         if location in self._deletions:

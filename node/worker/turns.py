@@ -410,7 +410,9 @@ class TurnExecutor:
         code, low_watermark = admission.error_code, -1
         if not code:
             try:
-                code, low_watermark = store.delete_records(request.number, request.offset)
+                code, low_watermark = store.log_starts.delete_records(
+                    request.number, request.offset
+                )
             except StorageError:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
         if admission.is_replicated and not code:
@@ -432,7 +434,7 @@ class TurnExecutor:
         self, router: RouterState, store: Store, request: DescribeProducers
     ) -> None:
         error_code = self._partitions.admission(request.store, request.number).error_code
-        if request.allow_follower and store.has(request.number):
+        if request.allow_follower and request.number in store.partitions():
             error_code = ErrorCode.NONE
         producers = () if error_code else tuple(store.producers(request.number))
         router.replies.append(ProducersDescribed(request.request_id, error_code, producers))

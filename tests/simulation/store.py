@@ -133,12 +133,29 @@ class Status:
         return False
 
 
+class SimulatedLogStarts:
+    """As `storage.log_starts.LogStarts`."""
+
+    def __init__(self, store: "SimulatedStore") -> None:
+        self._store = store
+
+    def move(self, starts: Mapping[int, int]) -> None:
+        for number, offset in starts.items():
+            log = self._store.by_number[number]
+            self._store.partitions()[number].log_start_offset = log.log_start_offset = offset
+
+    def take_moved(self) -> tuple[int, ...]:
+        """No retention deletes anything here."""
+        return ()
+
+
 class SimulatedStore:
     """As `storage.store.Store` and `storage.reader.StoreReader`, as far as workers and routers
     use them."""
 
     def __init__(self, node_id: int, disk: StoreDisk, watcher: StoreWatcher) -> None:
         self.status = Status()
+        self.log_starts = SimulatedLogStarts(self)
         self.node_id = node_id
         self.disk = disk
         self.watcher = watcher
@@ -256,14 +273,6 @@ class SimulatedStore:
             start_offset, min(before.high_watermark, end)
         )
         self.watcher.cut(self.node_id, log, end)
-
-    def move_log_starts(self, starts: Mapping[int, int]) -> None:
-        for number, offset in starts.items():
-            self._logs[number].log_start_offset = self.by_number[number].log_start_offset = offset
-
-    def take_moved_starts(self) -> tuple[int, ...]:
-        """No retention deletes anything here."""
-        return ()
 
     def producers(self, number: int) -> list[ActiveProducer]:
         return describe_producers(self._logs[number].producers)

@@ -346,7 +346,7 @@ def test_random_stores_keep_the_last_value_of_each_key(tmp_path: Path, seed: int
         elif action < 0.96:
             end = store.partitions()[number].log_end_offset
             log_starts[number] = dice.randint(log_starts[number], end)
-            store.move_log_starts({number: log_starts[number]})
+            store.log_starts.move({number: log_starts[number]})
         else:
             store.close()
             store = open_store(tmp_path, now_ms=now_ms)

@@ -9,7 +9,15 @@ from odradek.storage.environment import StorageError
 from odradek.storage.segment import Segment
 from odradek.storage.settings import Durability, StoreOptions
 from odradek.storage.store import Store
-from tests.support.stores import NOW_MS, append, append_now, batch_of, create, open_store
+from tests.support.stores import (
+    NOW_MS,
+    append,
+    append_now,
+    batch_of,
+    create,
+    open_store,
+    wait_for_sync,
+)
 
 INTERVAL = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, sync_interval_ms=1_000)
 COMMIT = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, durability=Durability.COMMIT)
@@ -36,7 +44,7 @@ def commit(store: Store, number: int, count: int = 1, now_ms: int = NOW_MS) -> b
 
 
 def settle(store: Store) -> None:
-    store._flusher._syncer.wait()
+    wait_for_sync(store._flusher._syncer)
 
 
 def test_commit_durability_syncs_every_turn_before_it_is_visible(

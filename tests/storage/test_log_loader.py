@@ -82,7 +82,7 @@ def test_a_store_that_was_killed_knows_what_it_knew(
         turn.commit()
         if round_ == 12:
             store.roll(NOW_MS)
-            store.delete_records(numbers[0], 5)
+            store.log_starts.delete_records(numbers[0], 5)
             store.delete_partitions([numbers[3]])
             numbers.pop()
     states = {number: state_of(log) for number, log in store.partitions().items()}
@@ -108,7 +108,7 @@ def test_a_log_start_inside_the_last_batch_of_the_active_segment_does_not_move_t
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of(10))
-    store.delete_records(number, 4)
+    store.log_starts.delete_records(number, 4)
     abandon(store)
     store = open_store(tmp_path)
     assert append_now(store, number, batch_of(1)) == [10]

@@ -21,20 +21,22 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_records_are_deleted_up_to_the_high_watermark(store: Store) -> None:
     number = create(store)
     append_now(store, number, batch_of(5))
-    assert store.delete_records(number, 2) == (ErrorCode.NONE, 2)
-    assert store.delete_records(number, 1) == (ErrorCode.NONE, 2), "a start never moves back"
-    assert store.delete_records(number, 6) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-    assert store.delete_records(number, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-    assert store.delete_records(number, -1) == (ErrorCode.NONE, 5)
+    assert store.log_starts.delete_records(number, 2) == (ErrorCode.NONE, 2)
+    assert store.log_starts.delete_records(number, 1) == (ErrorCode.NONE, 2), (
+        "a start never moves back"
+    )
+    assert store.log_starts.delete_records(number, 6) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert store.log_starts.delete_records(number, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert store.log_starts.delete_records(number, -1) == (ErrorCode.NONE, 5)
     assert store.status.log_start_offset(number) == 5
-    assert store.delete_records(99, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert store.log_starts.delete_records(99, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
 def test_a_log_that_is_only_compacted_keeps_its_start(store: Store) -> None:
     number = create(store)
     append_now(store, number, batch_of(5))
     store.set_settings(number, LogSettings(cleanup_compact=True, cleanup_delete=False))
-    assert store.delete_records(number, 2) == (ErrorCode.POLICY_VIOLATION, -1)
+    assert store.log_starts.delete_records(number, 2) == (ErrorCode.POLICY_VIOLATION, -1)
 
 
 def test_whoever_replicates_hears_once_which_logs_start_elsewhere(store: Store) -> None:
@@ -43,9 +45,9 @@ def test_whoever_replicates_hears_once_which_logs_start_elsewhere(store: Store) 
     for number in (alone, shared):
         append_now(store, number, batch_of(5))
         store.set_high_watermark(number, 5)
-    assert store.take_moved_starts() == set()
-    store.move_log_starts({alone: 3, shared: 3})
-    assert store.take_moved_starts() == {shared}
-    assert store.take_moved_starts() == set()
-    store.move_log_starts({shared: 2})
-    assert store.take_moved_starts() == set(), "nothing has moved"
+    assert store.log_starts.take_moved() == set()
+    store.log_starts.move({alone: 3, shared: 3})
+    assert store.log_starts.take_moved() == {shared}
+    assert store.log_starts.take_moved() == set()
+    store.log_starts.move({shared: 2})
+    assert store.log_starts.take_moved() == set(), "nothing has moved"

@@ -146,7 +146,7 @@ def test_deleted_records_and_topics_give_their_space_back(tmp_path: Path) -> Non
     assert store.maintenance(NOW_MS) is None
     before = segment_path(tmp_path, 1).stat().st_size
     store.delete_partitions([gone])
-    assert store.delete_records(cut, 8) == (ErrorCode.NONE, 8)
+    assert store.log_starts.delete_records(cut, 8) == (ErrorCode.NONE, 8)
     drain(store, NOW_MS + 1_000)
     assert segment_ids(tmp_path) == [2, 3]
     assert segment_path(tmp_path, 3).stat().st_size < before / 3
@@ -308,7 +308,7 @@ def test_a_long_life_of_a_store_agrees_with_lists(tmp_path: Path, seed: int) -> 
         elif action < 0.75 and models:
             number, model = dice.choice(list(models.items()))
             model.start = dice.randint(model.start, model.end)
-            assert store.delete_records(number, model.start)[0] is ErrorCode.NONE
+            assert store.log_starts.delete_records(number, model.start)[0] is ErrorCode.NONE
         elif action < 0.9:
             store.roll(now_ms)
         elif action < 0.95:

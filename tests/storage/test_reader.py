@@ -179,7 +179,7 @@ def test_a_reader_follows_rolls_and_drops_without_being_told(
     append_now(store, number, batch_of(2))
     assert offsets_of(read_all(reader, number)) == [0, 2]
     (extent,) = store.catalog.extents[number]
-    store.move_log_starts({number: 2})
+    store.log_starts.move({number: 2})
     with store.catalog.change() as change:
         change.delete_segment(extent.segment_id)
     unlink_segment(store.directory, extent.segment_id)
@@ -193,7 +193,7 @@ def test_a_reader_that_reads_no_more_lets_go_of_dropped_segments(
     append_now(store, number, batch_of())
     assert offsets_of(read_all(reader, number)) == [0]
     store.roll(NOW_MS)
-    store.delete_records(number, 1)
+    store.log_starts.delete_records(number, 1)
     tend(store, NOW_MS)
     tend(store, NOW_MS + 3_600_000)
     assert dropped_but_open(store.directory) != []
@@ -266,7 +266,7 @@ def test_lookups_by_time_know_the_leader_epoch_and_the_bounds(
     record = reader.offset_for_timestamp(number, NOW_MS - 6)
     assert record == (3, NOW_MS - 6, 4)
     assert reader.offset_for_timestamp(number, NOW_MS - 6, end_offset=3) is None
-    store.delete_records(number, 1)
+    store.log_starts.delete_records(number, 1)
     assert found(reader, number, 0) == (1, NOW_MS - 8)
 
 
@@ -310,7 +310,7 @@ def test_lookups_by_time_agree_with_a_search_through_all_records(tmp_path: Path,
             latest = reader.max_timestamp_offset(number, end_offset=end)
             assert (latest and (latest.timestamp, -latest.offset)) == max(known, default=None)
         start += chance.randrange(40)
-        store.delete_records(number, start)
+        store.log_starts.delete_records(number, start)
     reader.close()
     store.close()
 

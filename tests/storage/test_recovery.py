@@ -31,6 +31,7 @@ from tests.support.stores import (
     create,
     open_store,
     read_all,
+    wait_for_sync,
 )
 
 TORN_CASES = 320
@@ -320,7 +321,7 @@ class Plug:
             if self.is_syncing and dice.random() < 0.3:
                 self.end_sync()
             elif not self.is_syncing and dice.random() < 0.2:
-                store._flusher._syncer.wait()
+                wait_for_sync(store._flusher._syncer)
                 self._now_ms += store.options.sync_interval_ms
                 store.run_due_tasks(self._now_ms)
                 self.begin_sync()

@@ -300,7 +300,7 @@ def test_the_room_of_deleted_records_comes_back_on_a_full_disk(disk: SmallDisk) 
     append_now(store, number, batch_of(9, size=70_000), batch_of(1, size=100))
     disk.fill()
     before = free_bytes(disk.folder)
-    assert store.delete_records(number, 9)[1] == 9
+    assert store.log_starts.delete_records(number, 9)[1] == 9
     tend(store, NOW_MS)
     tend(store, NOW_MS + HOUR_MS)
     assert free_bytes(disk.folder) > before + 500_000

@@ -232,7 +232,7 @@ def test_random_logs_are_cut_where_a_list_would_be(tmp_path: Path, seed: int) ->
             expected = end
         assert by_bytes(store, number, bytes_min, log_start=log_start, known=known) == expected
         if dice.random() < 0.7 and expected > log_start:
-            assert store.delete_records(number, expected)[0] is ErrorCode.NONE
+            assert store.log_starts.delete_records(number, expected)[0] is ErrorCode.NONE
             log_start = expected
     store.close()
 

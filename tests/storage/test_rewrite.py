@@ -106,11 +106,11 @@ def test_a_segment_is_dropped_when_every_batch_lies_below_its_log_start(tmp_path
     store = open_store(tmp_path)
     sealed_segment(store, partitions=2)
     assert drop(store) == []
-    store.move_log_starts({0: 40})
+    store.log_starts.move({0: 40})
     assert drop(store) == []
-    store.move_log_starts({1: 39})
+    store.log_starts.move({1: 39})
     assert drop(store) == [], "half of the last batch is alive"
-    store.move_log_starts({1: 40})
+    store.log_starts.move({1: 40})
     assert drop(store) == [1]
     assert segment_ids(tmp_path) == [2]
     assert store.catalog.extents == {}
@@ -148,7 +148,7 @@ def test_the_active_segment_is_never_dropped(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of(2))
-    store.move_log_starts({number: 2})
+    store.log_starts.move({number: 2})
     assert drop(store) == []
     store.close()
 
@@ -157,7 +157,7 @@ def test_rewriting_keeps_what_is_alive_and_frees_the_rest(tmp_path: Path) -> Non
     store = open_store(tmp_path)
     sealed_segment(store)
     before = segment_path(tmp_path, 1).stat().st_size
-    store.move_log_starts({0: 37, 2: 40})
+    store.log_starts.move({0: 37, 2: 40})
     store.delete_partitions([1])
     expected = contents(store)
     assert offsets_of(expected[0]) == [36, 38]
@@ -197,7 +197,7 @@ def test_aborted_transactions_move_with_their_markers(tmp_path: Path) -> None:
         turn.commit()
     append_now(store, other, batch_of(2))
     store.roll(NOW_MS)
-    store.move_log_starts({number: 3})
+    store.log_starts.move({number: 3})
     reader = StoreReader(tmp_path)
     expected = reader.aborted_transactions(number, 3, 6)
     assert [row.producer_id for row in expected] == [6]
@@ -214,7 +214,7 @@ def test_a_reader_that_holds_the_old_file_reads_on(tmp_path: Path) -> None:
     reader = StoreReader(tmp_path)
     held = reader.read(0, 0, max_bytes=1 << 20, end_offset=40)
     expected = b"".join(bytes(buffer) for buffer in held.buffers)
-    store.move_log_starts({0: 30})
+    store.log_starts.move({0: 30})
     rewrite(store, 1)
     assert drop(store) == [1]
     assert not segment_path(tmp_path, 1).exists()
@@ -277,7 +277,7 @@ def test_disk_full_in_the_middle_changes_nothing(
 def test_sigkill_leaves_the_old_or_the_new(tmp_path: Path, moment: str) -> None:
     store = open_store(tmp_path, LARGE)
     sealed_segment(store, partitions=4, batches=300, size=4000)
-    store.move_log_starts({0: 300, 1: 600})
+    store.log_starts.move({0: 300, 1: 600})
     expected = contents(store)
     store.close()
     slices = moment if moment.isdigit() else "-1"
@@ -320,10 +320,10 @@ def test_only_segments_that_are_mostly_dead_and_stay_so_are_worth_it(tmp_path: P
         )
 
     assert worth(NOW_MS, 0) == []
-    store.move_log_starts({0: 30, 1: 30})
+    store.log_starts.move({0: 30, 1: 30})
     assert worth(NOW_MS, 1_000) == [1]
     assert worth(NOW_MS, 60_000) == [1], "the one that never expires lasts"
-    store.move_log_starts({1: 40})
+    store.log_starts.move({1: 40})
     assert worth(NOW_MS, 1_000) == [1]
     assert worth(NOW_MS, 60_000) == [], "it dies of itself within the minute"
     rewrite(store, 1)

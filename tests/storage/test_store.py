@@ -37,6 +37,7 @@ from tests.support.stores import (
     open_store,
     read_all,
     tend,
+    wait_for_sync,
 )
 
 
@@ -99,7 +100,7 @@ def test_store_and_its_dumb_twin_never_differ(tmp_path: Path, seed: int) -> None
             number = chance.choice(numbers)
             model = models[number]
             offset = chance.randrange(model.start, model.end + 1)
-            assert store.delete_records(number, offset) == (ErrorCode.NONE, offset)
+            assert store.log_starts.delete_records(number, offset) == (ErrorCode.NONE, offset)
             model.start = offset
         elif action < 0.92:
             store.roll(now_ms)
@@ -222,11 +223,11 @@ def test_delete_records_moves_the_start_and_survives_a_restart(tmp_path: Path) -
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of(5), batch_of(5))
-    assert store.delete_records(number, 7) == (ErrorCode.NONE, 7)
-    assert store.delete_records(number, 3) == (ErrorCode.NONE, 7)
-    assert store.delete_records(number, 11)[0] is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert store.delete_records(number, -2)[0] is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert store.delete_records(99, 0)[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert store.log_starts.delete_records(number, 7) == (ErrorCode.NONE, 7)
+    assert store.log_starts.delete_records(number, 3) == (ErrorCode.NONE, 7)
+    assert store.log_starts.delete_records(number, 11)[0] is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert store.log_starts.delete_records(number, -2)[0] is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert store.log_starts.delete_records(99, 0)[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     reader = StoreReader(tmp_path)
     assert reader.status.log_start_offset(number) == 7
     store.close()
@@ -234,14 +235,14 @@ def test_delete_records_moves_the_start_and_survives_a_restart(tmp_path: Path) -
     log = store.partitions()[number]
     assert (log.log_start_offset, log.log_end_offset) == (7, 10)
     assert append_now(store, number, batch_of()) == [10]
-    assert store.delete_records(number, -1) == (ErrorCode.NONE, 11)
+    assert store.log_starts.delete_records(number, -1) == (ErrorCode.NONE, 11)
     store.close()
 
 
 def test_records_of_a_compact_only_topic_cannot_be_deleted(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store, cleanup_compact=True, cleanup_delete=False)
-    assert store.delete_records(number, 0)[0] is ErrorCode.POLICY_VIOLATION
+    assert store.log_starts.delete_records(number, 0)[0] is ErrorCode.POLICY_VIOLATION
     store.close()
 
 
@@ -249,7 +250,7 @@ def test_a_log_whose_end_was_lost_below_its_start_goes_on_at_its_start(tmp_path:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of(10))
-    store.delete_records(number, 8)
+    store.log_starts.delete_records(number, 8)
     segment_id = store.catalog.active_segment_id
     assert segment_id is not None
     store.close()
@@ -384,13 +385,13 @@ def test_what_lies_below_the_log_start_in_the_active_segment_counts_after_a_rest
     store = open_store(tmp_path, options)
     number = create(store)
     append_now(store, number, *(batch_of(1, size=30_000) for _ in range(5)))
-    store.delete_records(number, 3)
+    store.log_starts.delete_records(number, 3)
     store.close()
     before = segment_files(tmp_path)
     store = open_store(tmp_path, options)
     tend(store, NOW_MS)
     assert segment_files(tmp_path) == before
-    store.delete_records(number, 4)
+    store.log_starts.delete_records(number, 4)
     tend(store, NOW_MS)
     assert segment_files(tmp_path) > before
     store.close()
@@ -402,7 +403,7 @@ def roll_at(store: Store, now_ms: int) -> None:
         store.run_due_tasks(now_ms)
         if store.next_deadline_ms() > now_ms:
             return
-        store._flusher._syncer.wait()
+        wait_for_sync(store._flusher._syncer)
 
 
 def test_a_setting_that_shortens_segment_ms_counts_for_data_already_there(tmp_path: Path) -> None:

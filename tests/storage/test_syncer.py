@@ -1,4 +1,4 @@
-"""The thread beside the owner's loop: one request at a time, errors reported once."""
+"""The sync thread: one request at a time, errors raised once."""
 
 from pathlib import Path
 
@@ -7,17 +7,18 @@ import pytest
 from odradek.storage.environment import StorageError
 from odradek.storage.segment import Segment
 from odradek.storage.syncer import Syncer
+from tests.support.stores import wait_for_sync
 
 
-def test_a_request_is_done_when_it_is_waited_for(tmp_path: Path) -> None:
+def test_a_sync_ends(tmp_path: Path) -> None:
     segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
     syncer = Syncer()
     syncer.poll()
-    syncer.wait()
+    wait_for_sync(syncer)
     for _ in range(3):
         syncer.request(segment)
         assert syncer.is_busy
-        syncer.wait()
+        wait_for_sync(syncer)
         assert not syncer.is_busy
     syncer.close()
     syncer.close()
@@ -45,7 +46,7 @@ def test_an_error_is_raised_where_the_result_is_taken(
         patch.setattr(Segment, "sync", refuse)
         syncer.request(segment)
         with pytest.raises(StorageError):
-            syncer.wait()
+            wait_for_sync(syncer)
         assert not syncer.is_busy
         syncer.request(segment)
         syncer.close()
@@ -59,7 +60,7 @@ def test_a_synced_segment_is_not_held_until_the_next_request(tmp_path: Path) -> 
     environment = ref(segment.environment)
     syncer = Syncer()
     syncer.request(segment)
-    syncer.wait()
+    wait_for_sync(syncer)
     del segment
     assert environment() is None
     syncer.close()

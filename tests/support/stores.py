@@ -16,7 +16,9 @@ from odradek.storage.append import AppendResult, LogAppend, Turn
 from odradek.storage.reader import StoreReader
 from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.store import NewPartition, Store
+from odradek.storage.syncer import Syncer
 from odradek.storage.validation import AppendOrigin
+from tests.support.waiting import wait_until
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
@@ -120,11 +122,21 @@ def open_store(directory: Path, options: StoreOptions = OPTIONS, now_ms: int = N
     return Store.open(directory, options, now_ms)
 
 
+def wait_for_sync(syncer: Syncer) -> None:
+    """Wait until no sync is running. Raises its StorageError."""
+
+    def is_done() -> bool:
+        syncer.poll()
+        return not syncer.is_busy
+
+    wait_until(is_done, what="the sync")
+
+
 def tend(store: Store, now_ms: int) -> None:
     """Run everything that is due, as the owner does between turns, and wait for the sync thread."""
     for _ in range(2):
         store.run_due_tasks(now_ms)
-        store._flusher._syncer.wait()
+        wait_for_sync(store._flusher._syncer)
     for _ in store.maintenance(now_ms) or ():
         pass
 

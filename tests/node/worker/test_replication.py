@@ -265,7 +265,7 @@ def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(
     for number in range(6):
         leader.append(10 + number, batch_of(4, fill=number))
     # Offset 15 lies inside of a batch, which begins at 14.
-    code, _ = leader.store().delete_records(leader.place()[1], 15)
+    code, _ = leader.store().log_starts.delete_records(leader.place()[1], 15)
     assert code is ErrorCode.NONE
     follower.start()
     harness.settle()
@@ -357,7 +357,7 @@ def test_what_a_former_leader_deleted_is_not_there_again(harness: ReplicaHarness
     acknowledged(harness, 1, batch_of(5))
     harness.settle()
     # The leader alone has deleted, when the other one is elected.
-    code, _ = harness.nodes[0].store().delete_records(harness.nodes[0].place()[1], 4)
+    code, _ = harness.nodes[0].store().log_starts.delete_records(harness.nodes[0].place()[1], 4)
     assert code == ErrorCode.NONE
     harness.change(state(1, 2))
     harness.run_until(
@@ -371,7 +371,7 @@ def test_the_start_of_an_idle_log_reaches_the_followers(harness: ReplicaHarness)
     acknowledged(harness, 1, batch_of(5))
     harness.settle()
     number = harness.nodes[0].place()[1]
-    harness.nodes[0].store().move_log_starts({number: 5})
+    harness.nodes[0].store().log_starts.move({number: 5})
     harness.run_until(lambda: starts(harness) == [5, 5], "the follower's log starts there")
 
 

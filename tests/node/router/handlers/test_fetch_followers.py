@@ -165,7 +165,7 @@ def test_outside_of_a_followers_log_no_offset_is_told(trio: RouterHarness) -> No
     """librdkafka goes back to the leader if its offset is above the high watermark it is told, and
     begins anew if it is not."""
     store, number = trio.place("t")
-    trio.partitions.stores[store].move_log_starts({number: 2})
+    trio.partitions.stores[store].log_starts.move({number: 2})
     trio.lead("t", 6, leader=1)
     for offset in (0, 6):
         data = one(trio, offset)
