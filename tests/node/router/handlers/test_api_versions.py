@@ -36,7 +36,7 @@ def ask(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_what_is_served_is_told_in_any_version(harness: RouterHarness, version: int) -> None:
+def test_every_version_lists_the_served_apis(harness: RouterHarness, version: int) -> None:
     harness.services.served_apis = (ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.API_VERSIONS)
     response = ask(harness, version)
     assert response.error_code == ErrorCode.NONE
@@ -46,7 +46,7 @@ def test_what_is_served_is_told_in_any_version(harness: RouterHarness, version: 
     ]
 
 
-def test_apis_of_our_own_are_not_advertised(harness: RouterHarness) -> None:
+def test_private_apis_are_not_advertised(harness: RouterHarness) -> None:
     harness.services.served_apis = (ApiKey.METADATA, ApiKey.REWIND_GROUP)
     assert [api.api_key for api in ask(harness).api_keys] == [ApiKey.METADATA]
 
@@ -61,7 +61,7 @@ def test_produce_is_served_from_version_0(harness: RouterHarness) -> None:
     ("name", "software"),
     [("-a", "1"), ("a", ""), ("", "1"), ("a b", "1"), ("a", "1-"), ("a\n", "1"), ("ä", "1")],
 )
-def test_a_client_must_name_its_software_properly(
+def test_an_invalid_software_name_or_version_is_an_invalid_request(
     harness: RouterHarness, name: str, software: str
 ) -> None:
     response = ask(harness, 3, name, software)
@@ -69,11 +69,11 @@ def test_a_client_must_name_its_software_properly(
 
 
 @pytest.mark.parametrize("name", ["a", "apache-kafka-java", "librdkafka", "A.1-b"])
-def test_real_names_of_software_are_proper(harness: RouterHarness, name: str) -> None:
+def test_names_of_real_clients_are_valid(harness: RouterHarness, name: str) -> None:
     assert ask(harness, 3, name, "2.6.0-rc1").error_code == ErrorCode.NONE
 
 
-def test_before_version_3_software_has_no_name(harness: RouterHarness) -> None:
+def test_software_names_are_not_checked_before_version_3(harness: RouterHarness) -> None:
     assert ask(harness, 2, "", "").error_code == ErrorCode.NONE
 
 
@@ -86,7 +86,7 @@ def test_features_whose_range_begins_at_0_are_hidden_from_version_3(harness: Rou
     ]
 
 
-def test_a_feature_that_is_off_is_not_finalized(harness: RouterHarness) -> None:
+def test_a_disabled_feature_is_not_finalized(harness: RouterHarness) -> None:
     for level in (1, 0):
         harness.controller.write(FeatureLevelChanged("test.version", level))
         harness.follow()
@@ -94,7 +94,7 @@ def test_a_feature_that_is_off_is_not_finalized(harness: RouterHarness) -> None:
         assert names == ["test.version"] * level
 
 
-def test_finalized_features_come_with_the_epoch_of_the_metadata(harness: RouterHarness) -> None:
+def test_finalized_features_have_the_metadata_offset_as_epoch(harness: RouterHarness) -> None:
     harness.controller.write(FeatureLevelChanged("metadata.version", 3))
     harness.follow()
     response = ask(harness)
@@ -116,14 +116,14 @@ def test_finalized_features_come_with_the_epoch_of_the_metadata(harness: RouterH
         (None, 7, ErrorCode.REBOOTSTRAP_REQUIRED),
     ],
 )
-def test_a_client_of_another_cluster_or_node_is_sent_back(
+def test_a_client_of_another_cluster_or_node_must_rebootstrap(
     harness: RouterHarness, cluster: str | None, node: int, code: ErrorCode
 ) -> None:
     # KIP-1242
     assert ask(harness, 5, cluster_id=cluster, node_id=node).error_code == code
 
 
-def test_a_version_not_served_is_answered_in_version_0_with_its_own_range(
+def test_an_unsupported_version_gets_a_version_0_response_with_the_served_range(
     harness: RouterHarness,
 ) -> None:
     # KIP-511

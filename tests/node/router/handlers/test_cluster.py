@@ -1,6 +1,4 @@
-"""The APIs that run a cluster, in every version (B.11): what is decided is the controller's, what
-clients see of it is here.
-"""
+"""The cluster APIs as clients see them, in every version (B.11)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,7 +79,7 @@ def has(
 
 
 def put(harness: RouterHarness, name: str, partition: int = 0, **state: object) -> None:
-    """Put a partition into a state of the test's choice."""
+    """Set the state of a partition."""
     before = harness.controller.partition(name, partition)
     after = msgspec.structs.replace(before, partition_epoch=before.partition_epoch + 1, **state)
     harness.controller.put(name, after, partition=partition)
@@ -121,14 +119,16 @@ def elected(response: ElectLeadersResponse) -> dict[tuple[str, int], int]:
 
 
 def drift(harness: RouterHarness, name: str, partition: int = 0) -> int:
-    """Somebody else than the preferred leader leads, who is in sync; the preferred leader."""
+    """Make an in-sync replica the leader that is not the preferred one; returns the preferred."""
     preferred, other, *_ = harness.controller.partition(name, partition).replicas
     put(harness, name, partition, leader=other, leader_epoch=1)
     return preferred
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_preferred_leader_leads_again(three: RouterHarness, version: int) -> None:
+def test_a_preferred_election_elects_the_preferred_leader(
+    three: RouterHarness, version: int
+) -> None:
     has(three, "t", 1, 2)
     preferred = drift(three, "t", 1)
     response = elect(three, {"t": [0, 1, 2], "u": [0]}, version=version)
@@ -146,7 +146,7 @@ def test_the_preferred_leader_leads_again(three: RouterHarness, version: int) ->
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_null_elects_everywhere_and_answers_only_where_it_was_needed(
+def test_null_elects_in_all_partitions_and_lists_those_that_needed_it(
     three: RouterHarness, version: int
 ) -> None:
     has(three, "t", 1, 3)
@@ -161,14 +161,14 @@ def test_null_elects_everywhere_and_answers_only_where_it_was_needed(
     }
 
 
-def test_an_empty_list_elects_nowhere(three: RouterHarness) -> None:
+def test_an_empty_list_elects_in_no_partition(three: RouterHarness) -> None:
     has(three, "t", 1)
     drift(three, "t")
     assert elect(three, {}).replica_election_results == []
     assert elected(elect(three, None)) == {("t", 0): ErrorCode.NONE}
 
 
-def test_an_unclean_election_takes_who_is_there(three: RouterHarness) -> None:
+def test_an_unclean_election_elects_a_live_replica(three: RouterHarness) -> None:
     has(three, "t", 1)
     gone, *others = three.controller.partition("t").replicas
     three.controller.fence(gone)
@@ -178,7 +178,7 @@ def test_an_unclean_election_takes_who_is_there(three: RouterHarness) -> None:
     assert three.image.topics_by_name["t"].partitions[0].leader in others
 
 
-def test_an_unclean_election_without_anybody_fails(three: RouterHarness) -> None:
+def test_an_unclean_election_without_live_replicas_fails(three: RouterHarness) -> None:
     has(three, "t", 1)
     three.controller.fence(0, 1, 2)
     put(three, "t", leader=-1)
@@ -187,14 +187,14 @@ def test_an_unclean_election_without_anybody_fails(three: RouterHarness) -> None
     }
 
 
-def test_version_0_knows_preferred_elections_only(three: RouterHarness) -> None:
+def test_version_0_has_preferred_elections_only(three: RouterHarness) -> None:
     has(three, "t", 1)
     drift(three, "t")
     request = ElectLeadersRequest(topic_partitions=[TopicPartitions(name="t", partitions=[0])])
     assert elected(three.call(handle_elect_leaders, request, 0)) == {("t", 0): ErrorCode.NONE}
 
 
-def test_a_kind_of_election_that_there_is_not_is_refused(three: RouterHarness) -> None:
+def test_an_unknown_election_type_is_an_invalid_request(three: RouterHarness) -> None:
     has(three, "t", 1)
     response = elect(three, {"t": [0]}, election_type=2)
     assert response.error_code == ErrorCode.INVALID_REQUEST
@@ -202,7 +202,7 @@ def test_a_kind_of_election_that_there_is_not_is_refused(three: RouterHarness) -
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_elections_are_for_who_may_alter_the_cluster(three: RouterHarness, version: int) -> None:
+def test_elections_need_alter_on_the_cluster(three: RouterHarness, version: int) -> None:
     has(three, "t", 1)
     forbid_altering(three)
     drift(three, "t")
@@ -214,7 +214,7 @@ def test_elections_are_for_who_may_alter_the_cluster(three: RouterHarness, versi
     assert three.image is before
 
 
-def test_elections_that_get_no_answer_in_time_say_so(three: RouterHarness) -> None:
+def test_an_election_without_a_reply_in_time_times_out(three: RouterHarness) -> None:
     three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     response = elect(three, {"t": [0]})
     assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -222,7 +222,7 @@ def test_elections_that_get_no_answer_in_time_say_so(three: RouterHarness) -> No
     assert elect(three, None, version=1).error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_where_version_0_has_no_place_for_an_error_the_connection_is_closed(
+def test_version_0_without_partitions_closes_the_connection_on_an_error(
     three: RouterHarness,
 ) -> None:
     three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
@@ -263,7 +263,7 @@ def reassigned(response: AlterPartitionReassignmentsResponse) -> dict[tuple[str,
 
 
 def on_one(harness: RouterHarness, name: str, number: int) -> tuple[int, list[int]]:
-    """A topic with a single replica: where it is, and the brokers where it is not."""
+    """A topic with one replica: its broker, and the brokers without it."""
     has(harness, name, number, factor=1)
     (at,) = harness.controller.partition(name).replicas
     return at, [broker for broker in range(3) if broker != at]
@@ -281,7 +281,7 @@ def catch_up(harness: RouterHarness, name: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_reassignment_is_answered_when_it_is_begun(three: RouterHarness, version: int) -> None:
+def test_a_reassignment_is_answered_when_it_has_started(three: RouterHarness, version: int) -> None:
     at, (target, _) = on_one(three, "t", 1)
     response = reassign(three, {("t", 0): [target]}, version=version)
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
@@ -307,7 +307,7 @@ def test_null_replicas_cancel_a_reassignment(three: RouterHarness, version: int)
     assert three.image.topics_by_name["t"].partitions[0].replicas == (at,)
 
 
-def test_each_partition_is_refused_by_itself_and_told_why(three: RouterHarness) -> None:
+def test_each_partition_has_its_own_error_and_message(three: RouterHarness) -> None:
     _, (target, _) = on_one(three, "t", 1)
     on_one(three, "u", 2)
     response = reassign(three, {("t", 0): [target], ("u", 0): [7], ("v", 0): [0], ("t", 9): [0]})
@@ -348,7 +348,7 @@ def test_a_reassignment_that_fails_as_a_whole_fails_for_each_partition(
     assert three.image is before
 
 
-def test_a_reassignment_that_gets_no_answer_in_time_says_so(three: RouterHarness) -> None:
+def test_a_reassignment_without_a_reply_in_time_times_out(three: RouterHarness) -> None:
     three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     assert reassign(three, {}).error_code == ErrorCode.REQUEST_TIMED_OUT
 
@@ -382,7 +382,7 @@ def ongoing(harness: RouterHarness, wanted: dict[str, list[int]] | None) -> Ongo
     }
 
 
-def test_what_is_being_reassigned_is_listed(three: RouterHarness) -> None:
+def test_ongoing_reassignments_are_listed(three: RouterHarness) -> None:
     at, (target, other) = on_one(three, "t", 1)
     at_u, (target_u, _) = on_one(three, "u", 2)
     on_one(three, "still", 3)
@@ -407,7 +407,7 @@ def test_a_topic_that_is_named_twice_is_listed_once(three: RouterHarness) -> Non
     assert len(topic.partitions) == 1
 
 
-def test_reassignments_are_seen_by_who_may_see_the_cluster(three: RouterHarness) -> None:
+def test_listing_reassignments_needs_describe_on_the_cluster(three: RouterHarness) -> None:
     three.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     with pytest.raises(ApiError) as refused:
         ongoing(three, None)
@@ -422,7 +422,7 @@ UP, SAFE_DOWN = 1, 2
 
 @pytest.fixture
 def featured(tmp_path: Path) -> Iterator[RouterHarness]:
-    """The broker says nothing of its features, so that only the controller's count."""
+    """A broker that registers without features."""
     harness = RouterHarness(tmp_path)
     harness.controller.start(0)
     harness.controller.beat(0)
@@ -445,7 +445,7 @@ def update(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_feature_goes_up(featured: RouterHarness, version: int) -> None:
+def test_a_feature_can_be_upgraded(featured: RouterHarness, version: int) -> None:
     response = update(
         featured,
         FeatureUpdateKey(feature=ELR, max_version_level=1),
@@ -472,7 +472,7 @@ def test_a_feature_goes_up(featured: RouterHarness, version: int) -> None:
         (2, FeatureUpdateKey(upgrade_type=SAFE_DOWN), True),
     ],
 )
-def test_a_feature_goes_down_only_if_that_was_asked_for(
+def test_a_downgrade_must_be_requested(
     featured: RouterHarness, version: int, down: FeatureUpdateKey, is_allowed: bool
 ) -> None:
     down.feature, down.max_version_level = METADATA, 19
@@ -507,7 +507,7 @@ def test_an_update_can_be_validated_only(featured: RouterHarness, version: int) 
     assert featured.image.features[METADATA] == 20
 
 
-def test_features_are_updated_by_who_may_alter_the_cluster(featured: RouterHarness) -> None:
+def test_updating_features_needs_alter_on_the_cluster(featured: RouterHarness) -> None:
     forbid_altering(featured)
     with pytest.raises(ApiError) as refused:
         update(featured, FeatureUpdateKey(feature=METADATA, max_version_level=21))
@@ -523,7 +523,7 @@ def unregister(harness: RouterHarness, broker: int) -> None:
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
 
 
-def test_a_broker_is_forgotten_and_leads_nothing_any_more(three: RouterHarness) -> None:
+def test_an_unregistered_broker_leads_no_partition(three: RouterHarness) -> None:
     has(three, "t", 1, 3)
     unregister(three, 2)
     assert sorted(three.image.brokers) == [0, 1]
@@ -533,13 +533,13 @@ def test_a_broker_is_forgotten_and_leads_nothing_any_more(three: RouterHarness) 
     assert three.link.timeouts_ms == [UNREGISTER_TIMEOUT_MS]
 
 
-def test_a_broker_that_there_is_not_cannot_be_forgotten(three: RouterHarness) -> None:
+def test_an_unknown_broker_cannot_be_unregistered(three: RouterHarness) -> None:
     with pytest.raises(ApiError) as refused:
         unregister(three, 3)
     assert refused.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_a_broker_is_forgotten_by_who_may_alter_the_cluster(three: RouterHarness) -> None:
+def test_unregistering_a_broker_needs_alter_on_the_cluster(three: RouterHarness) -> None:
     forbid_altering(three)
     with pytest.raises(ApiError) as refused:
         unregister(three, 2)
@@ -553,7 +553,7 @@ FOLDER = bytes(range(16))
 
 
 @pytest.mark.parametrize(("version", "waits"), [(0, True), (1, True), (1, False)])
-def test_a_vote_is_given_to_a_node_with_its_folder(
+def test_a_voter_is_added_with_its_directory_id(
     harness: RouterHarness, version: int, waits: bool
 ) -> None:
     request = AddRaftVoterRequest(
@@ -569,7 +569,7 @@ def test_a_vote_is_given_to_a_node_with_its_folder(
     assert harness.link.timeouts_ms == [4_321]
 
 
-def test_a_vote_is_taken_from_a_node_with_its_folder(harness: RouterHarness) -> None:
+def test_a_voter_is_removed_with_its_directory_id(harness: RouterHarness) -> None:
     request = RemoveRaftVoterRequest(cluster_id=None, voter_id=3, voter_directory_id=FOLDER)
     response = harness.call(handle_remove_raft_voter, request)
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
@@ -584,7 +584,7 @@ def test_a_vote_is_taken_from_a_node_with_its_folder(harness: RouterHarness) -> 
         (None, -1, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_votes_of_another_cluster_and_of_nobody_are_refused(
+def test_voter_changes_check_the_cluster_id_and_the_voter_id(
     harness: RouterHarness, cluster_id: str | None, voter_id: int, code: ErrorCode
 ) -> None:
     add = AddRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id)
@@ -597,7 +597,7 @@ def test_votes_of_another_cluster_and_of_nobody_are_refused(
     assert harness.link.voter_changes == []
 
 
-def test_votes_are_changed_by_who_may_alter_the_cluster(harness: RouterHarness) -> None:
+def test_changing_voters_needs_alter_on_the_cluster(harness: RouterHarness) -> None:
     forbid_altering(harness)
     for handler, request in (
         (handle_add_raft_voter, AddRaftVoterRequest(cluster_id=None, voter_id=3)),
@@ -633,7 +633,7 @@ def only(response: DescribeQuorumResponse) -> DescribeQuorumResponsePartitionDat
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_node_leads_itself_and_lags_behind_nothing(
+def test_a_single_node_quorum_has_a_leader_without_lag(
     harness: RouterHarness, version: int
 ) -> None:
     response = ask(harness, version=version)
@@ -651,7 +651,7 @@ def test_the_node_leads_itself_and_lags_behind_nothing(
         assert (node.node_id, listener.host, listener.port) == (0, "host-0", 9092)
 
 
-def test_a_quorum_without_a_leader_is_an_error_that_passes(harness: RouterHarness) -> None:
+def test_a_quorum_without_a_leader_is_a_retriable_error(harness: RouterHarness) -> None:
     harness.link.has_quorum = False
     response = ask(harness)
     assert only(response).error_code == ErrorCode.LEADER_NOT_AVAILABLE
@@ -659,18 +659,18 @@ def test_a_quorum_without_a_leader_is_an_error_that_passes(harness: RouterHarnes
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("t", 0), (METADATA_TOPIC, 1)])
-def test_nothing_else_has_a_quorum(harness: RouterHarness, topic: str, partition: int) -> None:
+def test_other_topics_have_no_quorum(harness: RouterHarness, topic: str, partition: int) -> None:
     assert only(ask(harness, topic, partition)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_quorum_is_seen_by_who_may_see_the_cluster(harness: RouterHarness) -> None:
+def test_describing_the_quorum_needs_describe_on_the_cluster(harness: RouterHarness) -> None:
     harness.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     with pytest.raises(ApiError) as refused:
         ask(harness)
     assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_voters_and_observers_are_shown_with_their_folders_and_addresses(
+def test_voters_and_observers_have_directory_ids_and_listeners(
     harness: RouterHarness,
 ) -> None:
     voter = QuorumReplica(1, 9, 5, 5, FOLDER, "b.example", 9192)

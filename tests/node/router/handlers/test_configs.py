@@ -88,7 +88,7 @@ def test_all_keys_are_listed_in_any_version(
     assert all(config.value is not None for config in topic.configs)
 
 
-def test_keys_that_were_asked_for_are_listed_and_unknown_ones_left_out(
+def test_only_the_requested_keys_are_listed_and_unknown_ones_left_out(
     harness: RouterHarness,
 ) -> None:
     result = describe(harness, TOPIC, "aa", ["cleanup.policy", "nope"])
@@ -101,7 +101,7 @@ def test_keys_that_were_asked_for_are_listed_and_unknown_ones_left_out(
     )
 
 
-def test_version_0_says_whether_a_value_is_a_default(harness: RouterHarness) -> None:
+def test_version_0_marks_default_values(harness: RouterHarness) -> None:
     harness.controller.set_config(TOPIC, "aa", flush_ms="7")
     harness.follow()
     rows = {c.name: c.is_default for c in describe(harness, TOPIC, "aa", version=0).configs}
@@ -110,7 +110,7 @@ def test_version_0_says_whether_a_value_is_a_default(harness: RouterHarness) -> 
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_synonyms_come_when_asked_for(harness: RouterHarness, version: int) -> None:
+def test_synonyms_are_listed_on_request(harness: RouterHarness, version: int) -> None:
     harness.controller.set_config(TOPIC, "aa", retention_ms="5")
     harness.controller.set_config(BROKER, "0", log_retention_ms="4000")
     harness.follow()
@@ -126,7 +126,7 @@ def test_synonyms_come_when_asked_for(harness: RouterHarness, version: int) -> N
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_documentation_comes_when_asked_for(harness: RouterHarness, version: int) -> None:
+def test_documentation_is_included_on_request(harness: RouterHarness, version: int) -> None:
     plain = only(describe(harness, TOPIC, "aa", ["flush.ms"], version=version))
     assert plain.documentation is None
     told = only(describe(harness, TOPIC, "aa", ["flush.ms"], version=version, documentation=True))
@@ -134,14 +134,14 @@ def test_documentation_comes_when_asked_for(harness: RouterHarness, version: int
     assert told.config_type == 5
 
 
-def test_a_broker_shows_its_file_and_what_cannot_be_changed(harness: RouterHarness) -> None:
+def test_a_broker_lists_static_configs_and_marks_read_only_ones(harness: RouterHarness) -> None:
     rows = {config.name: config for config in describe(harness, BROKER, "0").configs}
     assert (rows["num.partitions"].value, rows["num.partitions"].config_source) == ("3", 4)
     assert rows["node.id"].read_only
     assert not rows["num.partitions"].read_only
 
 
-def test_the_cluster_default_shows_what_was_set_for_all(harness: RouterHarness) -> None:
+def test_the_cluster_default_lists_dynamic_default_configs(harness: RouterHarness) -> None:
     assert describe(harness, BROKER, "").configs == []
     harness.controller.set_config(BROKER, "", num_partitions="9")
     harness.follow()
@@ -150,7 +150,7 @@ def test_the_cluster_default_shows_what_was_set_for_all(harness: RouterHarness) 
 
 
 @pytest.mark.parametrize(("kind", "name"), [(LOGGER, "0"), (METRICS, "m")])
-def test_what_has_no_keys_is_described_as_empty(
+def test_resource_types_without_configs_are_described_as_empty(
     harness: RouterHarness, kind: int, name: str
 ) -> None:
     result = describe(harness, kind, name)
@@ -171,14 +171,14 @@ def test_what_has_no_keys_is_described_as_empty(
         (9, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_does_not_exist_cannot_be_described(
+def test_a_resource_that_does_not_exist_cannot_be_described(
     harness: RouterHarness, kind: int, name: str, code: ErrorCode
 ) -> None:
     result = describe(harness, kind, name)
     assert (result.error_code, result.configs) == (code, [])
 
 
-def test_one_resource_fails_no_other(harness: RouterHarness) -> None:
+def test_each_resource_fails_by_itself(harness: RouterHarness) -> None:
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
@@ -279,7 +279,7 @@ def test_a_change_is_visible_to_describe_at_once(harness: RouterHarness, version
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_replacing_resets_what_is_not_named(harness: RouterHarness, version: int) -> None:
+def test_alter_configs_resets_keys_that_are_not_named(harness: RouterHarness, version: int) -> None:
     assert replace(harness, TOPIC, "aa", version, flush_ms="7") == 0
     assert replace(harness, TOPIC, "aa", version, segment_ms="8") == 0
     assert only(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
@@ -300,7 +300,7 @@ def test_each_resource_is_answered_in_order(harness: RouterHarness) -> None:
     assert codes == [3, 29, 0, 42, 42]
 
 
-def test_validating_changes_nothing(harness: RouterHarness) -> None:
+def test_validate_only_changes_nothing(harness: RouterHarness) -> None:
     assert change(harness, (TOPIC, "aa", [("flush.ms", SET, "7")]), validate=True) == [0]
     assert only(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
 
@@ -349,7 +349,7 @@ def test_version_0_lists_client_metrics_only(harness: RouterHarness) -> None:
     assert listed(harness, version=0) == []
 
 
-def test_an_unknown_type_is_of_an_unsupported_version(harness: RouterHarness) -> None:
+def test_an_unknown_resource_type_is_an_unsupported_version(harness: RouterHarness) -> None:
     request = ListConfigResourcesRequest(resource_types=[TOPIC, 3])
     response = harness.call(handle_list_config_resources, request)
     assert (response.error_code, response.config_resources) == (35, [])
@@ -362,8 +362,8 @@ def test_listing_needs_describe_configs_on_the_cluster(harness: RouterHarness) -
     assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_groups_keys_are_described_set_or_not(harness: RouterHarness) -> None:
-    """Kafka does so too: a group need not exist to be configured."""
+def test_group_configs_are_described_for_any_group_id(harness: RouterHarness) -> None:
+    """As in Kafka, a group need not exist to be configured."""
     harness.controller.set_config(GROUP, "g", consumer_session_timeout_ms="50000")
     harness.follow()
     told = {config.name: config for config in describe(harness, GROUP, "g", synonyms=True).configs}
@@ -381,7 +381,7 @@ def test_a_groups_keys_are_described_set_or_not(harness: RouterHarness) -> None:
     ]
 
 
-def test_whether_a_group_is_ephemeral_is_told_with_what_says_so(harness: RouterHarness) -> None:
+def test_the_ephemeral_config_of_a_group_has_its_source(harness: RouterHarness) -> None:
     harness.controller.set_config(BROKER, "", group_ephemeral_patterns="console-*")
     harness.controller.set_config(GROUP, "console-kept", group_ephemeral="false")
     harness.follow()

@@ -29,7 +29,7 @@ GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[GroupHarness]:
-    """With the topic that holds the groups, and topics to read."""
+    """With `__consumer_offsets`, and topics to read."""
     with GroupHarness(tmp_path, static={"group.consumer.assignment.interval.ms": "0"}) as harness:
         harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
         harness.have_topic("xa", 101, 2)
@@ -78,35 +78,37 @@ def partition_count(response: ConsumerGroupHeartbeatResponse) -> int:
     return sum(len(topic.partitions) for topic in response.assignment.topic_partitions)
 
 
-def test_a_member_joins_and_goes_on(harness: GroupHarness) -> None:
+def test_a_member_joins_and_sends_heartbeats(harness: GroupHarness) -> None:
     joined = join(harness)
     assert (joined.error_code, joined.member_epoch, partition_count(joined)) == (0, 1, 2)
     assert beat(harness, 1).error_code == ErrorCode.NONE
     assert join(harness, "", group="old", version=0).member_id
 
 
-def test_a_member_goes_on_when_the_router_was_restarted(harness: GroupHarness) -> None:
+def test_a_member_continues_after_a_router_restart(harness: GroupHarness) -> None:
     join(harness)
     harness.restart_router()
     again = beat(harness, 1)
     assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, 1)
 
 
-def test_errors_come_with_a_message(harness: GroupHarness) -> None:
+def test_errors_have_a_message(harness: GroupHarness) -> None:
     refused = beat(harness, 5, "stranger")
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_message == "Group g not found."
     assert join(harness, regex="(").error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_an_expression_stands_for_topics_as_they_come_and_go(harness: GroupHarness) -> None:
+def test_a_regular_expression_matches_topics_as_they_are_created_and_deleted(
+    harness: GroupHarness,
+) -> None:
     assert partition_count(join(harness, regex="x.*")) == 3
     harness.have_topic("xc", 103, 4)
     harness.turn_loop()
     assert partition_count(beat(harness, 1)) == 7
 
 
-def test_topics_that_were_made_while_the_coordinator_moved_are_found(harness: GroupHarness) -> None:
+def test_topics_created_while_the_coordinator_moved_are_assigned(harness: GroupHarness) -> None:
     join(harness, regex="x.*")
     harness.coordinators.close()
     harness.have_topic("xc", 103, 4)
@@ -121,23 +123,25 @@ def test_topics_that_were_made_while_the_coordinator_moved_are_found(harness: Gr
     }
 
 
-def test_a_topic_that_is_dropped_is_taken_away(harness: GroupHarness) -> None:
+def test_a_deleted_topic_is_revoked(harness: GroupHarness) -> None:
     join(harness, topics=["xa", "xb"])
     harness.drop_topic("xb")
     harness.turn_loop()
     assert [each.group_epoch for each in describe(harness, "g")] == [2]
 
 
-def test_the_group_must_be_readable_and_the_topics_must_be_visible(harness: GroupHarness) -> None:
+def test_a_heartbeat_needs_read_on_the_group_and_describe_on_the_topics(
+    harness: GroupHarness,
+) -> None:
     harness.deny(AclOperation.READ, GROUP, "secret")
     harness.deny(AclOperation.DESCRIBE, TOPIC, "xb")
     assert join(harness, group="secret").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     assert join(harness, topics=["xa", "xb"]).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    # An expression stands for what its author may see.
+    # A regular expression matches only topics that the member may describe.
     assert partition_count(join(harness, regex="x.*")) == 2
 
 
-def test_describing_needs_the_group_and_all_of_its_topics(harness: GroupHarness) -> None:
+def test_describing_needs_describe_on_the_group_and_all_its_topics(harness: GroupHarness) -> None:
     join(harness)
     join(harness, group="other", topics=["xb"])
     harness.deny(AclOperation.DESCRIBE, GROUP, "secret")
@@ -153,13 +157,13 @@ def test_describing_needs_the_group_and_all_of_its_topics(harness: GroupHarness)
     assert all(not group.members for group in describe(harness, "other"))
 
 
-def test_operations_are_told_to_who_asks_for_them(harness: GroupHarness) -> None:
+def test_authorized_operations_are_included_on_request(harness: GroupHarness) -> None:
     join(harness)
     assert describe(harness, "g")[0].authorized_operations == NO_AUTHORIZED_OPERATIONS
     assert describe(harness, "g", ops=True)[0].authorized_operations > 0
 
 
-def test_settings_of_a_group_hold_from_when_they_are_set(harness: GroupHarness) -> None:
+def test_group_configs_take_effect_at_once(harness: GroupHarness) -> None:
     join(harness)
     assert beat(harness, 1).heartbeat_interval_ms == 200
     harness.controller.set_config(
@@ -169,13 +173,13 @@ def test_settings_of_a_group_hold_from_when_they_are_set(harness: GroupHarness) 
     assert beat(harness, 1).heartbeat_interval_ms == 6_000
 
 
-def test_members_of_all_groups_share_the_rate_of_heartbeats(harness: GroupHarness) -> None:
+def test_the_heartbeat_rate_is_shared_by_the_members_of_all_groups(harness: GroupHarness) -> None:
     for number in range(60):
         join(harness, group=f"g{number}")
     assert beat(harness, 1, group="g0").heartbeat_interval_ms == 300
 
 
-def test_groups_are_listed_by_their_type(harness: GroupHarness) -> None:
+def test_groups_can_be_listed_by_type(harness: GroupHarness) -> None:
     join(harness)
     listed = harness.call(handle_list_groups, ListGroupsRequest(types_filter=["consumer"])).groups
     assert [(each.group_id, each.group_type) for each in listed] == [("g", "consumer")]

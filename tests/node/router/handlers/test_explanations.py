@@ -1,4 +1,4 @@
-"""ExplainGroup and ExplainTopic: what coordinators, leaders and whoever serves fetches know."""
+"""ExplainGroup and ExplainTopic: the data of coordinators, of leaders and of fetching clients."""
 
 import asyncio
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ def explain(harness: RouterHarness, index: int = 0) -> ExplainedPartition:
     return partition
 
 
-def test_a_partition_is_told_as_metadata_and_log_have_it(harness: RouterHarness) -> None:
+def test_a_partition_is_explained_from_metadata_and_log(harness: RouterHarness) -> None:
     harness.append("t", batch_of(3))
     found = explain(harness)
     assert (found.error_code, found.leader_id, found.in_sync_replicas) == (0, 0, [0])
@@ -96,7 +96,7 @@ def test_the_oldest_open_transaction_is_named(harness: RouterHarness) -> None:
     assert found.open_silent_ms == 500
 
 
-def test_who_fetches_and_where_is_told(harness: RouterHarness) -> None:
+def test_fetching_clients_are_listed_with_their_positions(harness: RouterHarness) -> None:
     harness.append("t", batch_of(3))
     topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=2)])
     harness.call(
@@ -108,14 +108,14 @@ def test_who_fetches_and_where_is_told(harness: RouterHarness) -> None:
     assert explain(harness, 1).readers == []
 
 
-def test_a_fetch_that_is_refused_is_told_with_its_error(harness: RouterHarness) -> None:
+def test_a_failed_fetch_is_listed_with_its_error(harness: RouterHarness) -> None:
     topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=99)])
     harness.call(handle_fetch, FetchRequest(topics=[topic], max_bytes=1 << 20), 11)
     [reader] = explain(harness).readers
     assert reader.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_topics_and_partitions_that_are_not_here_are_errors_of_their_own(
+def test_topics_and_partitions_without_a_replica_here_have_their_own_error(
     harness: RouterHarness,
 ) -> None:
     request = ExplainTopicRequest(
@@ -136,7 +136,7 @@ def test_topics_and_partitions_that_are_not_here_are_errors_of_their_own(
     assert (denied.error_code, denied.partitions) == (29, [])
 
 
-def test_who_holds_which_records_of_a_share_group_is_told(tmp_path: Path) -> None:
+def test_locks_of_share_group_members_are_listed(tmp_path: Path) -> None:
     with ShareFetchHarness(tmp_path, group={"share.record.lock.duration.ms": "30000"}) as shared:
         shared.append(TOPIC, batch_of(3), batch_of(2))
         shared.member("a").fetch(0, max_records=3)
@@ -176,7 +176,7 @@ def ask(harness: GroupHarness, *names: str) -> ExplainGroupResponse:
     return harness.call(handle_explain_group, ExplainGroupRequest(group_ids=list(names) or None))
 
 
-def test_groups_are_explained_by_name_or_all_of_them(groups: GroupHarness) -> None:
+def test_groups_are_explained_by_name_or_all_together(groups: GroupHarness) -> None:
     named = ask(groups, "g", "no")
     assert [(group.group_id, group.error_code) for group in named.groups] == [
         ("g", ErrorCode.NONE),
@@ -188,7 +188,7 @@ def test_groups_are_explained_by_name_or_all_of_them(groups: GroupHarness) -> No
     assert sorted(group.group_id for group in ask(groups).groups) == ["g", "h"]
 
 
-def test_all_groups_are_told_some_at_a_time(
+def test_all_groups_are_explained_in_pages(
     groups: GroupHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explain_handlers, "GROUPS_MAX", 1)
@@ -198,7 +198,7 @@ def test_all_groups_are_told_some_at_a_time(
     assert ([group.group_id for group in last.groups], last.has_more) == (["h"], False)
 
 
-def test_groups_that_one_may_not_see_are_not_shown(groups: GroupHarness) -> None:
+def test_groups_without_describe_are_left_out(groups: GroupHarness) -> None:
     groups.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "g")
     assert [group.error_code for group in ask(groups, "g").groups] == [30]
     assert [group.group_id for group in ask(groups).groups] == ["h"]

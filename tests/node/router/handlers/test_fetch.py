@@ -1,4 +1,4 @@
-"""Fetch as clients see it (B.1): which batches come, when, and what is said instead."""
+"""Fetch as clients see it (B.1): which batches are returned, when, and the errors."""
 
 import asyncio
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_the_first_batch_is_the_one_that_contains_the_offset(
     assert data.log_start_offset == (0 if version >= 5 else -1)
 
 
-def test_the_end_of_the_log_is_empty_and_no_error(harness: RouterHarness) -> None:
+def test_a_fetch_at_the_end_of_the_log_is_empty_without_an_error(harness: RouterHarness) -> None:
     harness.append("t", batch_of(3))
     data = one(harness, 3)
     assert (data.error_code, data.high_watermark, bytes_of(data)) == (ErrorCode.NONE, 3, b"")
@@ -84,7 +84,7 @@ def test_an_offset_outside_the_log_is_out_of_range(harness: RouterHarness, offse
     assert not data.records
 
 
-def test_the_first_batch_comes_whatever_the_limits(harness: RouterHarness) -> None:
+def test_the_first_batch_is_returned_even_above_the_limits(harness: RouterHarness) -> None:
     harness.append("t", batch_of(1, size=5_000), batch_of(1, size=5_000))
     assert bases(one(harness, 0, max_bytes=1)) == [0]
     assert bases(one(harness, 0, partition_max_bytes=1)) == [0]
@@ -102,7 +102,7 @@ def test_only_the_first_partition_with_data_may_pass_the_limits(harness: RouterH
     assert [bytes_of(found[index]) != b"" for index in (1, 2)] == [True, False]
 
 
-def test_partitions_share_the_request_s_bytes_in_the_order_of_the_request(
+def test_partitions_share_max_bytes_in_the_order_of_the_request(
     harness: RouterHarness,
 ) -> None:
     for partition in (0, 1):
@@ -116,7 +116,7 @@ def test_partitions_share_the_request_s_bytes_in_the_order_of_the_request(
     assert [bases(found[1]), bases(found[0])] == [[0, 1], [0, 1]]
 
 
-def test_the_broker_s_own_limit_holds_for_all(
+def test_fetch_max_bytes_of_the_broker_limits_every_request(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
     harness = RouterHarness(tmp_path, static={"fetch.max.bytes": "2048"}, loop=loop)
@@ -127,15 +127,17 @@ def test_the_broker_s_own_limit_holds_for_all(
     harness.close()
 
 
-def test_large_batches_are_held_until_the_response_has_left(harness: RouterHarness) -> None:
+def test_segments_of_large_batches_are_held_until_the_response_is_sent(
+    harness: RouterHarness,
+) -> None:
     harness.append("t", batch_of(1, size=100_000))
     pending = harness.begin_request(handle_fetch, request({0: 0}), NEWEST)
     assert pending.is_done
     assert pending.context.holds != []
 
 
-def test_records_of_every_answer_are_there_even_if_empty(harness: RouterHarness) -> None:
-    """Kafka never sends null records, and old clients were never told of them."""
+def test_records_are_never_null(harness: RouterHarness) -> None:
+    """Kafka never sends null records, and older clients cannot read them."""
     found = fetch(harness, request({0: 0, 1: 7, 9: 0}))
     assert [found[index].records for index in (0, 1, 9)] == [b"", b"", b""]
 
@@ -144,7 +146,7 @@ def test_records_of_every_answer_are_there_even_if_empty(harness: RouterHarness)
 
 
 @pytest.mark.parametrize("version", [4, BY_NAME, 13, NEWEST])
-def test_what_does_not_exist_is_told_by_the_kind_of_its_name(
+def test_unknown_topics_have_an_error_by_name_and_one_by_id(
     harness: RouterHarness, version: int
 ) -> None:
     topic_code = (
@@ -157,7 +159,7 @@ def test_what_does_not_exist_is_told_by_the_kind_of_its_name(
         assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_topics_are_answered_by_what_they_were_asked_by(harness: RouterHarness) -> None:
+def test_topics_are_answered_by_name_or_by_id_as_requested(harness: RouterHarness) -> None:
     (by_id,) = harness.call(handle_fetch, request({0: 0}), 13).responses
     assert by_id.topic_id == topic_id(1)
     (by_name,) = harness.call(handle_fetch, request({0: 0}), 12).responses
@@ -165,7 +167,7 @@ def test_topics_are_answered_by_what_they_were_asked_by(harness: RouterHarness) 
 
 
 @pytest.mark.parametrize("topic", ["t", "nowhere"])
-def test_what_may_not_be_read_is_refused_whether_it_exists_or_not(
+def test_a_denied_topic_is_refused_whether_it_exists_or_not(
     harness: RouterHarness, topic: str
 ) -> None:
     harness.append("t", batch_of())
@@ -178,7 +180,7 @@ def test_what_may_not_be_read_is_refused_whether_it_exists_or_not(
     assert not data.records
 
 
-def test_one_partition_s_error_does_not_keep_the_others_waiting(harness: RouterHarness) -> None:
+def test_an_error_of_one_partition_ends_the_wait(harness: RouterHarness) -> None:
     harness.append("t", batch_of())
     pending = harness.begin_request(
         handle_fetch, request({0: 0, 9: 0}, min_bytes=1 << 20, max_wait_ms=60_000), NEWEST
@@ -206,7 +208,7 @@ def test_an_old_leader_epoch_is_fenced_and_a_future_one_unknown(harness: RouterH
     }
 
 
-def test_the_epoch_is_looked_at_before_the_leader(
+def test_the_epoch_is_checked_before_the_leader(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
     harness = RouterHarness(tmp_path, brokers=2, loop=loop)
@@ -219,10 +221,10 @@ def test_the_epoch_is_looked_at_before_the_leader(
     harness.close()
 
 
-def test_whoever_asks_a_former_leader_is_told_the_present_one(
+def test_a_former_leader_names_the_current_leader(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
-    """KIP-951: the client needs no Metadata request to go on."""
+    """KIP-951: the client needs no Metadata request."""
     harness = RouterHarness(tmp_path, brokers=2, loop=loop)
     harness.controller.has("t", 1, 1)
     harness.follow()
@@ -242,13 +244,13 @@ def test_whoever_asks_a_former_leader_is_told_the_present_one(
     harness.close()
 
 
-def test_a_log_that_goes_another_way_is_told_where(harness: RouterHarness) -> None:
+def test_a_diverging_log_gets_the_diverging_epoch(harness: RouterHarness) -> None:
     """Epoch 1: offsets 0 and 1; epoch 4: offset 2 to 4."""
     harness.lead("t", 1)
     harness.append("t", batch_of(2))
     harness.lead("t", 4)
     harness.append("t", batch_of(3))
-    # (offset, last fetched epoch) of followers whose logs diverge, and where ours does.
+    # (offset, last fetched epoch) of followers whose logs diverge, and the diverging epoch.
     for asked, ours in {
         (4, 1): FetchEpochEndOffset(epoch=1, end_offset=2),
         (3, 3): FetchEpochEndOffset(epoch=1, end_offset=2),
@@ -305,7 +307,7 @@ def test_every_aborted_transaction_that_overlaps_is_listed(harness: RouterHarnes
     assert one(harness, 0).aborted_transactions is None
 
 
-def test_a_waiting_reader_of_committed_records_is_woken_by_the_commit(
+def test_a_waiting_read_committed_fetch_is_woken_by_the_commit(
     harness: RouterHarness,
 ) -> None:
     harness.append("t", transactional(1, 0))
@@ -329,7 +331,7 @@ def test_a_fetch_at_the_end_is_answered_by_the_next_append(harness: RouterHarnes
     assert bases(answers(pending.response())[0]) == [2]
 
 
-def test_a_fetch_waits_until_it_has_the_bytes_it_asked_for(harness: RouterHarness) -> None:
+def test_a_fetch_waits_for_min_bytes(harness: RouterHarness) -> None:
     batch = batch_of(1, size=1_000)
     pending = waiting(harness, request({0: 0, 1: 0}, min_bytes=2 * len(batch), max_wait_ms=60_000))
     harness.append("t", batch)
@@ -339,8 +341,8 @@ def test_a_fetch_waits_until_it_has_the_bytes_it_asked_for(harness: RouterHarnes
     assert [bases(found[0]), bases(found[1])] == [[0], [0]]
 
 
-def test_a_fetch_does_not_wait_for_what_is_there_already(harness: RouterHarness) -> None:
-    """An answer ends where a segment does; who wants more bytes than that has them next time."""
+def test_a_fetch_does_not_wait_for_bytes_that_the_log_has(harness: RouterHarness) -> None:
+    """A read ends at the end of a segment; the next fetch gets the rest."""
     batch = batch_of(1, size=1_000)
     harness.append("t", batch)
     store, _ = harness.place("t")
@@ -357,14 +359,14 @@ def test_a_fetch_does_not_wait_for_what_is_there_already(harness: RouterHarness)
     )
 
 
-def test_what_there_is_comes_when_the_time_is_up(harness: RouterHarness) -> None:
+def test_fewer_bytes_than_min_bytes_are_returned_after_max_wait(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2))
     pending = waiting(harness, request({0: 0}, min_bytes=1 << 20, max_wait_ms=20))
     data = answers(harness.answer_to(pending))[0]
     assert (data.error_code, bases(data)) == (ErrorCode.NONE, [0])
 
 
-def test_being_woken_does_not_prolong_the_wait(harness: RouterHarness) -> None:
+def test_a_wakeup_does_not_extend_the_wait(harness: RouterHarness) -> None:
     pending = waiting(harness, request({0: 0}, min_bytes=1 << 20, max_wait_ms=60_000))
     harness.now_ms += 30_000
     harness.append("t", batch_of())
@@ -375,7 +377,7 @@ def test_being_woken_does_not_prolong_the_wait(harness: RouterHarness) -> None:
 
 
 @pytest.mark.parametrize("options", [{"min_bytes": 0, "max_wait_ms": 60_000}, {"max_wait_ms": 0}])
-def test_a_fetch_that_wants_nothing_or_has_no_time_does_not_wait(
+def test_a_fetch_without_min_bytes_or_max_wait_does_not_wait(
     harness: RouterHarness, options: dict[str, int]
 ) -> None:
     pending = harness.begin_request(handle_fetch, request({0: 0}, **options), NEWEST)  # type: ignore[arg-type]  # ints
@@ -383,11 +385,11 @@ def test_a_fetch_that_wants_nothing_or_has_no_time_does_not_wait(
     assert bytes_of(answers(pending.response())[0]) == b""
 
 
-def test_a_fetch_of_nothing_does_not_wait(harness: RouterHarness) -> None:
+def test_a_fetch_without_partitions_does_not_wait(harness: RouterHarness) -> None:
     assert harness.call(handle_fetch, request({}, max_wait_ms=60_000), NEWEST).responses == []
 
 
-def test_a_waiting_fetch_hears_that_its_topic_is_gone(harness: RouterHarness) -> None:
+def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(harness: RouterHarness) -> None:
     pending = waiting(harness, request({0: 0}, max_wait_ms=60_000))
     harness.controller.topics(DeleteTopics((TopicReference("t"),)))
     harness.follow()
@@ -418,8 +420,8 @@ def test_old_versions_get_message_sets(harness: RouterHarness, version: int, cod
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_zstd_is_for_those_who_can_read_it(harness: RouterHarness, version: int) -> None:
-    """KIP-110: what cannot be converted is refused, and nothing else with it."""
+def test_zstd_batches_are_refused_before_version_10(harness: RouterHarness, version: int) -> None:
+    """KIP-110: only the partition that cannot be converted is refused."""
     harness.append("t", batch_of(2, codec=Codec.ZSTD))
     harness.append("t", batch_of(2), partition=1)
     found = fetch(harness, request({0: 0, 1: 0}), version)
@@ -432,7 +434,7 @@ def test_zstd_is_for_those_who_can_read_it(harness: RouterHarness, version: int)
     assert found[1].error_code == ErrorCode.NONE
 
 
-def test_old_readers_are_spared_the_marks_of_transactions(harness: RouterHarness) -> None:
+def test_control_batches_are_removed_by_down_conversion(harness: RouterHarness) -> None:
     harness.append("t", transactional(1, 0))
     end_transaction(harness, ControlType.COMMIT)
     harness.append("t", batch_of(1))

@@ -1,4 +1,4 @@
-"""Fetch from the replica that is near (KIP-392): who is sent where, and what followers serve."""
+"""Fetch from the closest replica (KIP-392): the preferred read replica, and follower reads."""
 
 import asyncio
 from collections.abc import Iterator
@@ -40,8 +40,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture
 def trio(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterHarness]:
-    """Three brokers, each in a rack of its own, with replicas of the same partition; we lead it and
-    have five records, all of them committed."""
+    """Three brokers, each in its own rack, with replicas of one partition. This broker leads it and
+    has five committed records."""
     harness = RouterHarness(
         tmp_path, brokers=3, loop=loop, static={"replica.selector.class": RACK_AWARE_SELECTOR}
     )
@@ -69,23 +69,27 @@ def change(harness: RouterHarness, **changes: object) -> None:
 
 
 @pytest.mark.parametrize("version", range(11, NEWEST + 1))
-def test_a_consumer_is_sent_to_the_replica_in_its_rack(trio: RouterHarness, version: int) -> None:
+def test_the_preferred_read_replica_is_in_the_consumers_rack(
+    trio: RouterHarness, version: int
+) -> None:
     data = one(trio, 2, version, rack_id="rack-2", max_wait_ms=60_000)
     assert (data.error_code, data.preferred_read_replica) == (ErrorCode.NONE, 2)
     assert not data.records
     assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (5, 5, 0)
-    # At the end as well, where it would have waited for us.
+    # Also at the end, where the leader would have waited.
     assert one(trio, 5, version, rack_id="rack-2", max_wait_ms=60_000).preferred_read_replica == 2
 
 
 @pytest.mark.parametrize("rack", ["", "rack-0", "rack-7"])
-def test_a_consumer_without_a_replica_near_it_is_served(trio: RouterHarness, rack: str) -> None:
+def test_the_leader_serves_a_consumer_without_a_replica_in_its_rack(
+    trio: RouterHarness, rack: str
+) -> None:
     data = one(trio, 2, rack_id=rack)
     assert data.preferred_read_replica == -1
     assert bases(data) == [2]
 
 
-def test_nobody_is_sent_to_who_cannot_serve(trio: RouterHarness) -> None:
+def test_a_replica_that_cannot_serve_is_not_preferred(trio: RouterHarness) -> None:
     assert one(trio, 0, rack_id="rack-2").preferred_read_replica == 2
     trio.link.unreachable = frozenset({2})
     assert one(trio, 0, rack_id="rack-2").preferred_read_replica == -1
@@ -102,7 +106,9 @@ def test_nobody_is_sent_to_who_cannot_serve(trio: RouterHarness) -> None:
     assert bases(one(trio, 0, rack_id="rack-2", replica_id=2, version=14)) == [0, 2]
 
 
-def test_what_is_not_committed_or_not_there_is_the_leaders_to_answer(trio: RouterHarness) -> None:
+def test_offsets_that_are_not_committed_or_out_of_range_are_answered_by_the_leader(
+    trio: RouterHarness,
+) -> None:
     trio.append("t", batch_of(2))
     above = one(trio, 6, rack_id="rack-2")
     assert (above.error_code, above.preferred_read_replica) == (ErrorCode.NONE, -1)
@@ -110,7 +116,7 @@ def test_what_is_not_committed_or_not_there_is_the_leaders_to_answer(trio: Route
     assert (beyond.error_code, beyond.preferred_read_replica) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_a_session_tells_of_the_other_replica_when_nothing_else_is_new(trio: RouterHarness) -> None:
+def test_an_incremental_response_has_the_preferred_read_replica(trio: RouterHarness) -> None:
     asked = request({0: 5}, session_epoch=0)
     session_id = trio.call(handle_fetch, asked, NEWEST).session_id
     assert session_id
@@ -118,7 +124,7 @@ def test_a_session_tells_of_the_other_replica_when_nothing_else_is_new(trio: Rou
     assert fetch(trio, again)[0].preferred_read_replica == 1
 
 
-def test_the_selector_may_be_set_while_the_broker_runs(
+def test_the_replica_selector_can_change_at_run_time(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
     harness = RouterHarness(tmp_path, brokers=3, loop=loop)
@@ -151,7 +157,7 @@ def test_a_follower_serves_consumers_up_to_its_high_watermark(trio: RouterHarnes
     assert one(trio, 0, replica_id=2, version=14).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_looks_at_the_epoch_first(trio: RouterHarness) -> None:
+def test_a_follower_checks_the_epoch_first(trio: RouterHarness) -> None:
     trio.lead("t", 6, leader=1)
     codes = [one(trio, 0, current_leader_epoch=epoch).error_code for epoch in (5, 6, 7)]
     assert codes == [
@@ -161,9 +167,9 @@ def test_a_follower_looks_at_the_epoch_first(trio: RouterHarness) -> None:
     ]
 
 
-def test_outside_of_a_followers_log_no_offset_is_told(trio: RouterHarness) -> None:
-    """librdkafka goes back to the leader if its offset is above the high watermark it is told, and
-    begins anew if it is not."""
+def test_out_of_range_on_a_follower_has_no_offsets(trio: RouterHarness) -> None:
+    """librdkafka returns to the leader if its offset is above the high watermark in the response,
+    and resets its offset otherwise."""
     store, number = trio.place("t")
     trio.partitions.stores[store].log_starts.move({number: 2})
     trio.lead("t", 6, leader=1)
@@ -173,7 +179,7 @@ def test_outside_of_a_followers_log_no_offset_is_told(trio: RouterHarness) -> No
         assert (data.error_code, told) == (ErrorCode.OFFSET_OUT_OF_RANGE, (-1, -1, -1))
 
 
-def test_a_follower_out_of_sync_sends_its_readers_away(trio: RouterHarness) -> None:
+def test_a_follower_out_of_sync_answers_offset_not_available(trio: RouterHarness) -> None:
     trio.lead("t", 6, leader=1)
     change(trio, in_sync_replicas=(1, 2))
     assert one(trio, 0).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
@@ -181,7 +187,7 @@ def test_a_follower_out_of_sync_sends_its_readers_away(trio: RouterHarness) -> N
     assert one(trio, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_reader_waits_with_a_follower_until_its_high_watermark_moves(trio: RouterHarness) -> None:
+def test_a_fetch_from_a_follower_waits_until_its_high_watermark_moves(trio: RouterHarness) -> None:
     trio.append("t", batch_of(2))
     trio.lead("t", 6, leader=1)
     pending = waiting(trio, request({0: 5}, max_wait_ms=60_000))
@@ -189,7 +195,9 @@ def test_a_reader_waits_with_a_follower_until_its_high_watermark_moves(trio: Rou
     assert bases(answers(pending.response())[0]) == [5]
 
 
-def test_a_follower_gives_readers_of_committed_records_what_is_stable(trio: RouterHarness) -> None:
+def test_a_read_committed_fetch_from_a_follower_ends_at_its_last_stable_offset(
+    trio: RouterHarness,
+) -> None:
     trio.append("t", transactional(2, 0), transactional(1, 0, producer_id=8))
     commit(trio, 8)
     end_transaction(trio, ControlType.ABORT)

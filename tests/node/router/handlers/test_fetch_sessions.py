@@ -1,4 +1,4 @@
-"""Fetch sessions as clients see them (KIP-227): what comes again, and what is refused."""
+"""Fetch sessions as clients see them (KIP-227): incremental responses and errors."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ def harness(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterH
 
 
 class Session:
-    """A client with a session: `poll` names only what the client wants changed."""
+    """A client with a session: `poll` names only changed partitions."""
 
     def __init__(self, harness: RouterHarness, offsets: Mapping[int, int], **options: int) -> None:
         self._room = harness
@@ -74,7 +74,7 @@ class Session:
         return response
 
 
-def test_a_new_session_answers_in_full_and_then_what_is_new(harness: RouterHarness) -> None:
+def test_a_new_session_gets_a_full_response_and_then_changes(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2))
     session = Session(harness, {0: 0, 1: 0, 2: 0})
     assert session.id > 0
@@ -86,14 +86,14 @@ def test_a_new_session_answers_in_full_and_then_what_is_new(harness: RouterHarne
     assert bases(answers(second)[1]) == [0]
 
 
-def test_what_the_client_did_not_advance_comes_again(harness: RouterHarness) -> None:
+def test_records_come_again_until_the_client_advances(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2))
     session = Session(harness, {0: 0})
     assert bases(answers(session.poll())[0]) == [0]
     assert order(session.poll({0: 2})) == []
 
 
-def test_a_moved_log_start_is_news_without_records(harness: RouterHarness) -> None:
+def test_a_changed_log_start_offset_is_sent_without_records(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2))
     session = Session(harness, {0: 2})
     assert order(session.poll()) == []
@@ -104,7 +104,7 @@ def test_a_moved_log_start_is_news_without_records(harness: RouterHarness) -> No
     assert order(session.poll()) == []
 
 
-def test_an_error_is_told_and_so_is_its_end(harness: RouterHarness) -> None:
+def test_an_error_is_sent_and_its_end_too(harness: RouterHarness) -> None:
     session = Session(harness, {0: 5, 1: 0})
     assert answers(session.first)[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert answers(session.poll())[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -112,7 +112,7 @@ def test_an_error_is_told_and_so_is_its_end(harness: RouterHarness) -> None:
     assert order(session.poll()) == []
 
 
-def test_forgotten_partitions_are_served_no_more(harness: RouterHarness) -> None:
+def test_forgotten_partitions_are_not_fetched(harness: RouterHarness) -> None:
     session = Session(harness, {0: 0, 1: 0})
     harness.append("t", batch_of())
     harness.append("t", batch_of(), partition=1)
@@ -120,8 +120,8 @@ def test_forgotten_partitions_are_served_no_more(harness: RouterHarness) -> None
     assert order(session.poll({1: 1})) == []
 
 
-def test_who_was_served_goes_behind_the_others(harness: RouterHarness) -> None:
-    """With room for one batch an answer, everybody gets a turn."""
+def test_a_partition_that_returned_records_goes_to_the_end(harness: RouterHarness) -> None:
+    """With room for one batch in a response, every partition has its turn."""
     for partition in range(3):
         harness.append("t", *[batch_of(1, size=1_000)] * 2, partition=partition)
     session = Session(harness, {0: 0, 1: 0, 2: 0}, max_bytes=1)
@@ -139,7 +139,9 @@ def test_who_was_served_goes_behind_the_others(harness: RouterHarness) -> None:
     assert turns[3:] == turns[:3]
 
 
-def test_a_session_goes_on_waiting_for_its_partitions(harness: RouterHarness) -> None:
+def test_an_incremental_fetch_waits_for_all_partitions_of_the_session(
+    harness: RouterHarness,
+) -> None:
     session = Session(harness, {0: 0, 1: 0})
     session.epoch += 1
     asked = request({}, session_id=session.id, session_epoch=session.epoch, max_wait_ms=60_000)
@@ -148,7 +150,7 @@ def test_a_session_goes_on_waiting_for_its_partitions(harness: RouterHarness) ->
     assert order(pending.response()) == [1]
 
 
-def test_wrong_sessions_are_refused_and_left_as_they_are(harness: RouterHarness) -> None:
+def test_an_invalid_session_or_epoch_is_refused_and_changes_nothing(harness: RouterHarness) -> None:
     session = Session(harness, {0: 0})
     for session_id, epoch, code in (
         (session.id + 1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
@@ -164,7 +166,7 @@ def test_wrong_sessions_are_refused_and_left_as_they_are(harness: RouterHarness)
     assert order(session.poll()) == []
 
 
-def test_a_broker_without_free_slots_answers_in_full_without_a_session(
+def test_without_free_slots_the_response_is_full_and_sessionless(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
     slots = {"max.incremental.fetch.session.cache.slots": "1"}

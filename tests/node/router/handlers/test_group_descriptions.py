@@ -1,4 +1,4 @@
-"""Describing groups of the newer kinds: in the order asked for, and in turns of the loop."""
+"""Describing groups of the newer types: in the requested order, and in turns of the loop."""
 
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.support.group_harness import GroupHarness
 
 
 class Kind(NamedTuple):
-    """A kind of groups: its handler, and the request for groups of these ids."""
+    """A group type: its handler, and the request for groups of these ids."""
 
     handler: Callable[[Any, Any, Any], Coroutine[Any, Any, Any]]
     request: Callable[..., object]

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete through their handlers: topics, ids, versions, rights."""
+"""OffsetCommit, OffsetFetch, OffsetDelete: topics, topic ids, versions, permissions."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,7 +118,7 @@ def fetch(
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_what_is_committed_by_name_is_fetched_in_every_version(
+def test_offsets_committed_by_name_are_fetched_in_every_version(
     harness: GroupHarness, version: int
 ) -> None:
     assert commit(harness, commit_request(("t", 1)), version) == [ErrorCode.NONE]
@@ -126,7 +126,7 @@ def test_what_is_committed_by_name_is_fetched_in_every_version(
         assert fetch(harness, ("t", [1]), version=other) == (0, {("t", 1): (5, 0)})
 
 
-def test_what_is_committed_by_id_is_fetched_by_id(harness: GroupHarness) -> None:
+def test_offsets_committed_by_id_are_fetched_by_id(harness: GroupHarness) -> None:
     request = commit_request((id_of(harness, "t"), 0), epoch=3)
     response = harness.call(handle_offset_commit, request, 10)
     [answered] = response.topics
@@ -176,7 +176,7 @@ def test_ids_that_do_not_exist_are_refused_in_place(harness: GroupHarness) -> No
         ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_whoever_asks_for_nothing_that_exists_must_be_a_member_too(
+def test_a_fetch_of_unknown_topics_checks_the_member(
     harness: GroupHarness,
     topics: list[OffsetFetchRequestTopic],
     member_id: str,
@@ -201,12 +201,12 @@ def test_whoever_asks_for_nothing_that_exists_must_be_a_member_too(
     assert len(group.topics) == (0 if code else len(topics))
 
 
-def test_a_commit_of_nothing_that_exists_does_not_trouble_the_group(harness: GroupHarness) -> None:
+def test_a_commit_of_unknown_topics_does_not_reach_the_group(harness: GroupHarness) -> None:
     assert commit(harness, commit_request(("no", 0))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert harness.bus.append_count == 0
 
 
-def test_the_groups_own_refusal_reaches_every_partition(harness: GroupHarness) -> None:
+def test_an_error_of_the_group_is_repeated_for_every_partition(harness: GroupHarness) -> None:
     request = commit_request(("t", 0), ("u", 0))
     request.generation_id_or_member_epoch = 3
     request.member_id = "x"
@@ -214,7 +214,9 @@ def test_the_groups_own_refusal_reaches_every_partition(harness: GroupHarness) -
     assert commit(harness, request, 8) == [ErrorCode.ILLEGAL_GENERATION] * 2
 
 
-def test_a_commit_too_large_for_the_log_says_so(harness: GroupHarness) -> None:
+def test_a_commit_too_large_for_the_log_is_an_invalid_commit_offset_size(
+    harness: GroupHarness,
+) -> None:
     partitions = [
         OffsetCommitRequestPartition(
             partition_index=0, committed_offset=1, committed_metadata="x" * 4_096
@@ -227,7 +229,7 @@ def test_a_commit_too_large_for_the_log_says_so(harness: GroupHarness) -> None:
     assert set(commit(harness, request)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
 
 
-def test_nothing_committed_is_an_error_in_version_0_only(harness: GroupHarness) -> None:
+def test_a_missing_offset_is_an_error_in_version_0_only(harness: GroupHarness) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert fetch(harness, ("t", [0]), version=0)[1] == {("t", 0): (-1, unknown)}
     for version in range(1, 11):
@@ -236,7 +238,7 @@ def test_nothing_committed_is_an_error_in_version_0_only(harness: GroupHarness) 
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_all_topics_are_fetched_with_null(harness: GroupHarness, version: int) -> None:
+def test_null_fetches_all_topics(harness: GroupHarness, version: int) -> None:
     commit(harness, commit_request(("t", 0), ("t", 1), ("u", 0)))
     assert fetch(harness, version=version) == (
         0,
@@ -244,14 +246,14 @@ def test_all_topics_are_fetched_with_null(harness: GroupHarness, version: int) -
     )
 
 
-def test_no_topics_are_not_all_topics(harness: GroupHarness) -> None:
+def test_an_empty_list_fetches_no_topics(harness: GroupHarness) -> None:
     commit(harness, commit_request(("t", 0)))
     asked = OffsetFetchRequestGroup(group_id="g", topics=[])
     [group] = harness.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 9).groups
     assert (group.error_code, group.topics) == (ErrorCode.NONE, [])
 
 
-def test_several_groups_are_fetched_at_once_and_fail_one_by_one(harness: GroupHarness) -> None:
+def test_several_groups_are_fetched_and_each_fails_by_itself(harness: GroupHarness) -> None:
     commit(harness, commit_request(("t", 0)))
     harness.deny(AclOperation.DESCRIBE, GROUP, "secret")
     asked = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "secret", "h")]
@@ -273,7 +275,7 @@ def test_the_groups_error_is_in_every_partition_before_version_2(harness: GroupH
     assert fetch(harness, ("t", [0]), version=2) == (denied, {})
 
 
-# -- rights ---------------------------------------------------------------------------------------
+# -- permissions ----------------------------------------------------------------------------------
 
 
 def test_commits_need_read_on_group_and_topic(harness: GroupHarness) -> None:
@@ -300,22 +302,22 @@ def test_fetches_need_describe_on_group_and_topic(harness: GroupHarness) -> None
     assert fetch(harness, version=9)[1] == {("u", 0): (5, 0)}
 
 
-# -- topics that go -------------------------------------------------------------------------------
+# -- deleted topics -------------------------------------------------------------------------------
 
 
-def test_a_deleted_topics_offsets_are_gone_with_it(harness: GroupHarness) -> None:
+def test_offsets_of_a_deleted_topic_are_not_returned(harness: GroupHarness) -> None:
     commit(harness, commit_request(("t", 0), ("u", 0)))
     harness.drop_topic("t")
     harness.turn_loop(0.01)
     assert fetch(harness)[1] == {("u", 0): (5, 0)}
 
 
-def test_a_topic_made_again_starts_without_offsets(harness: GroupHarness) -> None:
+def test_a_recreated_topic_has_no_offsets(harness: GroupHarness) -> None:
     commit(harness, commit_request(("t", 0)))
     harness.bus.is_away = True
     harness.drop_topic("t")
     harness.have_topic("t", 7)
-    # The shard's records of the deletion are still on their way.
+    # The shard has not written the records of the deletion yet.
     assert fetch(harness, ("t", [0]))[1] == {("t", 0): (-1, 0)}
     assert fetch(harness)[1] == {}
     harness.bus.come_back()
@@ -345,7 +347,7 @@ def delete(
     }
 
 
-def test_offsets_are_deleted_partition_by_partition(harness: GroupHarness) -> None:
+def test_each_partition_of_an_offset_delete_has_its_own_result(harness: GroupHarness) -> None:
     commit(harness, commit_request(("t", 0), ("t", 1), ("u", 0)))
     harness.deny(AclOperation.READ, TOPIC, "u")
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -361,7 +363,7 @@ def test_offsets_are_deleted_partition_by_partition(harness: GroupHarness) -> No
     assert fetch(harness)[1] == {("t", 1): (5, 0), ("u", 0): (5, 0)}
 
 
-def test_deleting_offsets_needs_a_group_and_the_right_to_it(harness: GroupHarness) -> None:
+def test_deleting_offsets_needs_a_group_and_delete_on_it(harness: GroupHarness) -> None:
     assert delete(harness, {"t": [0]}) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
     harness.deny(AclOperation.DELETE, GROUP, "g")
     assert delete(harness, {"t": [0]}) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, {})

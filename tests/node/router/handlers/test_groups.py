@@ -1,4 +1,4 @@
-"""The group APIs through their handlers: who may ask, and what each version reads."""
+"""The APIs of classic groups through their handlers: permissions and versions."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +46,7 @@ def harness(tmp_path: Path) -> Iterator[GroupHarness]:
 
 @pytest.fixture
 def ready(harness: GroupHarness) -> GroupHarness:
-    """With the topic that holds the groups."""
+    """With `__consumer_offsets`."""
     harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
     return harness
 
@@ -87,9 +87,7 @@ def sync_request(joined: JoinGroupResponse, group: str = "g") -> SyncGroupReques
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_the_first_question_creates_the_topic_and_is_answered(
-    harness: GroupHarness, version: int
-) -> None:
+def test_the_first_find_coordinator_creates_the_topic(harness: GroupHarness, version: int) -> None:
     request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h"])
     if version < 4:
         request.coordinator_keys = []
@@ -107,14 +105,14 @@ def test_the_first_question_creates_the_topic_and_is_answered(
     assert configs["cleanup.policy"] == "compact"
 
 
-def test_many_clients_that_ask_first_create_one_topic(harness: GroupHarness) -> None:
+def test_concurrent_find_coordinators_create_one_topic(harness: GroupHarness) -> None:
     request = FindCoordinatorRequest(coordinator_keys=["g"])
     answers = [harness.begin(handle_find_coordinator, request, 6) for _ in range(5)]
     for answer in answers:
         assert harness.wait(answer).coordinators[0].error_code == ErrorCode.NONE
 
 
-def test_a_topic_that_cannot_be_created_is_no_coordinator_yet(harness: GroupHarness) -> None:
+def test_without_the_topic_the_coordinator_is_not_available(harness: GroupHarness) -> None:
     harness.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     found = harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 3)
     assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -125,14 +123,14 @@ def test_a_topic_that_cannot_be_created_is_no_coordinator_yet(harness: GroupHarn
 
 
 @pytest.mark.parametrize("key_type", [2, 7])
-def test_other_kinds_of_coordinators_are_not_there(harness: GroupHarness, key_type: int) -> None:
+def test_an_unknown_key_type_is_an_invalid_request(harness: GroupHarness, key_type: int) -> None:
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
     [found] = harness.call(handle_find_coordinator, request, 6).coordinators
     assert found.error_code == ErrorCode.INVALID_REQUEST
     assert found.error_message
 
 
-def test_keys_that_may_not_be_seen_are_refused_one_by_one(harness: GroupHarness) -> None:
+def test_each_denied_key_has_its_own_error(harness: GroupHarness) -> None:
     harness.deny(AclOperation.DESCRIBE, GROUP, "secret")
     request = FindCoordinatorRequest(coordinator_keys=["secret", "g"])
     found = harness.call(handle_find_coordinator, request, 6).coordinators
@@ -146,7 +144,7 @@ def test_keys_that_may_not_be_seen_are_refused_one_by_one(harness: GroupHarness)
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_member_joins_syncs_beats_and_leaves_in_every_version(
+def test_a_member_joins_syncs_sends_heartbeats_and_leaves_in_every_version(
     ready: GroupHarness, version: int
 ) -> None:
     joined = join(ready, version=version)
@@ -178,7 +176,7 @@ def test_member_ids_are_new_each_time(ready: GroupHarness) -> None:
     assert len(ids) == 5
 
 
-def test_a_parked_join_is_answered_by_another_members_request(ready: GroupHarness) -> None:
+def test_a_waiting_join_is_answered_after_another_members_request(ready: GroupHarness) -> None:
     first = join(ready)
     told = ready.call(handle_join_group, join_request(), 9)
     parked = ready.begin(handle_join_group, join_request(member=told.member_id), 9)
@@ -201,7 +199,7 @@ def test_members_need_read_on_the_group(ready: GroupHarness) -> None:
 
 
 @pytest.mark.parametrize(("given", "missing"), [("consumer", None), (None, "range")])
-def test_sync_wants_protocol_type_and_name_from_version_5_on(
+def test_sync_needs_protocol_type_and_name_since_version_5(
     ready: GroupHarness, given: str | None, missing: str | None
 ) -> None:
     ready.deny(AclOperation.READ, GROUP, "g")
@@ -211,7 +209,7 @@ def test_sync_wants_protocol_type_and_name_from_version_5_on(
     assert ready.call(handle_sync_group, request, 4).error_code != wrong
 
 
-def test_without_a_coordinator_every_member_is_sent_to_look_for_it(harness: GroupHarness) -> None:
+def test_members_get_not_coordinator_where_the_shard_is_not_hosted(harness: GroupHarness) -> None:
     gone = ErrorCode.NOT_COORDINATOR
     assert harness.call(handle_join_group, join_request(), 9).error_code == gone
     sync = SyncGroupRequest(group_id="g", protocol_type="consumer", protocol_name="range")
@@ -220,7 +218,7 @@ def test_without_a_coordinator_every_member_is_sent_to_look_for_it(harness: Grou
     assert harness.call(handle_leave_group, LeaveGroupRequest(group_id="g")).error_code == gone
 
 
-def test_assignments_too_large_for_the_log_are_no_reason_to_try_again(ready: GroupHarness) -> None:
+def test_assignments_too_large_for_the_log_are_not_retriable(ready: GroupHarness) -> None:
     joined = join(ready)
     request = sync_request(joined)
     request.assignments[0].assignment = bytes(2_000_000)
@@ -232,7 +230,7 @@ def test_assignments_too_large_for_the_log_are_no_reason_to_try_again(ready: Gro
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_groups_are_described_one_by_one(ready: GroupHarness, version: int) -> None:
+def test_each_group_is_described_by_itself(ready: GroupHarness, version: int) -> None:
     joined = join(ready)
     ready.call(handle_sync_group, sync_request(joined))
     ready.deny(AclOperation.DESCRIBE, GROUP, "secret")
@@ -270,7 +268,7 @@ def test_very_many_groups_are_described_and_deleted_in_turns(ready: GroupHarness
     assert [result.group_id for result in deleted.results] == names
 
 
-def test_describe_without_a_coordinator_says_so_for_each_group(harness: GroupHarness) -> None:
+def test_describe_without_a_coordinator_fails_each_group(harness: GroupHarness) -> None:
     request = DescribeGroupsRequest(groups=["a", "b"])
     groups = harness.call(handle_describe_groups, request).groups
     assert [group.error_code for group in groups] == [ErrorCode.NOT_COORDINATOR] * 2
@@ -288,7 +286,7 @@ def test_groups_of_all_shards_are_listed_once(ready: GroupHarness, version: int)
     assert {group.group_type for group in listed} == {"classic" if version >= 5 else ""}
 
 
-def test_lists_show_what_may_be_seen(ready: GroupHarness) -> None:
+def test_groups_without_describe_are_not_listed(ready: GroupHarness) -> None:
     for name in ("open", "secret"):
         join(ready, name)
     ready.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -297,7 +295,7 @@ def test_lists_show_what_may_be_seen(ready: GroupHarness) -> None:
     assert [group.group_id for group in listed] == ["open"]
 
 
-def test_a_list_is_refused_while_a_shard_loads(ready: GroupHarness) -> None:
+def test_listing_fails_while_a_shard_loads(ready: GroupHarness) -> None:
     ready.bus.is_away = True
     ready.restart_router()
     answer = ready.begin(handle_list_groups, ListGroupsRequest())
@@ -313,7 +311,7 @@ def test_without_the_topic_there_are_no_groups(harness: GroupHarness) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_groups_are_deleted_one_by_one(ready: GroupHarness, version: int) -> None:
+def test_each_group_is_deleted_by_itself(ready: GroupHarness, version: int) -> None:
     for name in ("full", "left"):
         joined = join(ready, name)
         ready.call(handle_sync_group, sync_request(joined, name))

@@ -1,4 +1,4 @@
-"""DescribeLag as the command line sees it."""
+"""DescribeLag as the command line uses it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def lag(
     return answer
 
 
-def test_a_reader_is_behind_in_records_bytes_and_time(harness: RouterHarness) -> None:
+def test_the_lag_has_records_bytes_and_time(harness: RouterHarness) -> None:
     now_ms = harness.services.now_ms()
     batches = [batch_of(2, timestamps=[now_ms - 900, now_ms - 400]), batch_of(3, timestamp=now_ms)]
     harness.append("t", *batches)
@@ -61,24 +61,26 @@ def test_a_reader_is_behind_in_records_bytes_and_time(harness: RouterHarness) ->
     assert (done.records, done.bytes, done.lag_ms, done.lost_records) == (0, 0, 0, 0)
 
 
-def test_who_stands_nowhere_is_told_where_the_log_is(harness: RouterHarness) -> None:
+def test_without_a_committed_offset_only_the_log_bounds_are_returned(
+    harness: RouterHarness,
+) -> None:
     harness.append("t", batch_of(2))
     nowhere = lag(harness, -1)
     assert (nowhere.high_watermark, nowhere.last_stable_offset) == (2, 2)
     assert (nowhere.records, nowhere.bytes, nowhere.lag_ms) == (-1, -1, -1)
 
 
-def test_a_clock_behind_the_producers_makes_no_negative_lag(harness: RouterHarness) -> None:
+def test_timestamps_in_the_future_make_no_negative_lag(harness: RouterHarness) -> None:
     harness.append("t", batch_of(timestamp=harness.services.now_ms() + 60_000))
     assert lag(harness, 0).lag_ms == 0
 
 
-def test_records_without_a_time_have_no_age(harness: RouterHarness) -> None:
+def test_records_without_a_timestamp_have_no_time_lag(harness: RouterHarness) -> None:
     harness.append("t", batch_of(timestamp=-1))
     assert (lag(harness, 0).records, lag(harness, 0).lag_ms) == (1, -1)
 
 
-def test_what_was_deleted_unread_is_lost_and_not_behind(harness: RouterHarness) -> None:
+def test_records_deleted_before_they_were_read_are_lost_and_not_lag(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2), batch_of(3))
     partition = PartitionOffset(partition_index=0, offset=2)
     topic = TopicOffsets(name="t", partitions=[partition])
@@ -96,12 +98,12 @@ def test_an_open_transaction_shows_in_the_last_stable_offset(harness: RouterHarn
     assert (answer.last_stable_offset, answer.high_watermark, answer.records) == (2, 3, 3)
 
 
-def test_a_position_beyond_the_end_is_not_behind(harness: RouterHarness) -> None:
+def test_an_offset_beyond_the_end_has_no_lag(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2))
     assert lag(harness, 99).records == 0
 
 
-def test_what_is_not_here_is_an_error_of_its_own(harness: RouterHarness) -> None:
+def test_partitions_that_are_not_led_here_have_their_own_error(harness: RouterHarness) -> None:
     assert lag(harness, 0, name="no").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert lag(harness, 0, index=2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     harness.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "t")
@@ -109,7 +111,7 @@ def test_what_is_not_here_is_an_error_of_its_own(harness: RouterHarness) -> None
     assert (denied.error_code, denied.high_watermark) == (29, -1)
 
 
-def test_who_asks_for_very_many_partitions_is_told_less_exactly(harness: RouterHarness) -> None:
+def test_estimates_are_coarser_for_very_many_partitions(harness: RouterHarness) -> None:
     """The router has one loop."""
     harness.append("t", *(batch_of(2, size=20) for _ in range(20)))
     partition = DescribeLagRequestPartition(partition_index=0, committed_offset=1)

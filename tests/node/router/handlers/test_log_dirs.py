@@ -1,4 +1,4 @@
-"""DescribeLogDirs as clients see it (B.11): one folder, and what lies in it."""
+"""DescribeLogDirs and AlterReplicaLogDirs as clients see them (B.11): one log directory."""
 
 import shutil
 from collections.abc import Iterator
@@ -61,18 +61,18 @@ def sizes(response: DescribeLogDirsResponse) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_null_asks_for_every_partition_of_the_node(harness: RouterHarness, version: int) -> None:
+def test_null_describes_every_partition_of_the_node(harness: RouterHarness, version: int) -> None:
     response = ask(harness, version=version, everything=True)
     assert only(response).error_code == ErrorCode.NONE
     assert set(sizes(response)) == {("a", 0), ("a", 1), ("b", 0)}
 
 
-def test_an_empty_list_asks_for_none(harness: RouterHarness) -> None:
+def test_an_empty_list_describes_no_partition(harness: RouterHarness) -> None:
     assert sizes(ask(harness)) == {}
     assert only(ask(harness)).log_dir
 
 
-def test_a_replica_that_moved_away_is_not_here_any_more(tmp_path: Path) -> None:
+def test_a_replica_that_moved_away_is_left_out(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, brokers=2)
     harness.controller.has("a", 1, partitions=2, factor=2)
     harness.follow()
@@ -99,25 +99,25 @@ def test_a_size_is_the_bytes_of_the_batches(harness: RouterHarness) -> None:
     assert sizes(ask(harness, ("a", [0, 1]))) == {("a", 0): 0, ("a", 1): sum(map(len, batches))}
 
 
-def test_replicas_are_neither_behind_nor_in_the_making(harness: RouterHarness) -> None:
+def test_replicas_have_no_lag_and_are_not_future_replicas(harness: RouterHarness) -> None:
     ((partition,),) = (topic.partitions for topic in only(ask(harness, ("b", [0]))).topics)
     assert (partition.offset_lag, partition.is_future_key) == (0, False)
 
 
-def test_what_is_not_here_is_left_out(harness: RouterHarness) -> None:
+def test_unknown_partitions_are_left_out(harness: RouterHarness) -> None:
     response = ask(harness, ("a", [0, 2, -1, 2**31 - 1]), ("nowhere", [0]), ("b", [7]))
     assert set(sizes(response)) == {("a", 0)}
     assert [topic.name for topic in only(response).topics] == ["a"]
 
 
-def test_a_topic_that_is_named_twice_is_described_as_once(harness: RouterHarness) -> None:
+def test_a_topic_named_twice_is_described_once(harness: RouterHarness) -> None:
     (topic,) = only(ask(harness, ("a", [0]), ("a", [1, 0]))).topics
     assert sorted(partition.partition_index for partition in topic.partitions) == [0, 1]
     (topic,) = only(ask(harness, ("a", [0]), ("a", [1]))).topics
     assert sorted(partition.partition_index for partition in topic.partitions) == [0, 1]
 
 
-def test_partitions_of_another_broker_are_not_here(tmp_path: Path) -> None:
+def test_partitions_of_another_broker_are_left_out(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, brokers=2)
     harness.controller.has("spread", 9, 2)
     harness.follow()
@@ -128,7 +128,9 @@ def test_partitions_of_another_broker_are_not_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_the_volume_s_size_comes_from_version_4_on(harness: RouterHarness, version: int) -> None:
+def test_the_size_of_the_volume_is_returned_since_version_4(
+    harness: RouterHarness, version: int
+) -> None:
     result = only(ask(harness, version=version))
     if version < 4:
         assert (result.total_bytes, result.usable_bytes) == (-1, -1)
@@ -138,7 +140,7 @@ def test_the_volume_s_size_comes_from_version_4_on(harness: RouterHarness, versi
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_a_broker_that_takes_no_new_replicas_says_so_from_version_5_on(
+def test_cordoned_directories_are_marked_since_version_5(
     harness: RouterHarness, version: int
 ) -> None:
     assert not only(ask(harness, version=version)).is_cordoned
@@ -148,9 +150,7 @@ def test_a_broker_that_takes_no_new_replicas_says_so_from_version_5_on(
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_whoever_may_not_describe_the_cluster_learns_nothing(
-    harness: RouterHarness, version: int
-) -> None:
+def test_describing_needs_describe_on_the_cluster(harness: RouterHarness, version: int) -> None:
     harness.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     response = ask(harness, version=version, everything=True)
     assert response.results == []
@@ -158,9 +158,7 @@ def test_whoever_may_not_describe_the_cluster_learns_nothing(
         assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_folder_whose_size_is_not_to_be_had_is_a_storage_error(
-    harness: RouterHarness, tmp_path: Path
-) -> None:
+def test_an_unreadable_volume_is_a_storage_error(harness: RouterHarness, tmp_path: Path) -> None:
     harness.services.logs.folder = tmp_path / "gone" / "stores"
     result = only(ask(harness, everything=True))
     assert (result.error_code, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
@@ -187,9 +185,7 @@ def moved(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_replica_is_where_it_can_be_and_nowhere_else(
-    harness: RouterHarness, version: int
-) -> None:
+def test_a_replica_can_only_move_to_the_data_folder(harness: RouterHarness, version: int) -> None:
     here = only(ask(harness)).log_dir
     assert moved(harness, (here, "a", [0, 1]), version=version) == {("a", 0): 0, ("a", 1): 0}
     codes = moved(harness, ("/nowhere", "a", [0]), (here, "a", [1]), version=version)
@@ -201,7 +197,7 @@ def test_a_replica_is_where_it_can_be_and_nowhere_else(
     assert moved(harness, version=version) == {}
 
 
-def test_the_directory_is_looked_at_before_the_partition_and_the_last_one_counts(
+def test_the_directory_is_checked_before_the_partition_and_the_last_one_counts(
     harness: RouterHarness,
 ) -> None:
     here = only(ask(harness)).log_dir
@@ -221,9 +217,7 @@ def test_a_replica_that_is_on_other_brokers_cannot_be_moved_here(tmp_path: Path)
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_whoever_may_not_alter_the_cluster_moves_nothing(
-    harness: RouterHarness, version: int
-) -> None:
+def test_moving_replicas_needs_alter_on_the_cluster(harness: RouterHarness, version: int) -> None:
     harness.deny(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     codes = moved(harness, ("/nowhere", "a", [0]), version=version)
     assert codes == {("a", 0): ErrorCode.CLUSTER_AUTHORIZATION_FAILED}

@@ -76,7 +76,7 @@ def ask_id(harness: RouterHarness, number: bytes, version: int = 13) -> Metadata
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_all_topics_are_told_in_any_version(harness: RouterHarness, version: int) -> None:
+def test_all_topics_are_returned_in_every_version(harness: RouterHarness, version: int) -> None:
     response = ask_all(harness, version)
     assert [topic.name for topic in response.topics] == ["aa", "bb"]
     (broker,) = response.brokers
@@ -100,18 +100,18 @@ def test_all_topics_are_told_in_any_version(harness: RouterHarness, version: int
 
 
 @pytest.mark.parametrize("version", range(1, 14))
-def test_no_topics_asked_for_since_version_1_means_none(
+def test_an_empty_list_means_no_topics_since_version_1(
     harness: RouterHarness, version: int
 ) -> None:
     request = MetadataRequest(topics=[])
     assert harness.call(handle_metadata, request, version).topics == []
 
 
-def test_topics_are_told_by_name_each_once(harness: RouterHarness) -> None:
+def test_each_named_topic_is_returned_once(harness: RouterHarness) -> None:
     assert list(ask(harness, "bb", "aa", "bb")) == ["bb", "aa"]
 
 
-def test_missing_and_impossible_topics_are_told_apart(harness: RouterHarness) -> None:
+def test_unknown_and_invalid_topic_names_have_different_errors(harness: RouterHarness) -> None:
     answers = ask(harness, "zz", "b@d", "")
     assert {name: topic.error_code for name, topic in answers.items()} == {
         "zz": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -120,14 +120,14 @@ def test_missing_and_impossible_topics_are_told_apart(harness: RouterHarness) ->
     }
 
 
-def test_a_topic_is_told_by_id_since_version_12(harness: RouterHarness) -> None:
+def test_topics_are_returned_by_id_since_version_12(harness: RouterHarness) -> None:
     assert (ask_id(harness, topic_id(1)).name, ask_id(harness, topic_id(2)).name) == ("aa", "bb")
     unknown = ask_id(harness, topic_id(9))
     assert (unknown.error_code, unknown.name, unknown.topic_id) == (100, None, topic_id(9))
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_ids_may_not_be_used_before(harness: RouterHarness, version: int) -> None:
+def test_ids_are_invalid_before_version_12(harness: RouterHarness, version: int) -> None:
     # B.1: v10-11 must not use ids.
     assert ask_id(harness, topic_id(1), version).error_code == ErrorCode.INVALID_REQUEST
 
@@ -136,7 +136,7 @@ def test_a_topic_with_neither_name_nor_id_is_an_invalid_request(harness: RouterH
     assert ask_id(harness, ZERO_UUID).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_partition_without_leader_is_listed_all_the_same(tmp_path: Path) -> None:
+def test_a_partition_without_a_leader_is_listed(tmp_path: Path) -> None:
     # B.1: offline partition: leader -1 with (5), still listed with replicas, ISR, offline.
     harness = RouterHarness(tmp_path, brokers=2)
     harness.controller.has("aa", 1)
@@ -151,8 +151,8 @@ def test_a_partition_without_leader_is_listed_all_the_same(tmp_path: Path) -> No
     harness.close()
 
 
-def test_a_broker_that_is_fenced_is_told_by_itself_only(tmp_path: Path) -> None:
-    # B.3: controller_id must be a live node; and clients that are told of no broker have none left.
+def test_a_fenced_broker_is_listed_only_by_itself(tmp_path: Path) -> None:
+    # B.3: controller_id must be a live node; and clients need at least one broker.
     harness = RouterHarness(tmp_path, brokers=3)
     harness.controller.fence(0)
     harness.controller.fence(2)
@@ -173,7 +173,7 @@ def test_internal_topics_are_marked(harness: RouterHarness) -> None:
     assert not ask(harness, "aa")["aa"].is_internal
 
 
-def test_a_broker_is_told_with_the_address_of_the_clients_listener(harness: RouterHarness) -> None:
+def test_brokers_have_the_address_of_the_clients_listener(harness: RouterHarness) -> None:
     listeners = (BrokerListener("PLAINTEXT", "in", 1), BrokerListener("EXTERNAL", "out", 2))
     harness.controller.do(RegisterBroker(0, topic_id(5), "cluster", listeners))
     harness.controller.do(RegisterBroker(1, topic_id(6), "cluster", listeners[:1]))
@@ -186,7 +186,7 @@ def test_a_broker_is_told_with_the_address_of_the_clients_listener(harness: Rout
     assert [(b.node_id, b.host, b.port) for b in inside.brokers] == [(0, "in", 1), (1, "in", 1)]
 
 
-def test_without_an_advertised_address_it_is_the_one_the_client_used(
+def test_without_an_advertised_address_the_client_gets_the_one_that_it_used(
     harness: RouterHarness,
 ) -> None:
     harness.controller.do(
@@ -198,7 +198,7 @@ def test_without_an_advertised_address_it_is_the_one_the_client_used(
 
 
 @pytest.mark.parametrize("version", [8, 9, 10, 13])
-def test_authorized_operations_are_told_when_asked_for(
+def test_authorized_operations_are_included_on_request(
     harness: RouterHarness, version: int
 ) -> None:
     assert (
@@ -213,7 +213,7 @@ def test_authorized_operations_are_told_when_asked_for(
         assert response.cluster_authorized_operations == CLUSTER_OPERATIONS
 
 
-def test_who_may_not_see_a_topic_learns_nothing_of_it(harness: RouterHarness) -> None:
+def test_a_topic_without_describe_is_hidden(harness: RouterHarness) -> None:
     # B.0 rule 8.
     harness.deny(AclOperation.DESCRIBE, TOPIC, "aa")
     harness.deny(AclOperation.DESCRIBE, TOPIC, "zz")
@@ -229,11 +229,11 @@ def test_who_may_not_see_a_topic_learns_nothing_of_it(harness: RouterHarness) ->
 
 
 @pytest.mark.parametrize("version", [4, 13])
-def test_a_missing_topic_is_created_by_asking(harness: RouterHarness, version: int) -> None:
+def test_a_missing_topic_is_created_automatically(harness: RouterHarness, version: int) -> None:
     harness.controller.set_config(ConfigResourceType.BROKER, "", num_partitions="3")
     harness.follow()
     answers = ask(harness, "new", "newer", "aa", version=version, create=True)
-    # It is visible before the answer, so that the client need not come back.
+    # It is visible before the response, so that the client need not repeat the request.
     assert {name: len(t.partitions) for name, t in answers.items()} == {
         "new": 3,
         "newer": 3,
@@ -244,12 +244,14 @@ def test_a_missing_topic_is_created_by_asking(harness: RouterHarness, version: i
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_before_version_4_asking_always_creates(harness: RouterHarness, version: int) -> None:
+def test_before_version_4_missing_topics_are_always_created(
+    harness: RouterHarness, version: int
+) -> None:
     assert ask(harness, "new", version=version, create=True)["new"].error_code == 0
     assert "new" in harness.image.topics_by_name
 
 
-def test_nothing_is_created_if_the_client_or_the_cluster_does_not_want_it(
+def test_the_client_and_the_cluster_can_disable_automatic_creation(
     harness: RouterHarness,
 ) -> None:
     assert ask(harness, "new")["new"].error_code == 3
@@ -260,25 +262,25 @@ def test_nothing_is_created_if_the_client_or_the_cluster_does_not_want_it(
     assert harness.link.timeouts_ms == []
 
 
-def test_asking_for_all_or_by_id_creates_nothing(harness: RouterHarness) -> None:
+def test_requests_for_all_topics_or_by_id_create_nothing(harness: RouterHarness) -> None:
     ask_all(harness)
     ask_id(harness, topic_id(9))
     assert harness.link.timeouts_ms == []
 
 
-def test_a_topic_that_cannot_be_created_says_why(harness: RouterHarness) -> None:
+def test_a_topic_that_cannot_be_created_has_the_error(harness: RouterHarness) -> None:
     harness.controller.has("a.b", 3)
     harness.follow()
     answers = ask(harness, "a_b", "b@d", "new", create=True)
     assert [topic.error_code for topic in answers.values()] == [17, 17, 0]
 
 
-def test_coordinators_topics_are_not_made_by_asking(harness: RouterHarness) -> None:
+def test_internal_topics_are_not_created_automatically(harness: RouterHarness) -> None:
     answer = ask(harness, "__consumer_offsets", create=True)["__consumer_offsets"]
     assert (answer.error_code, answer.is_internal) == (3, True)
 
 
-def test_creating_by_asking_needs_create(harness: RouterHarness) -> None:
+def test_automatic_creation_needs_create(harness: RouterHarness) -> None:
     harness.deny(AclOperation.CREATE, CLUSTER, CLUSTER_NAME)
     harness.deny(AclOperation.CREATE, TOPIC, "secret")
     answers = ask(harness, "open", "secret", create=True)
@@ -286,8 +288,8 @@ def test_creating_by_asking_needs_create(harness: RouterHarness) -> None:
     assert "secret" not in harness.image.topics_by_name
 
 
-def test_a_leader_that_was_just_lost_sight_of_is_not_told(harness: RouterHarness) -> None:
-    """A client that is told of none asks again at once (ADR 6)."""
+def test_an_unreachable_leader_is_not_returned(harness: RouterHarness) -> None:
+    """A client without a leader refreshes its metadata at once (ADR 6)."""
     harness.controller.has("t", 1, 1)
     harness.follow()
     (before,) = ask(harness, "t")["t"].partitions
@@ -299,7 +301,7 @@ def test_a_leader_that_was_just_lost_sight_of_is_not_told(harness: RouterHarness
     assert ask(harness, "t")["t"].partitions == [before]
 
 
-def test_a_topic_that_is_late_has_no_leader_yet(harness: RouterHarness) -> None:
+def test_a_topic_that_is_not_created_in_time_has_no_leader_yet(harness: RouterHarness) -> None:
     harness.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     assert ask(harness, "new", create=True)["new"].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -324,12 +326,12 @@ def page(
     return rows, None if end is None else (end.topic_name, end.partition_index)
 
 
-def test_topics_come_in_order_of_their_names(harness: RouterHarness) -> None:
+def test_topics_are_ordered_by_name(harness: RouterHarness) -> None:
     assert page(harness) == ([("aa", 0, [0, 1]), ("bb", 0, [0])], None)
     assert page(harness, "bb", "aa", "bb") == ([("aa", 0, [0, 1]), ("bb", 0, [0])], None)
 
 
-def test_unknown_topics_have_their_place_in_the_order(harness: RouterHarness) -> None:
+def test_unknown_topics_are_in_the_order_too(harness: RouterHarness) -> None:
     assert page(harness, "zz", "aa", "b@d") == (
         [("aa", 0, [0, 1]), ("b@d", 17, []), ("zz", 3, [])],
         None,
@@ -337,7 +339,7 @@ def test_unknown_topics_have_their_place_in_the_order(harness: RouterHarness) ->
 
 
 def test_a_page_ends_at_the_limit_and_the_next_begins_there(harness: RouterHarness) -> None:
-    # As a Kafka 4.3.1 pages.
+    # The pages of Kafka 4.3.1.
     assert page(harness, "aa", "bb", limit=1) == ([("aa", 0, [0])], ("aa", 1))
     assert page(harness, "aa", "bb", limit=2) == ([("aa", 0, [0, 1])], ("bb", 0))
     assert page(harness, "aa", "bb", limit=1, cursor=("aa", 1)) == ([("aa", 0, [1])], ("bb", 0))
@@ -357,7 +359,7 @@ def test_a_page_has_two_thousand_partitions_at_most(harness: RouterHarness) -> N
     assert cursor == ("big", 2000)
 
 
-def test_pages_together_show_every_partition_once(harness: RouterHarness) -> None:
+def test_pages_together_have_every_partition_once(harness: RouterHarness) -> None:
     for number, count in enumerate([4, 1, 3, 7], 3):
         harness.controller.has(f"t{number}", number, count)
     harness.services.metadata.image = harness.controller.image
@@ -377,12 +379,12 @@ def test_pages_together_show_every_partition_once(harness: RouterHarness) -> Non
         assert seen == wanted, limit
 
 
-def test_a_cursor_whose_topic_is_gone_goes_on_behind_it(harness: RouterHarness) -> None:
+def test_a_cursor_on_a_deleted_topic_continues_after_it(harness: RouterHarness) -> None:
     assert page(harness, cursor=("ab", 3)) == ([("bb", 0, [0])], None)
     assert page(harness, cursor=("aa", 9)) == ([("bb", 0, [0])], None)
 
 
-def test_a_cursor_that_was_not_asked_for_is_invalid(harness: RouterHarness) -> None:
+def test_a_cursor_on_a_topic_that_is_not_requested_is_invalid(harness: RouterHarness) -> None:
     assert page(harness, "aa", "bb", cursor=("a", 0)) == ([("aa", 42, []), ("bb", 42, [])], None)
     assert page(harness, cursor=("aa", -1)) == ([], None)
 
@@ -394,7 +396,7 @@ def test_topics_without_describe_are_hidden_or_refused(harness: RouterHarness) -
     assert page(harness, "aa", "absent") == ([("aa", 29, []), ("absent", 29, [])], None)
 
 
-def test_eligible_leaders_are_a_list_and_never_null(harness: RouterHarness) -> None:
+def test_eligible_leader_replicas_are_never_null(harness: RouterHarness) -> None:
     # Kafka's brokers always send lists, and its tools (kafka-consumer-groups 4.3.1) fail on null.
     request = DescribeTopicPartitionsRequest(topics=[TopicName(name="aa")])
     (topic,) = harness.call(handle_describe_topic_partitions, request).topics
@@ -423,7 +425,7 @@ def test_the_cluster_is_described_in_any_version(harness: RouterHarness, version
     assert response.cluster_authorized_operations == NO_AUTHORIZED_OPERATIONS
 
 
-def test_fenced_brokers_are_shown_to_who_asks_for_them(tmp_path: Path) -> None:
+def test_fenced_brokers_are_included_on_request(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, brokers=2)
     harness.controller.fence(1)
     harness.follow()
@@ -436,13 +438,15 @@ def test_fenced_brokers_are_shown_to_who_asks_for_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("endpoint", "code"), [(2, 114), (3, 115), (0, 115)])
-def test_only_brokers_are_described_here(harness: RouterHarness, endpoint: int, code: int) -> None:
+def test_the_controller_endpoint_type_is_refused(
+    harness: RouterHarness, endpoint: int, code: int
+) -> None:
     response = harness.call(handle_describe_cluster, DescribeClusterRequest(endpoint_type=endpoint))
     assert (response.error_code, response.brokers, response.controller_id) == (code, [], -1)
     assert response.error_message
 
 
-def test_operations_on_the_cluster_are_told_to_who_may_see_it(harness: RouterHarness) -> None:
+def test_cluster_operations_need_describe_on_the_cluster(harness: RouterHarness) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     response = harness.call(handle_describe_cluster, request)
     assert response.cluster_authorized_operations == CLUSTER_OPERATIONS

@@ -105,7 +105,7 @@ def delete_below(harness: RouterHarness, offset: int) -> None:
 
 @pytest.fixture
 def elected(tmp_path: Path) -> Iterator[RouterHarness]:
-    """We lead since a moment: of four records of our predecessors two are known to be committed."""
+    """A new leader: of four records of earlier leaders, two are below its high watermark."""
     harness = RouterHarness(tmp_path, brokers=2)
     harness.controller.has("t", 1, 1, 2)
     harness.follow()
@@ -124,12 +124,12 @@ def commit(harness: RouterHarness, offset: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, NEWEST + 1))
-def test_an_end_that_is_not_known_yet_is_not_told(elected: RouterHarness, version: int) -> None:
-    """KIP-207: it might lie before an end that the former leader has told."""
+def test_an_unknown_end_offset_is_not_available(elected: RouterHarness, version: int) -> None:
+    """KIP-207: it might be lower than an end offset that the former leader has returned."""
     code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
     assert ask(elected, LATEST, version=version) == (code, -1, -1, -1)
     assert ask(elected, NOW_MS + 1, version=version) == (code, -1, -1, -1)
-    # What is known to be committed can be told.
+    # Offsets below the high watermark can be returned.
     epoch = 3 if version >= 4 else -1
     assert ask(elected, NOW_MS, version=version) == (ErrorCode.NONE, 0, NOW_MS, epoch)
     assert ask(elected, EARLIEST, version=version)[:2] == (ErrorCode.NONE, 0)
@@ -137,14 +137,16 @@ def test_an_end_that_is_not_known_yet_is_not_told(elected: RouterHarness, versio
     assert ask(elected, LATEST, version=version)[:2] == (ErrorCode.NONE, 4)
 
 
-def test_what_a_leader_wrote_by_itself_does_not_hide_the_end(elected: RouterHarness) -> None:
+def test_records_of_the_new_epoch_do_not_make_the_end_known(elected: RouterHarness) -> None:
     elected.append("t", batch_of(3))
     assert ask(elected, LATEST)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
     commit(elected, 4)
     assert ask(elected, LATEST)[:2] == (ErrorCode.NONE, 4)
 
 
-def test_a_debugger_is_told_where_each_replicas_log_ends(elected: RouterHarness) -> None:
+def test_the_debugging_replica_id_gets_the_log_end_offset_of_any_replica(
+    elected: RouterHarness,
+) -> None:
     wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
     topics = [ListOffsetsTopic(name="t", partitions=[wanted])]
     request = ListOffsetsRequest(replica_id=DEBUGGING_REPLICA_ID, topics=topics)
@@ -171,7 +173,7 @@ def test_followers_list_no_offsets(elected: RouterHarness) -> None:
 # -- the ends --------------------------------------------------------------------------------------
 
 
-def test_both_ends_are_told_in_every_version(harness: RouterHarness) -> None:
+def test_earliest_and_latest_are_returned_in_every_version(harness: RouterHarness) -> None:
     harness.lead("t", 3)
     harness.append("t", batch_of(2), batch_of(3))
     delete_below(harness, 1)
@@ -188,7 +190,7 @@ def test_an_empty_log_begins_and_ends_at_0(harness: RouterHarness) -> None:
     assert ask(harness, 0) == NOTHING
 
 
-def test_the_end_for_readers_of_committed_records_is_what_is_stable(harness: RouterHarness) -> None:
+def test_latest_for_read_committed_is_the_last_stable_offset(harness: RouterHarness) -> None:
     open_one = batch_of(
         2, producer_id=7, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL
     )
@@ -198,7 +200,7 @@ def test_the_end_for_readers_of_committed_records_is_what_is_stable(harness: Rou
     assert ask(harness, LATEST, isolation_level=1, version=1)[1] == 6, "version 1 knows of none"
 
 
-def test_the_start_is_told_with_the_epoch_of_the_record_there(harness: RouterHarness) -> None:
+def test_earliest_has_the_epoch_of_its_record(harness: RouterHarness) -> None:
     harness.lead("t", 2)
     harness.append("t", batch_of(2))
     harness.lead("t", 6)
@@ -220,7 +222,7 @@ def test_the_start_is_told_with_the_epoch_of_the_record_there(harness: RouterHar
         (EARLIEST_PENDING_UPLOAD, (-1, -1)),
     ],
 )
-def test_special_times_are_known_from_their_version_on(
+def test_special_timestamps_are_supported_since_their_version(
     harness: RouterHarness, special: int, wanted: tuple[int, int]
 ) -> None:
     harness.append("t", batch_of(2))
@@ -234,9 +236,7 @@ def test_special_times_are_known_from_their_version_on(
 
 
 @pytest.mark.parametrize("special", [-7, -100, -(2**63)])
-def test_a_time_before_1970_that_means_nothing_is_unsupported(
-    harness: RouterHarness, special: int
-) -> None:
+def test_unknown_negative_timestamps_are_unsupported(harness: RouterHarness, special: int) -> None:
     assert ask(harness, special)[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
@@ -245,7 +245,7 @@ def test_a_time_before_1970_that_means_nothing_is_unsupported(
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", [1, 4, NEWEST])
-def test_a_time_finds_the_first_record_at_or_after_it_inside_its_batch(
+def test_a_timestamp_finds_the_first_record_at_or_after_it_within_a_batch(
     harness: RouterHarness, codec: Codec, version: int
 ) -> None:
     harness.lead("t", 3)
@@ -263,7 +263,7 @@ def test_a_time_finds_the_first_record_at_or_after_it_inside_its_batch(
     assert ask(harness, 0, version=version)[1] == 0
 
 
-def test_a_time_is_looked_for_in_the_order_of_the_log_and_not_of_time(
+def test_a_timestamp_is_searched_in_offset_order(
     harness: RouterHarness,
 ) -> None:
     times = [NOW_MS + 50, NOW_MS + 10, NOW_MS + 90, NOW_MS + 20]
@@ -272,14 +272,14 @@ def test_a_time_is_looked_for_in_the_order_of_the_log_and_not_of_time(
     assert ask(harness, NOW_MS + 60)[:3] == (ErrorCode.NONE, 2, NOW_MS + 90)
 
 
-def test_a_time_is_looked_for_from_the_start_of_the_log_on(harness: RouterHarness) -> None:
+def test_a_timestamp_is_searched_from_the_log_start_offset(harness: RouterHarness) -> None:
     times = [NOW_MS + step for step in range(4)]
     harness.append("t", batch_of(4, timestamps=times))
     delete_below(harness, 2)
     assert ask(harness, NOW_MS)[:3] == (ErrorCode.NONE, 2, NOW_MS + 2)
 
 
-def test_a_time_is_looked_for_below_what_the_reader_may_see(harness: RouterHarness) -> None:
+def test_a_timestamp_is_searched_below_the_readers_limit(harness: RouterHarness) -> None:
     open_one = batch_of(
         1,
         timestamp=NOW_MS + 10,
@@ -294,7 +294,7 @@ def test_a_time_is_looked_for_below_what_the_reader_may_see(harness: RouterHarne
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_record_with_the_largest_timestamp_is_found_inside_its_batch(
+def test_max_timestamp_finds_the_record_within_its_batch(
     harness: RouterHarness, codec: Codec
 ) -> None:
     """KIP-734; the first one, if there are several."""
@@ -319,7 +319,7 @@ def old(harness: RouterHarness, timestamp: int, count: int, partition: int = 0) 
     return answer.old_style_offsets
 
 
-def test_version_0_lists_offsets_from_the_newest_down_and_no_more_than_asked(
+def test_version_0_lists_offsets_in_descending_order_up_to_the_limit(
     harness: RouterHarness,
 ) -> None:
     harness.append("t", batch_of(4, timestamps=[NOW_MS + step for step in range(4)]))
@@ -342,7 +342,7 @@ def test_a_partition_that_is_named_twice_is_an_invalid_request(harness: RouterHa
         assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
 
 
-def test_a_partition_that_is_named_under_two_mentions_of_its_topic_is_one(
+def test_a_partition_named_under_two_entries_of_its_topic_is_a_duplicate(
     harness: RouterHarness,
 ) -> None:
     mention = ListOffsetsTopic(
@@ -355,13 +355,15 @@ def test_a_partition_that_is_named_under_two_mentions_of_its_topic_is_one(
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("nowhere", 0), ("t", 2), ("t", -1)])
-def test_what_does_not_exist_is_unknown(harness: RouterHarness, topic: str, partition: int) -> None:
+def test_an_unknown_topic_or_partition_has_an_error(
+    harness: RouterHarness, topic: str, partition: int
+) -> None:
     found = ask(harness, LATEST, topic=topic, partition=partition)
     assert found == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
 
 
 @pytest.mark.parametrize("topic", ["t", "nowhere"])
-def test_what_may_not_be_described_is_refused_whether_it_exists_or_not(
+def test_a_denied_topic_is_refused_whether_it_exists_or_not(
     harness: RouterHarness, topic: str
 ) -> None:
     harness.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
@@ -370,7 +372,7 @@ def test_what_may_not_be_described_is_refused_whether_it_exists_or_not(
 
 
 @pytest.mark.parametrize("version", [4, NEWEST])
-def test_a_leader_epoch_that_is_not_ours_is_refused(harness: RouterHarness, version: int) -> None:
+def test_another_leader_epoch_is_fenced_or_unknown(harness: RouterHarness, version: int) -> None:
     harness.lead("t", 5)
     codes = {
         epoch: ask(harness, LATEST, version=version, current_leader_epoch=epoch)[0]
@@ -384,8 +386,8 @@ def test_a_leader_epoch_that_is_not_ours_is_refused(harness: RouterHarness, vers
     }
 
 
-def test_the_epoch_is_looked_at_before_the_leader(tmp_path: Path) -> None:
-    """Who is a reign behind must hear so, also from a former leader."""
+def test_the_epoch_is_checked_before_the_leader(tmp_path: Path) -> None:
+    """A client in an older epoch is fenced by a former leader too."""
     harness = RouterHarness(tmp_path, brokers=2)
     harness.controller.has("t", 1, 1)
     harness.follow()
@@ -425,7 +427,7 @@ def ends(
 
 @pytest.mark.parametrize("version", range(5))
 def test_an_epoch_ends_where_the_next_one_begins(harness: RouterHarness, version: int) -> None:
-    """The answer is for the epoch that was asked, or the next one below that has records."""
+    """The response is for the requested epoch, or the next lower one with records."""
     harness.lead("t", 2)
     harness.append("t", batch_of(2))
     harness.lead("t", 5)
@@ -440,13 +442,15 @@ def test_an_epoch_ends_where_the_next_one_begins(harness: RouterHarness, version
 
 
 @pytest.mark.parametrize("epoch", [6, 2**31 - 1, -1])
-def test_an_epoch_that_nobody_knows_has_no_end(harness: RouterHarness, epoch: int) -> None:
+def test_an_unknown_epoch_has_no_end_offset(harness: RouterHarness, epoch: int) -> None:
     harness.lead("t", 5)
     harness.append("t", batch_of(3))
     assert ends(harness, epoch) == (ErrorCode.NONE, -1, -1)
 
 
-def test_a_reign_without_records_ends_at_the_log_s_end(harness: RouterHarness) -> None:
+def test_the_current_epoch_without_records_ends_at_the_log_end_offset(
+    harness: RouterHarness,
+) -> None:
     harness.lead("t", 2)
     harness.append("t", batch_of(2))
     harness.lead("t", 7)
@@ -455,7 +459,7 @@ def test_a_reign_without_records_ends_at_the_log_s_end(harness: RouterHarness) -
 
 
 @pytest.mark.parametrize("version", [2, 4])
-def test_ends_are_fenced_by_the_current_epoch(harness: RouterHarness, version: int) -> None:
+def test_the_current_leader_epoch_is_checked(harness: RouterHarness, version: int) -> None:
     harness.lead("t", 5)
     refused = (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
     assert ends(harness, 5, current=4, version=version) == refused
@@ -464,7 +468,7 @@ def test_ends_are_fenced_by_the_current_epoch(harness: RouterHarness, version: i
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("nowhere", 0), ("t", 2), ("t", -1)])
-def test_what_does_not_exist_has_no_epochs(
+def test_an_unknown_partition_has_no_epochs(
     harness: RouterHarness, topic: str, partition: int
 ) -> None:
     found = ends(harness, 0, topic=topic, partition=partition)

@@ -119,14 +119,14 @@ def test_batches_get_their_offsets_in_every_version_since_3(harness: RouterHarne
         assert answer.current_leader is None
 
 
-def test_the_log_holds_what_was_sent_byte_for_byte(harness: RouterHarness) -> None:
+def test_the_log_has_the_sent_batches_byte_for_byte(harness: RouterHarness) -> None:
     batches = [batch_of(3, codec=codec, size=100) for codec in (Codec.NONE, Codec.LZ4)]
     for batch in batches:
         assert one(harness, batch).error_code == ErrorCode.NONE
     assert stored(harness) == [as_stored(batches[0], 0), as_stored(batches[1], 3)]
 
 
-def test_partitions_of_a_request_are_appended_and_answered_each_by_itself(
+def test_each_partition_is_appended_and_answered_by_itself(
     harness: RouterHarness,
 ) -> None:
     broken = bytearray(batch_of(1))
@@ -144,7 +144,7 @@ def test_partitions_of_a_request_are_appended_and_answered_each_by_itself(
     assert [len(stored(harness, index)) for index in range(4)] == [0, 0, 1, 1]
 
 
-def test_nothing_is_answered_before_everything_is(harness: RouterHarness) -> None:
+def test_the_response_waits_for_all_partitions(harness: RouterHarness) -> None:
     harness.worker_client.holds_back = True
     pending = harness.begin_request(
         handle_produce, request({0: batch_of(1), 1: batch_of(2)}), NEWEST
@@ -156,7 +156,7 @@ def test_nothing_is_answered_before_everything_is(harness: RouterHarness) -> Non
     assert codes(answers(pending.response())) == {0: ErrorCode.NONE, 1: ErrorCode.NONE}
 
 
-def test_batches_lie_still_in_the_arena_and_only_their_place_is_sent(
+def test_batches_stay_in_the_arena_and_only_their_position_is_sent(
     harness: RouterHarness,
 ) -> None:
     batches = {0: batch_of(1, size=300), 1: batch_of(1, size=40_000)}
@@ -176,16 +176,16 @@ def scratches(harness: RouterHarness) -> list[bool]:
     return found
 
 
-def test_the_bytes_before_a_batch_are_its_store_s_alone(harness: RouterHarness) -> None:
-    """Before it stands the end of the batch before, which whoever writes that store may read."""
+def test_headroom_is_only_used_within_one_store(harness: RouterHarness) -> None:
+    """The bytes before a batch end the previous one, which another worker may still read."""
     harness.controller.has("t", 1, 4)
     harness.follow()
-    # Partitions 0 and 2 lie in one of two stores, 1 and 3 in the other.
+    # Partitions 0 and 2 are in one of two stores, 1 and 3 in the other.
     produce(harness, request({0: batch_of(1), 1: batch_of(1), 3: batch_of(1)}))
     assert scratches(harness) == [True, False, True]
 
 
-def test_a_duplicate_is_answered_with_its_first_offset(harness: RouterHarness) -> None:
+def test_a_duplicate_is_answered_with_its_base_offset(harness: RouterHarness) -> None:
     harness.append("t", batch_of(4))
     batch = batch_of(2, producer_id=7, producer_epoch=0, base_sequence=0)
     first, again = one(harness, batch), one(harness, batch)
@@ -193,7 +193,7 @@ def test_a_duplicate_is_answered_with_its_first_offset(harness: RouterHarness) -
     assert len(stored(harness)) == 2
 
 
-def test_a_topic_with_append_time_tells_it(tmp_path: Path) -> None:
+def test_a_topic_with_log_append_time_returns_it(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, static={"log.message.timestamp.type": "LogAppendTime"})
     harness.controller.has("t", 1, 1)
     harness.follow()
@@ -205,13 +205,13 @@ def test_a_topic_with_append_time_tells_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_acks_that_are_answered(harness: RouterHarness, acks: int) -> None:
+def test_valid_acks_are_answered(harness: RouterHarness, acks: int) -> None:
     assert one(harness, batch_of(1), acks=acks).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32_767])
 @pytest.mark.parametrize("version", [2, 3, NEWEST])
-def test_other_acks_are_refused_and_nothing_is_appended(
+def test_invalid_acks_are_refused_and_nothing_is_appended(
     harness: RouterHarness, acks: int, version: int
 ) -> None:
     found = produce(harness, request({0: batch_of(1), 1: batch_of(1)}, acks=acks), version)
@@ -228,7 +228,7 @@ def test_acks_0_is_appended_and_not_answered(harness: RouterHarness) -> None:
 
 @pytest.mark.parametrize("partition", [0, 9])
 def test_acks_0_that_fails_closes_the_connection(harness: RouterHarness, partition: int) -> None:
-    """No response can carry the error; a lost connection makes the client look again."""
+    """There is no response for the error. The client refreshes its metadata when it reconnects."""
     broken = bytearray(batch_of(1))
     broken[-1] ^= 0xFF
     pending = harness.begin_request(
@@ -238,7 +238,7 @@ def test_acks_0_that_fails_closes_the_connection(harness: RouterHarness, partiti
     assert pending.is_closed
 
 
-def test_acks_all_needs_enough_in_sync_and_acks_1_does_not(tmp_path: Path) -> None:
+def test_acks_all_needs_min_insync_replicas_and_acks_1_does_not(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, brokers=2, static={"min.insync.replicas": "2"})
     harness.controller.has("t", 1, 1, 2)
     state = PartitionImage(replicas=(0, 1), in_sync_replicas=(0,), leader=0, leader_epoch=1)
@@ -253,7 +253,7 @@ def test_acks_all_needs_enough_in_sync_and_acks_1_does_not(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("version", [0, 3, BY_NAME, NEWEST])
-def test_what_does_not_exist_is_told_by_the_kind_of_its_name(
+def test_unknown_topics_have_an_error_by_name_and_one_by_id(
     harness: RouterHarness, version: int
 ) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -264,7 +264,7 @@ def test_what_does_not_exist_is_told_by_the_kind_of_its_name(
         assert codes(found) == {partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_one_unknown_topic_does_not_spoil_the_others(harness: RouterHarness) -> None:
+def test_an_unknown_topic_does_not_fail_the_others(harness: RouterHarness) -> None:
     asked = request({0: batch_of(1)}, topic="nowhere", number=99)
     asked.topic_data.append(topic_of({0: batch_of(1)}, "t", 1))
     for version in (BY_NAME, NEWEST):
@@ -280,7 +280,7 @@ def test_one_unknown_topic_does_not_spoil_the_others(harness: RouterHarness) -> 
 
 
 @pytest.mark.parametrize("topic", ["t", "nowhere"])
-def test_what_may_not_be_written_is_refused_whether_it_exists_or_not(
+def test_a_denied_topic_is_refused_whether_it_exists_or_not(
     harness: RouterHarness, topic: str
 ) -> None:
     harness.deny(AclOperation.WRITE, ResourceType.TOPIC, topic)
@@ -309,7 +309,7 @@ def test_a_transactional_batch_without_a_transactional_id_is_refused(
     assert stored(harness) == []
 
 
-def test_a_transactional_id_that_may_not_be_written_with_is_refused(harness: RouterHarness) -> None:
+def test_a_denied_transactional_id_is_refused(harness: RouterHarness) -> None:
     harness.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
     found = produce(harness, request({0: batch_of(1)}, transactional_id="x"), NEWEST)
     assert codes(found) == {0: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
@@ -339,7 +339,7 @@ def test_zstd_needs_version_7(harness: RouterHarness) -> None:
         assert code == (refused if version < 7 else ErrorCode.NONE), version
 
 
-def test_records_that_are_refused_are_named_since_version_8(harness: RouterHarness) -> None:
+def test_rejected_records_are_listed_since_version_8(harness: RouterHarness) -> None:
     """KIP-467."""
     late = batch_of(3, timestamps=[NOW_MS, NOW_MS + 10**10, NOW_MS])
     for version in (7, 8, NEWEST):
@@ -351,7 +351,7 @@ def test_records_that_are_refused_are_named_since_version_8(harness: RouterHarne
     assert stored(harness) == []
 
 
-def test_a_batch_larger_than_the_topic_takes_is_too_large(tmp_path: Path) -> None:
+def test_a_batch_above_max_message_bytes_is_too_large(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, static={"message.max.bytes": "1000"})
     harness.controller.has("t", 1, 1)
     harness.follow()
@@ -360,15 +360,15 @@ def test_a_batch_larger_than_the_topic_takes_is_too_large(tmp_path: Path) -> Non
     harness.close()
 
 
-def test_a_worker_that_is_gone_leaves_an_error_that_clients_retry(harness: RouterHarness) -> None:
+def test_a_failed_worker_is_a_retriable_error(harness: RouterHarness) -> None:
     harness.worker_client.is_away = True
     answer = one(harness, batch_of(1))
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 @pytest.mark.parametrize("version", [9, 10, NEWEST])
-def test_whoever_asks_a_former_leader_is_told_the_present_one(tmp_path: Path, version: int) -> None:
-    """KIP-951: the client needs no Metadata request to go on."""
+def test_a_former_leader_names_the_current_leader(tmp_path: Path, version: int) -> None:
+    """KIP-951: the client needs no Metadata request."""
     harness = RouterHarness(tmp_path, brokers=2)
     harness.controller.has("t", 1, 1)
     state = PartitionImage(replicas=(1,), in_sync_replicas=(1,), leader=1, leader_epoch=6)
@@ -459,7 +459,7 @@ def test_a_message_set_with_acks_0_that_is_damaged_closes_the_connection(
     assert pending.is_closed
 
 
-def test_a_message_set_is_checked_like_what_a_client_sends(tmp_path: Path) -> None:
+def test_a_converted_message_set_is_validated_like_a_batch(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, static={"message.max.bytes": "1000"})
     harness.controller.has("t", 1, 1)
     harness.follow()

@@ -43,7 +43,7 @@ def codes(harness: RouterHarness, name: str, *indexes: int) -> list[int]:
     return [partition.error_code for partition in ask(harness, name, *indexes)]
 
 
-def test_every_producer_of_a_partition_is_described_by_its_last_batch(
+def test_producers_are_described_by_their_last_batch(
     harness: RouterHarness,
 ) -> None:
     harness.append(
@@ -64,7 +64,7 @@ def test_every_producer_of_a_partition_is_described_by_its_last_batch(
     assert (second.error_code, second.active_producers) == (ErrorCode.NONE, [])
 
 
-def test_an_open_transaction_is_described_by_where_it_began(harness: RouterHarness) -> None:
+def test_an_open_transaction_has_its_start_offset(harness: RouterHarness) -> None:
     harness.append("t", batch_of(3, timestamp=NOW_MS))
     for sequence in (0, 2):
         batch = batch_of(
@@ -80,7 +80,7 @@ def test_an_open_transaction_is_described_by_where_it_began(harness: RouterHarne
     assert state.current_txn_start_offset == 3
 
 
-def test_what_does_not_exist_is_unknown(harness: RouterHarness) -> None:
+def test_an_unknown_topic_or_partition_has_an_error(harness: RouterHarness) -> None:
     assert codes(harness, "t", 0, 2, -1) == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -101,7 +101,7 @@ def test_only_replicas_answer(tmp_path: Path) -> None:
     harness.close()
 
 
-def test_a_follower_describes_what_it_has_copied(tmp_path: Path) -> None:
+def test_a_follower_describes_its_own_state(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, brokers=2)
     harness.controller.has("copied", 9, 1, factor=2)
     harness.follow()
@@ -122,13 +122,13 @@ def test_a_follower_describes_what_it_has_copied(tmp_path: Path) -> None:
     harness.close()
 
 
-def test_a_worker_that_is_gone_leaves_an_error_that_clients_retry(harness: RouterHarness) -> None:
+def test_a_failed_worker_is_a_retriable_error(harness: RouterHarness) -> None:
     harness.worker_client.is_away = True
     assert codes(harness, "t", 0) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 @pytest.mark.parametrize("name", ["t", "nowhere"])
-def test_a_topic_that_may_not_be_read_is_refused_whether_it_exists_or_not(
+def test_a_denied_topic_is_refused_whether_it_exists_or_not(
     harness: RouterHarness, name: str
 ) -> None:
     harness.deny(AclOperation.READ, ResourceType.TOPIC, name)

@@ -1,4 +1,4 @@
-"""Rewinds and snapshots through their handlers: positions, rights, refusals."""
+"""Rewinds and snapshots through their handlers: positions, permissions, errors."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,14 +110,14 @@ def offsets(response: RewindGroupResponse) -> dict[int, tuple[int, int]]:
         (BY_DURATION, 2**62, 0),
     ],
 )
-def test_positions_become_offsets_that_the_log_has(
+def test_positions_are_limited_to_the_log(
     harness: GroupHarness, kind: int, position: int, offset: int
 ) -> None:
     harness.now_ms = NOW_MS
     assert offsets(rewind(harness, kind, position)) == {0: (8, offset), 1: (8, offset)}
 
 
-def test_one_partition_is_rewound_alone(harness: GroupHarness) -> None:
+def test_a_single_partition_can_be_rewound(harness: GroupHarness) -> None:
     assert offsets(rewind(harness, partition=1)) == {1: (8, 0)}
 
 
@@ -135,7 +135,7 @@ def undo(
 def test_a_rewind_is_undone_once(harness: GroupHarness) -> None:
     rewind(harness)
     assert offsets(undo(harness, rewind_id=b"1" * 16)) == {0: (0, 8), 1: (0, 8)}
-    # Its answer was lost.
+    # The response was lost.
     assert offsets(undo(harness, rewind_id=b"1" * 16)) == {0: (0, 8), 1: (0, 8)}
     assert undo(harness).error_code == ErrorCode.RESOURCE_NOT_FOUND
     assert undo(harness, TO_WITHDRAW).error_code == ErrorCode.INVALID_REQUEST
@@ -161,7 +161,7 @@ def to_snapshot(harness: GroupHarness, *partitions: int) -> RewindGroupResponse:
     return harness.call(handle_rewind_group, request)
 
 
-def test_a_snapshot_can_be_returned_to_whole_or_in_part(harness: GroupHarness) -> None:
+def test_a_group_can_be_rewound_to_a_snapshot_or_a_part_of_it(harness: GroupHarness) -> None:
     assert len(snapshot(harness).topics[0].partitions) == 2
     commit(harness, 10)
     assert offsets(to_snapshot(harness, 1)) == {1: (10, 8)}
@@ -174,7 +174,7 @@ def describe(harness: GroupHarness, group: str = "g") -> DescribeRewindsResponse
     return harness.call(handle_describe_rewinds, DescribeRewindsRequest(group_id=group))
 
 
-def test_what_can_be_gone_back_to_is_told(harness: GroupHarness) -> None:
+def test_undo_points_and_snapshots_are_described(harness: GroupHarness) -> None:
     snapshot(harness)
     rewind(harness, position=2)
     rewind(harness, position=5)
@@ -192,13 +192,11 @@ def test_what_can_be_gone_back_to_is_told(harness: GroupHarness) -> None:
     ("kind", "position"),
     [(4, 0), (-1, 0), (AT_OFFSET, -1), (AT_TIME, -3), (BY_DURATION, -1)],
 )
-def test_a_position_that_is_none_is_refused(
-    harness: GroupHarness, kind: int, position: int
-) -> None:
+def test_an_invalid_position_is_refused(harness: GroupHarness, kind: int, position: int) -> None:
     assert rewind(harness, kind, position).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_what_is_not_there_is_named(harness: GroupHarness) -> None:
+def test_unknown_topics_and_partitions_are_named(harness: GroupHarness) -> None:
     for refused in (rewind(harness, topic="x"), rewind(harness, partition=2)):
         assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         (topic,) = refused.topics
@@ -207,7 +205,7 @@ def test_what_is_not_there_is_named(harness: GroupHarness) -> None:
     assert rewind(harness, partition=2).error_message == "Partition t-2 does not exist."
 
 
-def test_what_a_snapshot_does_not_have_is_told(harness: GroupHarness) -> None:
+def test_partitions_that_are_not_in_the_snapshot_are_refused(harness: GroupHarness) -> None:
     snapshot(harness)
     harness.have_topic("u", 2, partitions=1)
     rewind(harness, topic="u")
@@ -217,13 +215,13 @@ def test_what_a_snapshot_does_not_have_is_told(harness: GroupHarness) -> None:
     assert to_snapshot(harness).error_message == "The topics of snapshot s do not exist any more."
 
 
-def test_a_rewind_of_topics_that_are_no_more_does_not_stand_before_others(
+def test_a_rewind_of_deleted_topics_does_not_block_others(
     harness: GroupHarness,
 ) -> None:
     harness.have_topic("u", 2, partitions=1)
     rewind(harness, topic="u")
     rewind(harness, position=3)
-    # A topic of that name is there again, and is another.
+    # There is a new topic of that name.
     harness.drop_topic("t")
     harness.have_topic("t", 3, partitions=2)
     assert undo(harness).topics == []
@@ -238,7 +236,7 @@ def test_a_rewind_of_topics_that_are_no_more_does_not_stand_before_others(
         RewindGroupRequest(group_id="g", target=TO_BEFORE, topics=[]),
     ],
 )
-def test_a_request_that_says_too_little_or_too_much_is_refused(
+def test_an_incomplete_or_contradictory_request_is_refused(
     harness: GroupHarness, request_: RewindGroupRequest
 ) -> None:
     response = harness.call(handle_rewind_group, request_)
@@ -246,7 +244,7 @@ def test_a_request_that_says_too_little_or_too_much_is_refused(
     assert response.error_message
 
 
-def test_rewinding_needs_the_rights_that_committing_needs(harness: GroupHarness) -> None:
+def test_rewinding_needs_the_permissions_of_offset_commit(harness: GroupHarness) -> None:
     snapshot(harness)
     harness.deny(AclOperation.READ, TOPIC, "t")
     refused = rewind(harness)
@@ -263,7 +261,7 @@ def test_rewinding_needs_the_rights_that_committing_needs(harness: GroupHarness)
     assert describe(harness).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_request_for_too_many_partitions_is_refused_before_logs_are_asked(
+def test_too_many_partitions_are_refused_before_log_bounds_are_looked_up(
     harness: GroupHarness,
 ) -> None:
     every = RewindGroupRequestPartition(partition_index=ALL_PARTITIONS)

@@ -1,4 +1,4 @@
-"""What handlers make of a shard's error."""
+"""The response to a shard's error."""
 
 import pytest
 
@@ -14,9 +14,7 @@ from odradek.protocol.errors import ApiError, ErrorCode
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_record_that_is_too_large_is_no_error_to_retry(
-    code: ErrorCode, expected: ErrorCode
-) -> None:
+def test_a_record_that_is_too_large_is_not_retriable(code: ErrorCode, expected: ErrorCode) -> None:
     reply: Reply[None] = Reply()
     errors: list[BaseException | None] = []
     drive(answer_of(reply), lambda _answer, error: errors.append(error))

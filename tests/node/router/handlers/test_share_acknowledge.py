@@ -1,4 +1,4 @@
-"""ShareAcknowledge as members see it (B.13): what is taken, and what is refused in which words."""
+"""ShareAcknowledge as members see it (B.13): results, errors and their messages."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def harness(tmp_path: Path) -> Iterator[ShareFetchHarness]:
 
 @pytest.fixture
 def member(harness: ShareFetchHarness) -> ShareFetchMember:
-    """Holds the records 0 to 9."""
+    """A member that has acquired the records 0 to 9."""
     harness.append(TOPIC, batch_of(10))
     member = harness.member()
     member.fetch(0)
@@ -41,7 +41,7 @@ def member(harness: ShareFetchHarness) -> ShareFetchMember:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_is_acknowledged_is_durable(
+def test_acknowledgements_are_durable(
     harness: ShareFetchHarness, member: ShareFetchMember, version: int
 ) -> None:
     data = member.fate(batch(0, 4, ACCEPT), batch(6, 7, RELEASE, REJECT), version=version)
@@ -55,7 +55,7 @@ def test_what_is_acknowledged_is_durable(
     ]
 
 
-def test_the_lock_timeout_is_told_since_version_2(member: ShareFetchMember) -> None:
+def test_the_lock_timeout_is_returned_since_version_2(member: ShareFetchMember) -> None:
     assert member.acknowledge(batch(0, 0, ACCEPT)).acquisition_lock_timeout_ms == 30_000
 
 
@@ -73,14 +73,14 @@ def test_the_lock_timeout_is_told_since_version_2(member: ShareFetchMember) -> N
     ],
     ids=["backwards", "overlap", "order", "no type", "few types", "type", "renewal", "behind"],
 )
-def test_what_makes_no_sense_is_an_invalid_request(
+def test_invalid_batches_are_an_invalid_request(
     member: ShareFetchMember, batches: list[AcknowledgementBatch]
 ) -> None:
     assert member.fate(*batches).error_code == ErrorCode.INVALID_REQUEST
     assert member.fate(batch(0, 9, ACCEPT)).error_code == ErrorCode.NONE, "nothing was taken"
 
 
-def test_what_the_member_does_not_hold_spoils_all_of_the_partition(
+def test_a_record_of_another_member_fails_the_whole_partition(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
     other = harness.member("b", connection=2)
@@ -125,7 +125,9 @@ def test_the_last_acknowledgement_closes_the_session(
     assert ranges(harness.member("b", connection=2).fetch(0)[0]) == [(5, 9, 1)]
 
 
-def test_errors_are_told_by_partition(harness: ShareFetchHarness, member: ShareFetchMember) -> None:
+def test_each_partition_has_its_own_error(
+    harness: ShareFetchHarness, member: ShareFetchMember
+) -> None:
     accept = batch(0, 0, ACCEPT)
     assert member.fate(accept, topic_id=NOBODY).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     data = member.fate(accept, partition=7)
@@ -137,14 +139,14 @@ def test_errors_are_told_by_partition(harness: ShareFetchHarness, member: ShareF
     assert member.acknowledge(accept).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_another_leader_is_named(harness: ShareFetchHarness, member: ShareFetchMember) -> None:
+def test_the_current_leader_is_named(harness: ShareFetchHarness, member: ShareFetchMember) -> None:
     harness.lead(TOPIC, epoch=4, leader=3)
     data = member.fate(batch(0, 0, ACCEPT))
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (3, 4)
 
 
-def test_a_state_that_was_begun_anew_is_read_again(
+def test_a_reinitialized_state_is_read_again(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
     states = harness.services.share_persister
@@ -153,7 +155,7 @@ def test_a_state_that_was_begun_anew_is_read_again(
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]
 
 
-def test_what_others_say_of_the_state_ends_locks(
+def test_dropping_a_share_partition_ends_its_locks(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
     states = harness.services.share_persister

@@ -1,4 +1,4 @@
-"""ShareFetch as members see it (B.13): what they acquire, when, and what is said instead."""
+"""ShareFetch as members see it (B.13): what they acquire, when, and the errors."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +41,7 @@ NOTHING = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_records_are_acquired_from_where_the_group_begins(
+def test_records_are_acquired_from_the_start_offset(
     harness: ShareFetchHarness, version: int
 ) -> None:
     harness.append(TOPIC, batch_of(3), batch_of(2))
@@ -52,7 +52,7 @@ def test_records_are_acquired_from_where_the_group_begins(
     assert base_offsets(data) == [0, 3]
 
 
-def test_what_one_member_holds_the_other_does_not_get(harness: ShareFetchHarness) -> None:
+def test_acquired_records_are_not_delivered_to_other_members(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(3))
     first, second = harness.member("a"), harness.member("b", connection=2)
     assert ranges(first.fetch(0)[0]) == [(0, 2, 1)]
@@ -71,7 +71,7 @@ def test_groups_do_not_see_each_others_locks(harness: ShareFetchHarness) -> None
     assert ranges(harness.member(group="other").fetch(0)[0]) == [(0, 2, 1)]
 
 
-def test_the_wish_for_records_is_soft_by_batches_and_hard_by_records(
+def test_max_records_is_a_soft_limit_in_batch_mode_and_strict_in_record_mode(
     harness: ShareFetchHarness,
 ) -> None:
     harness.append(TOPIC, batch_of(4), batch_of(4), batch_of(4))
@@ -83,7 +83,7 @@ def test_the_wish_for_records_is_soft_by_batches_and_hard_by_records(
     assert base_offsets(data) == [8], "the whole batch comes; the client drops what is not its"
 
 
-def test_the_wish_for_records_is_shared_by_the_partitions(harness: ShareFetchHarness) -> None:
+def test_max_records_is_shared_by_the_partitions(harness: ShareFetchHarness) -> None:
     member = harness.member()
     member.fetch(0, 1, 2, max_wait_ms=100)
     for partition in range(3):
@@ -95,7 +95,7 @@ def test_the_wish_for_records_is_shared_by_the_partitions(harness: ShareFetchHar
     }
 
 
-def test_whoever_was_served_last_is_served_last(harness: ShareFetchHarness) -> None:
+def test_a_partition_that_returned_records_goes_to_the_end(harness: ShareFetchHarness) -> None:
     for partition in range(3):
         harness.append(TOPIC, batch_of(2), batch_of(2), partition=partition)
     member = harness.member()
@@ -105,7 +105,7 @@ def test_whoever_was_served_last_is_served_last(harness: ShareFetchHarness) -> N
     assert list(member.fetch(max_records=1)) == [0]
 
 
-def test_the_bytes_are_bounded_but_for_the_first_batch(harness: ShareFetchHarness) -> None:
+def test_max_bytes_limits_all_but_the_first_batch(harness: ShareFetchHarness) -> None:
     for partition in range(2):
         harness.append(TOPIC, *[batch_of(1, size=5_000)] * 3, partition=partition)
     member = harness.member()
@@ -114,12 +114,12 @@ def test_the_bytes_are_bounded_but_for_the_first_batch(harness: ShareFetchHarnes
     assert sum(last - first + 1 for data in found.values() for first, last, _ in ranges(data)) == 2
 
 
-def test_ranges_come_in_pieces_of_the_batch_size(harness: ShareFetchHarness) -> None:
+def test_acquired_ranges_are_split_by_batch_size(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, *[batch_of(2)] * 4)
     assert ranges(harness.member().fetch(0, batch_size=3)[0]) == [(0, 3, 1), (4, 7, 1)]
 
 
-def test_a_group_begins_at_what_comes_next_unless_it_says_otherwise(
+def test_a_group_starts_at_latest_unless_configured(
     harness: ShareFetchHarness,
 ) -> None:
     harness.initialise(0, group="plain")
@@ -130,7 +130,7 @@ def test_a_group_begins_at_what_comes_next_unless_it_says_otherwise(
     assert ranges(member.fetch()[0]) == [(3, 4, 1)]
 
 
-def test_where_a_group_begins_is_durable_before_it_has_acknowledged_anything(
+def test_the_start_offset_is_durable_before_the_first_acknowledgement(
     harness: ShareFetchHarness,
 ) -> None:
     harness.initialise(0, group="plain")
@@ -140,7 +140,7 @@ def test_where_a_group_begins_is_durable_before_it_has_acknowledged_anything(
     assert ranges(harness.member(group="plain").fetch(0)[0]) == [(0, 1, 1)]
 
 
-def test_a_group_may_begin_some_time_ago(harness: ShareFetchHarness) -> None:
+def test_a_group_can_start_by_duration(harness: ShareFetchHarness) -> None:
     harness.configure("recent", {"share.auto.offset.reset": "by_duration:PT1H"})
     harness.initialise(0, group="recent")
     hour_ms = 3_600_000
@@ -151,7 +151,7 @@ def test_a_group_may_begin_some_time_ago(harness: ShareFetchHarness) -> None:
     assert ranges(harness.member(group="recent").fetch(0)[0]) == [(2, 3, 1)]
 
 
-def test_markers_come_to_nobody_and_hold_nothing_up(harness: ShareFetchHarness) -> None:
+def test_control_batches_are_skipped(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, transactional(2, 0))
     end_transaction(harness, ControlType.COMMIT)
     harness.append(TOPIC, batch_of(2))
@@ -177,12 +177,14 @@ def test_read_committed_waits_for_the_end_of_transactions_and_skips_aborted_ones
         assert base_offsets(data) == [3]
 
 
-def test_read_uncommitted_gets_what_is_aborted_later(harness: ShareFetchHarness) -> None:
+def test_read_uncommitted_returns_records_that_are_aborted_later(
+    harness: ShareFetchHarness,
+) -> None:
     harness.append(TOPIC, transactional(2, 0))
     assert ranges(harness.member().fetch(0)[0]) == [(0, 1, 1)]
 
 
-def test_records_that_were_deleted_are_archived(harness: ShareFetchHarness) -> None:
+def test_deleted_records_are_archived(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(2), batch_of(3))
     store, number = harness.place(TOPIC)
     harness.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
@@ -201,12 +203,12 @@ def test_a_fetch_waits_for_records(harness: ShareFetchHarness) -> None:
     assert member.end_fetch(waiting).responses[0].partitions[0].acquired_records
 
 
-def test_a_fetch_that_waits_in_vain_is_answered_in_time(harness: ShareFetchHarness) -> None:
+def test_a_fetch_without_records_is_answered_after_max_wait(harness: ShareFetchHarness) -> None:
     member = harness.member()
     assert member.fetch(0, max_wait_ms=100) == {}
 
 
-def test_a_fetch_waits_for_enough_bytes_but_takes_less_in_the_end(
+def test_a_fetch_waits_for_min_bytes_and_returns_less_after_max_wait(
     harness: ShareFetchHarness,
 ) -> None:
     member = harness.member()
@@ -220,7 +222,7 @@ def test_a_fetch_waits_for_enough_bytes_but_takes_less_in_the_end(
     assert member.end_fetch(waiting).responses[0].partitions[0].acquired_records
 
 
-def test_what_others_release_wakes_those_who_wait(harness: ShareFetchHarness) -> None:
+def test_released_records_wake_waiting_fetches(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(2))
     first, second = harness.member("a"), harness.member("b", connection=2)
     first.fetch(0)
@@ -232,7 +234,7 @@ def test_what_others_release_wakes_those_who_wait(harness: ShareFetchHarness) ->
     assert ranges(data) == [(1, 1, 2)]
 
 
-def test_a_lock_that_ends_wakes_those_who_wait(tmp_path: Path) -> None:
+def test_an_expired_lock_wakes_waiting_fetches(tmp_path: Path) -> None:
     static = {
         "group.share.min.record.lock.duration.ms": "1000",
         "group.share.record.lock.duration.ms": "1000",
@@ -246,7 +248,7 @@ def test_a_lock_that_ends_wakes_those_who_wait(tmp_path: Path) -> None:
         assert first.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
 
 
-def test_a_released_record_rests_where_the_group_says_so(tmp_path: Path) -> None:
+def test_a_released_record_is_delayed_if_the_group_configures_it(tmp_path: Path) -> None:
     with ShareFetchHarness(tmp_path, group={"share.redelivery.delay.ms": "300"}) as harness:
         harness.append(TOPIC, batch_of(1))
         member = harness.member()
@@ -257,7 +259,7 @@ def test_a_released_record_rests_where_the_group_says_so(tmp_path: Path) -> None
         assert harness.loop.time() - before >= 0.3
 
 
-def test_a_full_window_opens_when_something_is_acknowledged(tmp_path: Path) -> None:
+def test_an_acknowledgement_makes_room_in_a_full_window(tmp_path: Path) -> None:
     with ShareFetchHarness(tmp_path, group={"share.partition.max.record.locks": "100"}) as harness:
         harness.append(TOPIC, batch_of(150))
         first, second = harness.member("a"), harness.member("b", connection=2)
@@ -270,10 +272,10 @@ def test_a_full_window_opens_when_something_is_acknowledged(tmp_path: Path) -> N
         assert ranges(data) == [(100, 109, 1)]
 
 
-# -- acknowledgements that ride along --------------------------------------------------------------
+# -- acknowledgements ------------------------------------------------------------------------------
 
 
-def test_acknowledgements_ride_along_and_are_answered_for_themselves(
+def test_acknowledgements_in_a_fetch_have_their_own_results(
     harness: ShareFetchHarness,
 ) -> None:
     harness.append(TOPIC, batch_of(4))
@@ -299,7 +301,7 @@ def test_a_renewal_fetches_nothing(harness: ShareFetchHarness) -> None:
 
 
 @pytest.mark.parametrize("limit", ["max_wait_ms", "min_bytes", "max_bytes", "max_records"])
-def test_a_renewal_that_wants_records_is_refused_and_leaves_the_session_alone(
+def test_a_renewal_with_fetch_limits_is_refused_and_keeps_the_session(
     harness: ShareFetchHarness, limit: str
 ) -> None:
     """KIP-1222."""
@@ -310,11 +312,11 @@ def test_a_renewal_that_wants_records_is_refused_and_leaves_the_session_alone(
     assert member.respond(epoch=1).error_code == ErrorCode.NONE
 
 
-def test_an_acquire_mode_that_there_is_not_is_refused(harness: ShareFetchHarness) -> None:
+def test_an_unknown_acquire_mode_is_refused(harness: ShareFetchHarness) -> None:
     assert harness.member().respond(0, mode=2).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_who_takes_no_bytes_gets_no_records(harness: ShareFetchHarness) -> None:
+def test_max_bytes_of_0_returns_no_records(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(2))
     member = harness.member()
     assert member.fetch(0, max_bytes=0) == {}
@@ -324,7 +326,7 @@ def test_who_takes_no_bytes_gets_no_records(harness: ShareFetchHarness) -> None:
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def test_a_session_counts_its_requests(harness: ShareFetchHarness) -> None:
+def test_a_session_epoch_is_checked(harness: ShareFetchHarness) -> None:
     member = harness.member()
     assert member.respond(0).error_code == ErrorCode.NONE
     assert member.respond(epoch=2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
@@ -332,7 +334,7 @@ def test_a_session_counts_its_requests(harness: ShareFetchHarness) -> None:
     assert member.respond(epoch=1).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
-def test_a_session_that_nobody_opened_is_not_found(harness: ShareFetchHarness) -> None:
+def test_an_unknown_session_is_not_found(harness: ShareFetchHarness) -> None:
     assert harness.member().respond(0, epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert harness.member().respond(0, epoch=-1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
@@ -350,7 +352,7 @@ def test_sessions_are_limited(tmp_path: Path) -> None:
         assert response.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
 
-def test_a_member_that_closes_its_session_has_not_been_delivered_what_it_holds(
+def test_closing_a_session_does_not_count_the_delivery_of_its_records(
     harness: ShareFetchHarness,
 ) -> None:
     harness.append(TOPIC, batch_of(3))
@@ -363,7 +365,7 @@ def test_a_member_that_closes_its_session_has_not_been_delivered_what_it_holds(
     assert first.respond(epoch=2).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_a_connection_that_is_lost_ends_the_session_and_the_locks(
+def test_a_lost_connection_ends_the_session_and_releases_the_locks(
     harness: ShareFetchHarness,
 ) -> None:
     harness.append(TOPIC, batch_of(3))
@@ -376,7 +378,7 @@ def test_a_connection_that_is_lost_ends_the_session_and_the_locks(
     assert first.respond(epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_a_fetch_whose_connection_is_lost_acquires_nothing(harness: ShareFetchHarness) -> None:
+def test_a_waiting_fetch_of_a_lost_connection_acquires_nothing(harness: ShareFetchHarness) -> None:
     member = harness.member("a")
     waiting = member.begin_fetch(0, max_wait_ms=5_000)
     harness.turn_loop(0.02)
@@ -386,7 +388,7 @@ def test_a_fetch_whose_connection_is_lost_acquires_nothing(harness: ShareFetchHa
     assert ranges(harness.member("b", connection=2).fetch(0)[0]) == [(0, 0, 1)]
 
 
-def test_partitions_are_forgotten_and_their_locks_stay(harness: ShareFetchHarness) -> None:
+def test_forgotten_partitions_keep_their_locks(harness: ShareFetchHarness) -> None:
     for partition in range(2):
         harness.append(TOPIC, batch_of(2), batch_of(2), partition=partition)
     member = harness.member()
@@ -395,7 +397,7 @@ def test_partitions_are_forgotten_and_their_locks_stay(harness: ShareFetchHarnes
     assert member.fate(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
 
 
-def test_with_its_last_session_a_group_leaves_nothing_here(harness: ShareFetchHarness) -> None:
+def test_the_last_session_of_a_group_drops_its_share_partitions(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(3))
     member = harness.member()
     member.fetch(0)
@@ -407,20 +409,20 @@ def test_with_its_last_session_a_group_leaves_nothing_here(harness: ShareFetchHa
     assert ranges(harness.member().fetch(0)[0]) == [(1, 2, 1)]
 
 
-# -- what is said instead --------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
-def test_whoever_is_nobody_is_refused(harness: ShareFetchHarness) -> None:
+def test_a_request_without_group_or_member_id_is_refused(harness: ShareFetchHarness) -> None:
     assert harness.member("").respond(0).error_code == ErrorCode.INVALID_REQUEST
     assert harness.member(group="").respond(0).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_group_that_may_not_be_read_is_refused(harness: ShareFetchHarness) -> None:
+def test_a_denied_group_is_refused(harness: ShareFetchHarness) -> None:
     harness.deny(AclOperation.READ, ResourceType.GROUP, GROUP)
     assert harness.member().respond(0).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_errors_are_told_by_partition(harness: ShareFetchHarness) -> None:
+def test_each_partition_has_its_own_error(harness: ShareFetchHarness) -> None:
     assert harness.member("a").fetch(7)[7].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     found = harness.member("b").fetch(0, topic_id=NOBODY)
     assert found[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -428,7 +430,7 @@ def test_errors_are_told_by_partition(harness: ShareFetchHarness) -> None:
     assert harness.member("c").fetch(0)[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_another_leader_is_named_and_where_it_is(harness: ShareFetchHarness) -> None:
+def test_the_current_leader_is_named_with_its_endpoint(harness: ShareFetchHarness) -> None:
     harness.lead(TOPIC, epoch=5, leader=3)
     response = harness.member().respond(0)
     [[data]] = [topic.partitions for topic in response.responses]
@@ -436,7 +438,7 @@ def test_another_leader_is_named_and_where_it_is(harness: ShareFetchHarness) -> 
     assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (3, 5)
 
 
-def test_a_leader_that_comes_back_reads_the_state_anew(harness: ShareFetchHarness) -> None:
+def test_a_leader_elected_again_reads_the_state_again(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(4))
     member = harness.member()
     member.fetch(0)
@@ -446,7 +448,7 @@ def test_a_leader_that_comes_back_reads_the_state_anew(harness: ShareFetchHarnes
     assert ranges(member.fetch()[0]) == [(2, 3, 1)]
 
 
-def test_a_fetch_that_waits_hears_that_its_topic_is_gone(harness: ShareFetchHarness) -> None:
+def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(harness: ShareFetchHarness) -> None:
     member = harness.member()
     waiting = member.begin_fetch(0, max_wait_ms=5_000)
     harness.turn_loop(0.02)
@@ -457,7 +459,7 @@ def test_a_fetch_that_waits_hears_that_its_topic_is_gone(harness: ShareFetchHarn
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_rejected_record_comes_to_nobody(harness: ShareFetchHarness) -> None:
+def test_a_rejected_record_is_not_delivered_again(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(2))
     member = harness.member()
     member.fetch(0)
@@ -465,14 +467,14 @@ def test_a_rejected_record_comes_to_nobody(harness: ShareFetchHarness) -> None:
     assert ranges(member.fetch()[0]) == [(1, 1, 2)]
 
 
-def test_a_group_that_nobody_has_begun_does_not_wake_those_of_others(
+def test_a_group_without_a_state_does_not_wake_fetches_of_other_groups(
     harness: ShareFetchHarness,
 ) -> None:
     member = harness.member("a")
     waiting = member.begin_fetch(0, max_wait_ms=3_000)
     harness.turn_loop(0.05)
     [parked] = harness.services.fetch_purgatory._parked
-    # Its state is asked for again and again meanwhile.
+    # Its state is requested repeatedly meanwhile.
     stranger = harness.member("b", connection=2, group="of nobody")
     assert not stranger.respond(0, max_wait_ms=250).responses
     assert list(harness.services.fetch_purgatory._parked) == [parked]

@@ -1,4 +1,4 @@
-"""Describe, alter and delete where share groups begin, through handlers and coordinators."""
+"""Describe, alter and delete start offsets of share groups, through handlers and coordinators."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +44,7 @@ Where = dict[tuple[str, int], tuple[int, int, int]]
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[GroupHarness]:
-    """With the topic that holds the groups, and topics to read."""
+    """With `__consumer_offsets`, and topics to read."""
     with GroupHarness(tmp_path, static={"group.share.assignment.interval.ms": "0"}) as harness:
         harness.call(handle_find_coordinator, FindCoordinatorRequest(key="s"), 0)
         harness.have_topic("a", 101, 2)
@@ -136,7 +136,7 @@ def beat(harness: GroupHarness, epoch: int) -> int:
     return harness.call(handle_share_group_heartbeat, request).error_code
 
 
-def test_offsets_that_are_set_are_described_with_the_lag_behind_them(harness: GroupHarness) -> None:
+def test_altered_offsets_are_described_with_the_lag(harness: GroupHarness) -> None:
     harness.append("a", batch_of(5))
     assert codes(alter(harness, {"a": {0: 2, 1: 0, 7: 1}, "none": {0: 1}})) == {
         ("a", 0): ErrorCode.NONE,
@@ -150,7 +150,7 @@ def test_offsets_that_are_set_are_described_with_the_lag_behind_them(harness: Gr
     assert {told[1] for told in old.values()} == {-1}
 
 
-def test_the_lag_is_what_is_committed_and_not_delivered(harness: GroupHarness) -> None:
+def test_the_lag_counts_committed_records_that_are_not_delivered(harness: GroupHarness) -> None:
     harness.append("a", batch_of(9))
     alter(harness, {"a": {0: 2}})
     states, topic_id = harness.services.share_persister, harness.image.topics_by_name["a"].topic_id
@@ -161,13 +161,13 @@ def test_the_lag_is_what_is_committed_and_not_delivered(harness: GroupHarness) -
     assert where(describe(harness)) == {("a", 0): (3, 9 - 3 - 4, 0)}
 
 
-def test_what_nobody_has_read_has_no_offset(harness: GroupHarness) -> None:
+def test_a_partition_that_was_never_read_has_no_offset(harness: GroupHarness) -> None:
     assert where(describe(harness)) == {}
     asked = {"a": [0], "none": [0]}
     assert where(describe(harness, asked)) == {("a", 0): (-1, -1, 0), ("none", 0): (-1, -1, 0)}
 
 
-def test_topics_are_forgotten(harness: GroupHarness) -> None:
+def test_offsets_of_topics_are_deleted(harness: GroupHarness) -> None:
     alter(harness, {"a": {0: 2}, "b": {0: 1}})
     response = forget(harness, "a", "none")
     assert response.error_code == ErrorCode.NONE
@@ -179,7 +179,7 @@ def test_topics_are_forgotten(harness: GroupHarness) -> None:
     assert forget(harness, "a", group="nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_group_with_members_stays_as_it_is(harness: GroupHarness) -> None:
+def test_offsets_of_a_group_with_members_cannot_be_changed(harness: GroupHarness) -> None:
     assert beat(harness, 0) == ErrorCode.NONE
     assert alter(harness, {"a": {0: 1}}).error_code == ErrorCode.NON_EMPTY_GROUP
     assert forget(harness, "a").error_code == ErrorCode.NON_EMPTY_GROUP
@@ -187,7 +187,7 @@ def test_a_group_with_members_stays_as_it_is(harness: GroupHarness) -> None:
     assert codes(alter(harness, {"a": {0: 1}})) == {("a", 0): ErrorCode.NONE}
 
 
-def test_a_group_without_a_name_is_none(harness: GroupHarness) -> None:
+def test_an_empty_group_id_is_invalid(harness: GroupHarness) -> None:
     for response in (
         alter(harness, {"a": {0: 1}}, group=""),
         forget(harness, "a", group=""),
@@ -197,13 +197,13 @@ def test_a_group_without_a_name_is_none(harness: GroupHarness) -> None:
         assert response.error_message
 
 
-def test_nothing_asked_is_nothing_answered(harness: GroupHarness) -> None:
+def test_an_empty_request_has_an_empty_response(harness: GroupHarness) -> None:
     assert alter(harness, {}).responses == []
     assert forget(harness).responses == []
     assert describe(harness, {}).topics == []
 
 
-def test_the_group_must_be_allowed_and_the_topics_too(harness: GroupHarness) -> None:
+def test_permissions_on_the_group_and_on_the_topics_are_needed(harness: GroupHarness) -> None:
     alter(harness, {"a": {0: 2}, "b": {0: 1}})
     harness.deny(AclOperation.READ, TOPIC, "b")
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED

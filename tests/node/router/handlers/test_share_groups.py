@@ -41,7 +41,7 @@ GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[GroupHarness]:
-    """With the topic that holds the groups, and topics to read."""
+    """With `__consumer_offsets`, and topics to read."""
     with GroupHarness(tmp_path, static={"group.share.assignment.interval.ms": "0"}) as harness:
         harness.call(handle_find_coordinator, FindCoordinatorRequest(key="s"), 0)
         harness.have_topic("xa", 101, 2)
@@ -85,7 +85,7 @@ def partition_count(response: ShareGroupHeartbeatResponse) -> int:
 
 
 def joined(harness: GroupHarness, *, group: str = "s", topics: list[str] | None = None) -> int:
-    """A member joins and beats until it has all partitions; returns its epoch."""
+    """A member joins and sends heartbeats until it has all partitions; returns its epoch."""
     epoch = beat(harness, group=group, topics=topics).member_epoch
     for _ in range(200):
         response = beat(harness, epoch, group=group)
@@ -97,14 +97,14 @@ def joined(harness: GroupHarness, *, group: str = "s", topics: list[str] | None 
 
 
 def state_epoch_of(harness: GroupHarness, group: str, topic_id: Uuid, index: int) -> int:
-    """The epoch of what the share coordinator knows, 0 if it knows nothing."""
+    """The state epoch at the share coordinator, 0 without a state."""
     asked = harness.services.share_persister.summaries(group, [(topic_id, index)])
     summary = harness.result(asked)[topic_id, index]
     assert isinstance(summary, ShareStateSummary)
     return summary.state_epoch
 
 
-def test_a_member_joins_and_is_given_partitions_once_their_states_are_there(
+def test_a_member_gets_partitions_once_their_states_are_initialized(
     harness: GroupHarness,
 ) -> None:
     first = beat(harness)
@@ -114,7 +114,7 @@ def test_a_member_joins_and_is_given_partitions_once_their_states_are_there(
     assert partition_count(again) == 2
 
 
-def test_a_member_goes_on_when_the_router_was_restarted(harness: GroupHarness) -> None:
+def test_a_member_continues_after_a_router_restart(harness: GroupHarness) -> None:
     epoch = joined(harness)
     harness.restart_router()
     again = beat(harness, epoch)
@@ -122,7 +122,7 @@ def test_a_member_goes_on_when_the_router_was_restarted(harness: GroupHarness) -
     assert partition_count(beat(harness)) == 2
 
 
-def test_states_that_were_on_the_way_when_the_router_died_are_made_all_the_same(
+def test_pending_initializations_are_repeated_after_a_router_restart(
     harness: GroupHarness,
 ) -> None:
     beat(harness)
@@ -130,7 +130,7 @@ def test_states_that_were_on_the_way_when_the_router_died_are_made_all_the_same(
     assert joined(harness) > 1
 
 
-def test_a_topic_that_comes_later_is_read(harness: GroupHarness) -> None:
+def test_a_topic_created_later_is_assigned(harness: GroupHarness) -> None:
     epoch = joined(harness, topics=["xa", "xc"])
     harness.have_topic("xc", 103, 4)
     for _ in range(200):
@@ -142,7 +142,7 @@ def test_a_topic_that_comes_later_is_read(harness: GroupHarness) -> None:
     raise AssertionError("the new topic's partitions were not assigned")
 
 
-def test_errors_come_with_a_message(harness: GroupHarness) -> None:
+def test_errors_have_a_message(harness: GroupHarness) -> None:
     refused = beat(harness, 5, "stranger")
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_message == "Share group s not found."
@@ -173,7 +173,7 @@ def test_groups_are_listed_described_and_deleted_with_their_states(harness: Grou
     assert harness.call(handle_list_groups, ListGroupsRequest()).groups == []
 
 
-def test_every_group_is_described_by_itself(harness: GroupHarness) -> None:
+def test_each_group_is_described_by_itself(harness: GroupHarness) -> None:
     beat(harness)
     codes = {group.group_id: group.error_code for group in describe(harness, "s", "", "none")}
     assert codes == {
@@ -183,7 +183,9 @@ def test_every_group_is_described_by_itself(harness: GroupHarness) -> None:
     }
 
 
-def test_the_group_must_be_readable_and_the_topics_must_be_visible(harness: GroupHarness) -> None:
+def test_a_heartbeat_needs_read_on_the_group_and_describe_on_the_topics(
+    harness: GroupHarness,
+) -> None:
     harness.deny(AclOperation.READ, GROUP, "secret")
     harness.deny(AclOperation.DESCRIBE, TOPIC, "xb")
     assert beat(harness, group="secret").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -191,7 +193,7 @@ def test_the_group_must_be_readable_and_the_topics_must_be_visible(harness: Grou
     assert beat(harness).error_code == ErrorCode.NONE
 
 
-def test_describing_needs_the_group_and_all_of_its_topics(harness: GroupHarness) -> None:
+def test_describing_needs_describe_on_the_group_and_all_its_topics(harness: GroupHarness) -> None:
     joined(harness)
     joined(harness, group="other", topics=["xb"])
     harness.deny(AclOperation.DESCRIBE, GROUP, "secret")
@@ -206,7 +208,7 @@ def test_describing_needs_the_group_and_all_of_its_topics(harness: GroupHarness)
     assert described[0].authorized_operations == NO_AUTHORIZED_OPERATIONS
 
 
-def test_settings_of_a_group_hold_from_when_they_are_set(harness: GroupHarness) -> None:
+def test_group_configs_take_effect_at_once(harness: GroupHarness) -> None:
     epoch = joined(harness)
     assert beat(harness, epoch).heartbeat_interval_ms == 200
     harness.controller.set_config(ConfigResourceType.GROUP, "s", share_heartbeat_interval_ms="7000")

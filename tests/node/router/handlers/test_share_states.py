@@ -1,4 +1,4 @@
-"""The APIs of share states as other brokers, and administrators, speak them."""
+"""The APIs of share states as other brokers use them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,7 +123,7 @@ def delete(harness: ShareHarness) -> int:
     return response.results[0].partitions[0].error_code
 
 
-def test_a_share_partition_from_beginning_to_end(harness: ShareHarness) -> None:
+def test_a_state_is_initialized_written_read_and_deleted(harness: ShareHarness) -> None:
     assert initialize(harness, 0, 1, 2) == [0, 0, 0]
     assert write(harness) == ErrorCode.NONE
     found = read(harness)
@@ -145,22 +145,22 @@ def test_each_partition_has_its_own_error(harness: ShareHarness) -> None:
     ]
 
 
-def test_older_versions_know_no_count(harness: ShareHarness) -> None:
+def test_version_0_has_no_delivery_complete_count(harness: ShareHarness) -> None:
     initialize(harness, 0)
     assert write(harness, version=0) == ErrorCode.NONE
     assert summary(harness, version=0).delivery_complete_count == -1
     assert summary(harness, version=1).delivery_complete_count == 0
 
 
-def test_a_refusal_says_why(harness: ShareHarness) -> None:
+def test_errors_have_a_message(harness: ShareHarness) -> None:
     found = read(harness)
     assert found.error_code == ErrorCode.INVALID_REQUEST
     assert found.error_message is not None
     assert "uninitialized" in found.error_message
 
 
-def test_what_no_record_can_hold_is_refused(harness: ShareHarness) -> None:
-    # Kafka's strings end at 32,767 octets in a record, and at more in a flexible request.
+def test_a_state_too_large_for_a_record_is_an_invalid_request(harness: ShareHarness) -> None:
+    # A string has at most 32,767 bytes in a record, and more in a flexible request.
     group_id = "x" * 40_000
     assert initialize(harness, 0, group_id=group_id) == [ErrorCode.INVALID_REQUEST]
     reply = harness.here.call(InitializeShareState(ShareKey(group_id, harness.topic_id, 0), 1, 0))
@@ -169,7 +169,7 @@ def test_what_no_record_can_hold_is_refused(harness: ShareHarness) -> None:
     assert raised.value.code == ErrorCode.INVALID_REQUEST
 
 
-def test_only_the_cluster_itself_may(harness: ShareHarness) -> None:
+def test_share_states_need_cluster_action(harness: ShareHarness) -> None:
     initialize(harness, 0)
     harness.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     expected = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -181,7 +181,7 @@ def test_only_the_cluster_itself_may(harness: ShareHarness) -> None:
     assert find(harness, f"g:{uuid_to_text(harness.topic_id)}:0").error_code == expected
 
 
-def test_a_shard_that_is_elsewhere_says_so(harness: ShareHarness) -> None:
+def test_a_shard_hosted_elsewhere_answers_not_coordinator(harness: ShareHarness) -> None:
     initialize(harness, 0)
     harness.shares.close()
     assert read(harness).error_code == ErrorCode.NOT_COORDINATOR
@@ -197,7 +197,7 @@ def _no_uuid(index: int) -> bytes:
     return index.to_bytes(16)
 
 
-def test_very_many_partitions_are_asked_for_in_turns(harness: ShareHarness) -> None:
+def test_very_many_partitions_are_read_in_turns(harness: ShareHarness) -> None:
     count = 2 * ITEMS_PER_TURN
     many = [
         messages.DeleteStateData(
@@ -226,7 +226,7 @@ def test_very_many_partitions_are_asked_for_in_turns(harness: ShareHarness) -> N
     assert [each.partition for each in told.results[0].partitions] == list(range(count))
 
 
-def test_its_coordinator_is_found_by_group_topic_and_partition(harness: ShareHarness) -> None:
+def test_the_share_coordinator_is_found_by_group_topic_and_partition(harness: ShareHarness) -> None:
     text = uuid_to_text(harness.topic_id)
     for group in ("g", "a:b"):
         found = find(harness, f"{group}:{text}:0")

@@ -48,7 +48,7 @@ def finalise(harness: GroupHarness, level: int) -> None:
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[GroupHarness]:
-    """With the topic that holds the groups, and one to read."""
+    """With `__consumer_offsets`, and a topic to read."""
     with GroupHarness(tmp_path, static=AT_ONCE) as harness:
         finalise(harness, 1)
         harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
@@ -96,7 +96,7 @@ def statuses(response: StreamsGroupHeartbeatResponse) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_member_joins_and_goes_on(harness: GroupHarness, version: int) -> None:
+def test_a_member_joins_and_sends_heartbeats(harness: GroupHarness, version: int) -> None:
     joined = join(harness, version=version)
     assert (joined.error_code, joined.member_epoch) == (ErrorCode.NONE, 2)
     assert [each.partitions for each in joined.active_tasks or ()] == [[0, 1]]
@@ -105,7 +105,7 @@ def test_a_member_joins_and_goes_on(harness: GroupHarness, version: int) -> None
     assert beat(harness, 2).error_code == ErrorCode.NONE
 
 
-def test_errors_come_with_a_message(harness: GroupHarness) -> None:
+def test_errors_have_a_message(harness: GroupHarness) -> None:
     refused = beat(harness, 5)
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_message == "Group g not found."
@@ -114,7 +114,7 @@ def test_errors_come_with_a_message(harness: GroupHarness) -> None:
     )
 
 
-def test_internal_topics_are_made_for_the_member_that_needs_them(harness: GroupHarness) -> None:
+def test_missing_internal_topics_are_created(harness: GroupHarness) -> None:
     first = join(harness, word_count())
     assert statuses(first) == [
         (StatusCode.MISSING_INTERNAL_TOPICS, "Internal topics are missing: counts, words")
@@ -128,7 +128,9 @@ def test_internal_topics_are_made_for_the_member_that_needs_them(harness: GroupH
     }
 
 
-def test_who_may_not_create_topics_is_told_which(harness: GroupHarness) -> None:
+def test_topics_that_the_member_may_not_create_are_named_in_the_status(
+    harness: GroupHarness,
+) -> None:
     harness.deny(AclOperation.CREATE, CLUSTER, "kafka-cluster")
     harness.deny(AclOperation.CREATE, TOPIC, "counts")
     [(code, detail)] = statuses(join(harness, word_count()))
@@ -137,7 +139,9 @@ def test_who_may_not_create_topics_is_told_which(harness: GroupHarness) -> None:
     assert "words" not in harness.services.image.topics_by_name
 
 
-def test_topics_that_cannot_be_made_are_told_with_the_reason(harness: GroupHarness) -> None:
+def test_topics_that_cannot_be_created_are_in_the_status_with_the_reason(
+    harness: GroupHarness,
+) -> None:
     plan = word_count()
     plan.subtopologies[1].state_changelog_topics[0].replication_factor = 99
     [(code, detail)] = statuses(join(harness, plan))
@@ -145,7 +149,7 @@ def test_topics_that_cannot_be_made_are_told_with_the_reason(harness: GroupHarne
     assert "Creation failed: counts (" in detail
 
 
-def test_groups_and_topics_are_for_those_who_may(harness: GroupHarness) -> None:
+def test_permissions_on_the_group_and_on_the_topics_are_needed(harness: GroupHarness) -> None:
     harness.deny(AclOperation.READ, GROUP, "g")
     assert join(harness).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     harness.authorizer.denied.clear()
@@ -161,7 +165,7 @@ def test_groups_and_topics_are_for_those_who_may(harness: GroupHarness) -> None:
     assert hidden.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_description_names_what_was_asked_for(harness: GroupHarness) -> None:
+def test_a_description_includes_what_was_requested(harness: GroupHarness) -> None:
     join(harness)
     [plain] = describe(harness, "g")
     assert plain.authorized_operations == NO_AUTHORIZED_OPERATIONS
@@ -177,14 +181,14 @@ def test_a_description_names_what_was_asked_for(harness: GroupHarness) -> None:
     assert (listed.group_id, listed.group_type) == ("g", "streams")
 
 
-def test_nothing_is_served_before_the_feature_is_on(harness: GroupHarness) -> None:
+def test_requests_are_unsupported_before_the_feature_is_enabled(harness: GroupHarness) -> None:
     finalise(harness, 0)
     assert join(harness).error_code == ErrorCode.UNSUPPORTED_VERSION
     [described] = describe(harness, "g")
     assert described.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_what_is_set_for_a_group_holds_at_once(harness: GroupHarness) -> None:
+def test_group_configs_take_effect_at_once(harness: GroupHarness) -> None:
     epoch = join(harness).member_epoch
     harness.controller.set_config(
         ConfigResourceType.GROUP, "g", streams_heartbeat_interval_ms="7000"
@@ -212,7 +216,7 @@ def push(
     return answer.error_code
 
 
-def test_a_description_that_was_asked_for_is_shown(harness: GroupHarness) -> None:
+def test_a_requested_topology_description_is_returned(harness: GroupHarness) -> None:
     assert join(harness, version=1).topology_description_required
     assert not join(harness, member_id="n", version=1).topology_description_required
     assert push(harness) == ErrorCode.NONE
@@ -227,7 +231,7 @@ def test_a_description_that_was_asked_for_is_shown(harness: GroupHarness) -> Non
     assert join(harness, version=1).topology_description_required, "the new coordinator asks again"
 
 
-def test_descriptions_that_are_not_taken(harness: GroupHarness) -> None:
+def test_invalid_topology_descriptions_are_refused(harness: GroupHarness) -> None:
     join(harness)
     assert push(harness, group="x") == ErrorCode.GROUP_ID_NOT_FOUND
     assert push(harness, "stranger") == ErrorCode.UNKNOWN_MEMBER_ID

@@ -95,7 +95,7 @@ def test_a_topic_created_in_any_version_is_visible_at_once(
         assert result.topic_id == image.topic_id
 
 
-def test_the_worker_has_the_partitions_when_the_answer_comes(harness: RouterHarness) -> None:
+def test_the_worker_hosts_the_partitions_before_the_response(harness: RouterHarness) -> None:
     create(harness, topic("t", 3))
     image = harness.image.topics_by_name["t"]
     places = [harness.services.logs.locate(image.topic_id, number) for number in range(3)]
@@ -103,7 +103,7 @@ def test_the_worker_has_the_partitions_when_the_answer_comes(harness: RouterHarn
     assert len(set(places)) == 3
 
 
-def test_the_configs_of_a_new_topic_come_with_their_sources(harness: RouterHarness) -> None:
+def test_configs_of_a_new_topic_have_their_sources(harness: RouterHarness) -> None:
     result = create(harness, topic("t", retention_ms="5"))["t"]
     assert result.configs is not None
     configs = {config.name: config for config in result.configs}
@@ -114,7 +114,7 @@ def test_the_configs_of_a_new_topic_come_with_their_sources(harness: RouterHarne
     )
 
 
-def test_validate_only_answers_like_the_real_thing(harness: RouterHarness) -> None:
+def test_validate_only_has_the_same_response(harness: RouterHarness) -> None:
     result = create(harness, topic("t", 3, retention_ms="5"), validate=True)["t"]
     assert (result.error_code, result.num_partitions) == (0, 3)
     assert result.configs
@@ -122,7 +122,7 @@ def test_validate_only_answers_like_the_real_thing(harness: RouterHarness) -> No
     assert "t" not in harness.image.topics_by_name
 
 
-def test_assignments_reach_the_controller(tmp_path: Path) -> None:
+def test_manual_assignments_are_used(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, brokers=2)
     wanted = topic("t", -1, -1)
     wanted.assignments = [
@@ -134,7 +134,7 @@ def test_assignments_reach_the_controller(tmp_path: Path) -> None:
     harness.close()
 
 
-def test_errors_are_told_topic_by_topic_with_a_message(harness: RouterHarness) -> None:
+def test_each_topic_has_its_own_error_and_message(harness: RouterHarness) -> None:
     results = create(harness, topic("good"), topic("bad", 0), topic("b@d"), topic("x"), topic("x"))
     assert {name: result.error_code for name, result in results.items()} == {
         "good": 0,
@@ -157,7 +157,7 @@ def test_creating_needs_create_on_the_cluster_or_on_the_topic(harness: RouterHar
     assert list(harness.image.topics_by_name) == ["open"]
 
 
-def test_who_may_not_see_configs_gets_the_topic_without_them(harness: RouterHarness) -> None:
+def test_configs_of_a_new_topic_need_describe_configs(harness: RouterHarness) -> None:
     # KIP-525
     harness.deny(AclOperation.DESCRIBE_CONFIGS, TOPIC, "t")
     result = create(harness, topic("t"))["t"]
@@ -180,7 +180,7 @@ def test_a_controller_that_does_not_answer_fails_each_topic(harness: RouterHarne
     assert harness.link.timeouts_ms == [5_000]
 
 
-def test_topic_ids_are_fresh_and_no_option_of_a_tool() -> None:
+def test_topic_ids_are_random_and_never_start_with_a_dash() -> None:
     ids = {fresh_topic_id() for _ in range(2_000)}
     assert len(ids) == 2_000
     assert not any(uuid_to_text(number).startswith("-") for number in ids)
@@ -249,7 +249,7 @@ def test_deleting_needs_delete_on_the_topic(harness: RouterHarness) -> None:
     assert "t" in harness.image.topics_by_name
 
 
-def test_who_may_not_see_a_topic_does_not_learn_that_its_id_exists(harness: RouterHarness) -> None:
+def test_an_id_of_a_hidden_topic_is_unknown(harness: RouterHarness) -> None:
     # B.0 rule 8: by topic id, UNKNOWN_TOPIC_ID.
     has(harness, "t", 1)
     harness.deny(AclOperation.DESCRIBE, TOPIC, "t")
@@ -258,7 +258,7 @@ def test_who_may_not_see_a_topic_does_not_learn_that_its_id_exists(harness: Rout
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, 42), (3, 73), (6, 73)])
-def test_disabled_deletion_has_its_own_code_since_version_3(
+def test_disabled_deletion_has_its_own_error_code_since_version_3(
     harness: RouterHarness, version: int, code: int
 ) -> None:
     has(harness, "t", 1)
@@ -303,8 +303,8 @@ def test_partitions_are_added_in_any_version(harness: RouterHarness, version: in
     assert harness.services.logs.locate(topic_id(1), 2) is not None
 
 
-def test_every_topic_to_grow_is_answered_once_in_order(harness: RouterHarness) -> None:
-    # B.4: must echo one result per topic (another broker returned none).
+def test_each_topic_is_answered_once_and_in_order(harness: RouterHarness) -> None:
+    # B.4: one result per topic.
     has(harness, "a", 1)
     has(harness, "b", 2)
     harness.deny(AclOperation.ALTER, TOPIC, "secret")
@@ -312,13 +312,13 @@ def test_every_topic_to_grow_is_answered_once_in_order(harness: RouterHarness) -
     assert grow(harness, *wanted) == [("nn", 42), ("b", 0), ("secret", 29), ("a", 37)]
 
 
-def test_a_validated_growth_changes_nothing(harness: RouterHarness) -> None:
+def test_create_partitions_with_validate_only_changes_nothing(harness: RouterHarness) -> None:
     has(harness, "t", 1)
     assert grow(harness, more("t", 3), validate=True) == [("t", 0)]
     assert len(harness.image.topics_by_name["t"].partitions) == 1
 
 
-def test_a_controller_that_does_not_answer_fails_each_growth(harness: RouterHarness) -> None:
+def test_a_controller_that_does_not_answer_fails_create_partitions(harness: RouterHarness) -> None:
     has(harness, "t", 1)
     harness.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     assert grow(harness, more("t", 3)) == [("t", 7)]
@@ -360,14 +360,14 @@ def test_records_are_deleted_up_to_an_offset_or_the_high_watermark(
     assert trim(harness, "t", (0, 3), version=version) == [(0, 0, 6)], "the start never goes back"
 
 
-def test_nobody_deletes_what_is_not_committed_yet(harness: RouterHarness) -> None:
+def test_records_above_the_high_watermark_cannot_be_deleted(harness: RouterHarness) -> None:
     has(harness, "t", 1)
     fill(harness, "t", 10)
     assert trim(harness, "t", (0, 11)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
     assert trim(harness, "t", (0, -2)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
 
 
-def test_what_is_not_here_has_no_records_to_delete(harness: RouterHarness) -> None:
+def test_records_of_unknown_partitions_cannot_be_deleted(harness: RouterHarness) -> None:
     has(harness, "t", 1)
     assert trim(harness, "nn", (0, 1)) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
     assert trim(harness, "t", (1, 1), (-1, 1)) == [(1, 3, -1), (-1, 3, -1)]
@@ -382,7 +382,7 @@ def test_only_the_leader_deletes_records(harness: RouterHarness) -> None:
     assert trim(harness, "t", (0, 0)) == [(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
-def test_a_compacted_topic_keeps_its_records(harness: RouterHarness) -> None:
+def test_records_of_a_compacted_topic_cannot_be_deleted(harness: RouterHarness) -> None:
     # B.4: compact-only topics POLICY_VIOLATION.
     has(harness, "t", 1)
     harness.controller.set_config(ConfigResourceType.TOPIC, "t", cleanup_policy="compact")
@@ -393,7 +393,7 @@ def test_a_compacted_topic_keeps_its_records(harness: RouterHarness) -> None:
     assert trim(harness, "t", (0, 0)) == [(0, 0, 0)]
 
 
-def test_what_coordinators_have_written_is_not_to_be_deleted(harness: RouterHarness) -> None:
+def test_records_of_internal_topics_cannot_be_deleted(harness: RouterHarness) -> None:
     has(harness, "__consumer_offsets", 1)
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
     assert trim(harness, "__consumer_offsets", (0, 0)) == [(0, code, -1)]

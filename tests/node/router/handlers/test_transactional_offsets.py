@@ -1,4 +1,4 @@
-"""TxnOffsetCommit as clients of both versions send it."""
+"""TxnOffsetCommit as clients of both transaction versions send it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def harness(tmp_path: Path) -> Iterator[TransactionHarness]:
 
 @pytest.mark.parametrize("is_commit", [True, False])
 @pytest.mark.parametrize("version", [0, 3, 5, 6])
-def test_offsets_follow_the_transaction(
+def test_offsets_become_valid_with_the_commit(
     harness: TransactionHarness, version: int, is_commit: bool
 ) -> None:
     client = TransactionalClient(harness, version=2 if version >= 5 else 1)
@@ -36,7 +36,7 @@ def test_offsets_follow_the_transaction(
     ("version", "code"),
     [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)],
 )
-def test_an_old_client_must_have_said_so_before(
+def test_an_older_client_must_add_the_group_first(
     harness: TransactionHarness, version: int, code: ErrorCode
 ) -> None:
     client = TransactionalClient(harness, version=1)
@@ -61,7 +61,7 @@ def test_a_fenced_producer_commits_nothing(harness: TransactionHarness) -> None:
         (AclOperation.READ, ResourceType.TOPIC, TOPIC, 29),
     ],
 )
-def test_what_may_not_be_done_is_refused(
+def test_commits_need_permissions_on_transactional_id_group_and_topic(
     harness: TransactionHarness,
     operation: AclOperation,
     resource: ResourceType,
@@ -74,7 +74,7 @@ def test_what_may_not_be_done_is_refused(
     assert client.commit_offset(9) == code
 
 
-def test_a_topic_that_is_not_there_is_told(harness: TransactionHarness) -> None:
+def test_an_unknown_topic_has_an_error(harness: TransactionHarness) -> None:
     client = TransactionalClient(harness, version=2)
     client.init()
     harness.drop_topic(TOPIC)

@@ -1,4 +1,4 @@
-"""InitProducerId without a transactional id, in every version (B.6)."""
+"""The transaction APIs as clients, brokers and administrators use them (B.6)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,19 +52,19 @@ def init(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_everybody_gets_an_id_of_his_own_at_epoch_0(harness: RouterHarness, version: int) -> None:
+def test_every_producer_gets_its_own_id_at_epoch_0(harness: RouterHarness, version: int) -> None:
     answers = [init(harness, version) for _ in range(3)]
     assert [(answer.error_code, answer.producer_epoch) for answer in answers] == [(0, 0)] * 3
     assert len({answer.producer_id for answer in answers}) == 3
 
 
-def test_a_former_id_is_not_given_back(harness: RouterHarness) -> None:
+def test_a_former_id_is_not_returned(harness: RouterHarness) -> None:
     answer = init(harness, producer_id=7_000_000, producer_epoch=3)
     assert (answer.error_code, answer.producer_epoch) == (0, 0)
     assert answer.producer_id != 7_000_000
 
 
-def test_ids_are_not_given_twice_by_another_router_or_after_a_restart(
+def test_ids_are_unique_across_routers_and_restarts(
     harness: RouterHarness,
 ) -> None:
     mine = init(harness).producer_id
@@ -75,7 +75,7 @@ def test_ids_are_not_given_twice_by_another_router_or_after_a_restart(
     assert init(harness).producer_id >= mine + 1000
 
 
-def test_a_block_serves_many(harness: RouterHarness) -> None:
+def test_one_block_of_ids_serves_many_producers(harness: RouterHarness) -> None:
     for _ in range(1001):
         assert init(harness).error_code == 0
     assert len(harness.link.timeouts_ms) == 2
@@ -108,7 +108,7 @@ def test_a_controller_that_does_not_answer_fails_the_request(harness: RouterHarn
         ("secret", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
-def test_transactional_ids_that_cannot_be_served_are_refused_for_good(
+def test_invalid_transactional_ids_are_not_retriable(
     harness: RouterHarness, transactional_id: str, code: ErrorCode
 ) -> None:
     harness.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "secret")
@@ -126,7 +126,7 @@ def whole(tmp_path: Path) -> Iterator[TransactionHarness]:
         yield harness
 
 
-def test_a_transactional_id_gets_a_producer_id_and_its_next_owner_the_next_epoch(
+def test_a_transactional_id_gets_a_producer_id_and_then_the_next_epoch(
     whole: TransactionHarness,
 ) -> None:
     client, successor = TransactionalClient(whole, version=2), TransactionalClient(whole, version=2)
@@ -157,7 +157,7 @@ def test_partitions_are_added_all_or_none(whole: TransactionHarness) -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, 47), (2, 90)])
-def test_old_versions_of_adding_do_not_know_of_fencing(
+def test_producer_fenced_is_invalid_producer_epoch_before_version_2(
     whole: TransactionHarness, version: int, code: int
 ) -> None:
     client = TransactionalClient(whole, version=1)
@@ -211,7 +211,7 @@ def test_another_broker_adds_and_verifies_several_transactions(whole: Transactio
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_what_is_not_there_takes_part_in_no_transaction_of_another_broker_either(
+def test_another_broker_cannot_add_unknown_partitions(
     whole: TransactionHarness,
 ) -> None:
     client = TransactionalClient(whole, version=2)
@@ -235,7 +235,7 @@ def test_what_is_not_there_takes_part_in_no_transaction_of_another_broker_either
     assert whole.state() == "Empty"
 
 
-def test_an_end_can_be_said_again(whole: TransactionHarness) -> None:
+def test_a_repeated_end_txn_succeeds(whole: TransactionHarness) -> None:
     client = TransactionalClient(whole, version=1)
     client.init()
     client.add(0)
@@ -266,7 +266,7 @@ def test_transactions_are_listed_and_filtered(whole: TransactionHarness) -> None
     assert listed() == ([], [], 0)
 
 
-def test_unknown_transactions_are_described_as_such(whole: TransactionHarness) -> None:
+def test_unknown_transactional_ids_are_not_found(whole: TransactionHarness) -> None:
     request = DescribeTransactionsRequest(transactional_ids=["no", ""])
     states = whole.call(handle_describe_transactions, request).transaction_states
     assert [state.error_code for state in states] == [
@@ -275,7 +275,7 @@ def test_unknown_transactions_are_described_as_such(whole: TransactionHarness) -
     ]
 
 
-def test_an_administrator_ends_a_transaction_that_hangs(whole: TransactionHarness) -> None:
+def test_an_administrator_can_abort_a_hanging_transaction(whole: TransactionHarness) -> None:
     client = TransactionalClient(whole, version=1)
     client.init()
     client.add(0)
@@ -306,9 +306,7 @@ def test_an_administrator_ends_a_transaction_that_hangs(whole: TransactionHarnes
 
 
 @pytest.mark.parametrize("regex", ["(", r"(a)\1", "(?=a)", "a{1001}", "((a{100}){100}){100}"])
-def test_transactions_are_not_listed_by_what_re2_does_not_take(
-    whole: TransactionHarness, regex: str
-) -> None:
+def test_an_invalid_pattern_is_refused(whole: TransactionHarness, regex: str) -> None:
     # KIP-1152
     answer = whole.call(
         handle_list_transactions, ListTransactionsRequest(transactional_id_pattern=regex)
@@ -317,7 +315,7 @@ def test_transactions_are_not_listed_by_what_re2_does_not_take(
     assert answer.transaction_states == []
 
 
-def test_a_pattern_made_to_take_long_lets_others_in_between(whole: TransactionHarness) -> None:
+def test_a_slow_pattern_yields_to_the_event_loop(whole: TransactionHarness) -> None:
     for number in range(50):
         assert init(whole, transactional_id=f"{'a' * 100}-{number}").error_code == 0
     others: list[float] = []
@@ -327,7 +325,7 @@ def test_a_pattern_made_to_take_long_lets_others_in_between(whole: TransactionHa
         whole.loop.call_soon(take_a_turn)
 
     take_a_turn()
-    # More states than RE2 may keep, so that it goes through them all for each letter.
+    # More states than RE2 may cache, so that it computes them for each letter.
     request = ListTransactionsRequest(transactional_id_pattern="(.?){900}b")
     before = len(others)
     assert whole.call(handle_list_transactions, request).transaction_states == []

@@ -1,4 +1,4 @@
-"""Markers find their partitions, however long that takes."""
+"""Transaction markers are written to all partitions, with retries."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def open_transaction(harness: TransactionHarness, version: int = 2) -> Transacti
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_every_partition_gets_one_marker(harness: TransactionHarness, version: int) -> None:
+def test_each_partition_gets_one_marker(harness: TransactionHarness, version: int) -> None:
     client = open_transaction(harness, version)
     assert client.end() == ErrorCode.NONE
     harness.wait_for("CompleteCommit")
@@ -33,7 +33,7 @@ def test_every_partition_gets_one_marker(harness: TransactionHarness, version: i
     assert harness.services.markers.pending_count == 0
 
 
-def test_a_router_that_dies_behind_the_decision_is_followed_by_one_that_carries_it_out(
+def test_a_restarted_router_completes_a_decided_transaction(
     harness: TransactionHarness,
 ) -> None:
     client = open_transaction(harness)
@@ -43,14 +43,14 @@ def test_a_router_that_dies_behind_the_decision_is_followed_by_one_that_carries_
     assert harness.last_stable_offset() == harness.end_offset()
 
 
-def test_partitions_that_are_no_more_count_as_done(harness: TransactionHarness) -> None:
+def test_deleted_partitions_need_no_marker(harness: TransactionHarness) -> None:
     client = open_transaction(harness)
     harness.drop_topic(TOPIC)
     assert client.end() == ErrorCode.NONE
     harness.wait_for("CompleteCommit")
 
 
-def test_offsets_are_ended_by_their_group(harness: TransactionHarness) -> None:
+def test_markers_of_offsets_go_through_the_group_shard(harness: TransactionHarness) -> None:
     client = open_transaction(harness)
     assert client.commit_offset(7) == ErrorCode.NONE
     assert client.fetch_offset() == -ErrorCode.UNSTABLE_OFFSET_COMMIT

@@ -1,4 +1,4 @@
-"""Produce and the transaction's coordinator: who must enlist, and who is let in."""
+"""Produce and the transaction coordinator: partitions are added or verified (KIP-890)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def harness(tmp_path: Path) -> Iterator[TransactionHarness]:
         yield harness
 
 
-def test_an_old_client_must_have_enlisted_the_partition(harness: TransactionHarness) -> None:
+def test_an_older_client_must_add_the_partition_first(harness: TransactionHarness) -> None:
     client = TransactionalClient(harness, version=1)
     client.init()
     assert client.produce(0) == [ErrorCode.INVALID_TXN_STATE]
@@ -35,7 +35,7 @@ def test_an_old_client_must_have_enlisted_the_partition(harness: TransactionHarn
     assert client.produce(0, 1) == [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
 
 
-def test_a_batch_that_comes_after_the_end_opens_nothing(harness: TransactionHarness) -> None:
+def test_a_batch_after_the_end_opens_no_transaction(harness: TransactionHarness) -> None:
     client = TransactionalClient(harness, version=1)
     client.init()
     client.add(0)
@@ -46,7 +46,7 @@ def test_a_batch_that_comes_after_the_end_opens_nothing(harness: TransactionHarn
     assert harness.last_stable_offset() == harness.end_offset() == 2
 
 
-def test_a_batch_into_the_open_transaction_needs_nobodys_word(harness: TransactionHarness) -> None:
+def test_a_verified_partition_is_not_verified_again(harness: TransactionHarness) -> None:
     client = TransactionalClient(harness, version=1)
     client.init()
     client.add(0)
@@ -55,7 +55,7 @@ def test_a_batch_into_the_open_transaction_needs_nobodys_word(harness: Transacti
     assert client.produce(0) == [ErrorCode.NONE]
 
 
-def test_what_the_coordinator_here_has_told_a_client_is_not_asked_again(
+def test_partitions_added_on_this_broker_are_not_verified_again(
     harness: TransactionHarness,
 ) -> None:
     client = TransactionalClient(harness, version=1)
@@ -66,7 +66,7 @@ def test_what_the_coordinator_here_has_told_a_client_is_not_asked_again(
     assert client.produce(1) != [ErrorCode.NONE]
 
 
-def test_the_word_of_a_coordinator_does_not_outlive_its_transaction(
+def test_a_verification_ends_with_the_transaction(
     harness: TransactionHarness,
 ) -> None:
     """Older clients have one epoch for all of their transactions."""
@@ -80,7 +80,7 @@ def test_the_word_of_a_coordinator_does_not_outlive_its_transaction(
         harness.wait_for("CompleteCommit")
 
 
-def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing(
+def test_a_verification_that_a_marker_overtakes_is_void(
     harness: TransactionHarness,
 ) -> None:
     client = TransactionalClient(harness, version=1)
@@ -95,7 +95,7 @@ def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing
         appended.append(leader_epoch)
         return Reply()
 
-    # Behind a record that is not committed yet the coordinator's answer waits.
+    # The coordinator's reply waits for a record that is not committed yet.
     harness.bus.is_away = True
     adding = AddPartitions(*producer, frozenset({("t", 1)}), client_version=1)
     harness.transactions.call("tx", adding)
@@ -130,10 +130,10 @@ def produce_without_a_coordinator(client: TransactionalClient) -> None:
     wait_until(is_back, what="the coordinator is back")
 
 
-def test_a_batch_that_is_to_be_sent_again_comes_before_those_behind_it(
+def test_a_batch_that_must_be_retried_is_appended_before_later_ones(
     harness: TransactionHarness,
 ) -> None:
-    """Appended first, they would leave no place for it in a partition new to the producer."""
+    """If they were appended first, it would be out of order in a partition new to the producer."""
     client = TransactionalClient(harness, version=1)
     client.init()
     client.add(0)
@@ -146,7 +146,7 @@ def test_a_batch_that_is_to_be_sent_again_comes_before_those_behind_it(
     assert harness.end_offset() == 2
 
 
-def test_what_was_said_in_another_leader_epoch_is_asked_for_again(
+def test_a_new_leader_epoch_needs_a_new_verification(
     harness: TransactionHarness,
 ) -> None:
     client = TransactionalClient(harness, version=1)
@@ -161,7 +161,7 @@ def test_what_was_said_in_another_leader_epoch_is_asked_for_again(
     assert harness.services.partition_verification.is_verified(producer, ("t", 0))
 
 
-def test_verification_can_be_switched_off(tmp_path: Path) -> None:
+def test_verification_can_be_disabled(tmp_path: Path) -> None:
     static = {"transaction.partition.verification.enable": "false"}
     with TransactionHarness(tmp_path, static=static) as harness:
         client = TransactionalClient(harness, version=1)
@@ -169,7 +169,7 @@ def test_verification_can_be_switched_off(tmp_path: Path) -> None:
         assert client.produce(0) == [ErrorCode.NONE]
 
 
-def test_a_new_client_leaves_it_to_the_broker(harness: TransactionHarness) -> None:
+def test_the_broker_adds_partitions_for_newer_clients(harness: TransactionHarness) -> None:
     client = TransactionalClient(harness, version=2)
     client.init()
     assert client.produce(0, 1) == [ErrorCode.NONE, ErrorCode.NONE]
@@ -181,7 +181,7 @@ def test_a_new_client_leaves_it_to_the_broker(harness: TransactionHarness) -> No
     assert harness.last_stable_offset() == harness.end_offset() == 3
 
 
-def test_a_new_client_is_known_in_its_epoch_only(harness: TransactionHarness) -> None:
+def test_a_verification_is_for_one_producer_epoch(harness: TransactionHarness) -> None:
     client = TransactionalClient(harness, version=2)
     client.init()
     client.produce(0)
@@ -190,13 +190,13 @@ def test_a_new_client_is_known_in_its_epoch_only(harness: TransactionHarness) ->
     zombie.sequences = {0: 1}
     client.end()
     harness.wait_for("CompleteCommit")
-    # Enlisted once, and never more: the partition knows of the end.
+    # The former transaction has ended in the partition.
     assert zombie.produce(0) == [ErrorCode.INVALID_PRODUCER_EPOCH]
     assert zombie.produce(1) == [ErrorCode.INVALID_PRODUCER_EPOCH]
     assert client.produce(0) == [ErrorCode.NONE]
 
 
-def test_a_producer_nobody_knows_is_told_so(harness: TransactionHarness) -> None:
+def test_an_unknown_producer_is_refused(harness: TransactionHarness) -> None:
     client = TransactionalClient(harness, version=2)
     client.producer_id, client.producer_epoch = 77, 0
     assert client.produce(0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
@@ -215,7 +215,7 @@ def test_a_producer_nobody_knows_is_told_so(harness: TransactionHarness) -> None
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 3, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-def test_what_produce_answers_for_the_coordinator(
+def test_coordinator_errors_become_produce_errors(
     code: ErrorCode, version: int, expected: ErrorCode
 ) -> None:
     assert produce_error(code, version) is expected

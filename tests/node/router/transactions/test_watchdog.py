@@ -1,4 +1,4 @@
-"""The watchdog with real stores and coordinators: what it finds, what it leaves alone."""
+"""The watchdog with real stores and coordinators: hanging transactions, and others."""
 
 import asyncio
 import time
@@ -31,8 +31,8 @@ STATIC = {
 ABORT = "transaction.watchdog.abort.enable"
 
 
-class Kennel:
-    """A room with its watchdog."""
+class WatchdogHarness:
+    """A harness with its watchdog."""
 
     def __init__(self, folder: Path, *, abort: bool) -> None:
         self.harness = TransactionHarness(folder, static={**STATIC, ABORT: str(abort).lower()})
@@ -55,7 +55,7 @@ class Kennel:
             self.harness.wait(done)
 
     def hang(self) -> TransactionalClient:
-        """A client whose last batch arrives behind the end of its transaction."""
+        """A client whose last batch is appended after the end of its transaction."""
         client = TransactionalClient(self.harness, version=1)
         client.init()
         client.add(0)
@@ -75,42 +75,42 @@ def _finish(done: asyncio.Future[None], _: None, error: BaseException | None) ->
 
 
 @pytest.fixture
-def kennel(tmp_path: Path) -> Iterator[Kennel]:
-    kennel = Kennel(tmp_path, abort=False)
-    with kennel.harness:
-        yield kennel
+def detecting(tmp_path: Path) -> Iterator[WatchdogHarness]:
+    detecting = WatchdogHarness(tmp_path, abort=False)
+    with detecting.harness:
+        yield detecting
 
 
 @pytest.fixture
-def aborting(tmp_path: Path) -> Iterator[Kennel]:
-    kennel = Kennel(tmp_path, abort=True)
-    with kennel.harness:
-        yield kennel
+def aborting(tmp_path: Path) -> Iterator[WatchdogHarness]:
+    aborting = WatchdogHarness(tmp_path, abort=True)
+    with aborting.harness:
+        yield aborting
 
 
-def test_a_transaction_that_hangs_is_told_once_and_left_alone(
-    kennel: Kennel, caplog: pytest.LogCaptureFixture
+def test_a_hanging_transaction_is_logged_once_and_not_aborted(
+    detecting: WatchdogHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = kennel.hang()
-    kennel.run_round(2)
-    assert kennel.watchdog.hanging_count == 0
-    kennel.run_round(3)
-    assert kennel.watchdog.hanging_count == 1
+    client = detecting.hang()
+    detecting.run_round(2)
+    assert detecting.watchdog.hanging_count == 0
+    detecting.run_round(3)
+    assert detecting.watchdog.hanging_count == 1
     told = [entry.getMessage() for entry in caplog.records if "hanging" in entry.getMessage()]
     assert len(told) == 1
     assert f"producer {client.producer_id}" in told[0]
     assert "odradek txn abort t 0 --start-offset 2" in told[0]
-    assert (kennel.harness.last_stable_offset(), kennel.watchdog.ended_count) == (2, 0)
+    assert (detecting.harness.last_stable_offset(), detecting.watchdog.ended_count) == (2, 0)
 
 
-def test_a_transaction_that_hangs_is_aborted_where_that_is_enabled(aborting: Kennel) -> None:
+def test_a_hanging_transaction_is_aborted_if_configured(aborting: WatchdogHarness) -> None:
     aborting.hang()
     aborting.run_round(3)
     assert aborting.harness.last_stable_offset() == aborting.harness.end_offset() == 4
     assert (aborting.watchdog.hanging_count, aborting.watchdog.ended_count) == (0, 1)
 
 
-def test_offsets_that_hang_are_aborted_by_their_group(aborting: Kennel) -> None:
+def test_hanging_offsets_are_aborted_by_the_group_shard(aborting: WatchdogHarness) -> None:
     harness = aborting.harness
     client = TransactionalClient(harness, version=1)
     client.init()
@@ -118,7 +118,7 @@ def test_offsets_that_hang_are_aborted_by_their_group(aborting: Kennel) -> None:
     assert client.commit_offset(7) == ErrorCode.NONE
     client.end()
     harness.wait_for("CompleteCommit")
-    # What a broker lets in that does not verify.
+    # A broker without verification appends this.
     partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=8)
     commit = TxnOffsetCommitRequest(
         transactional_id="tx",
@@ -132,14 +132,14 @@ def test_offsets_that_hang_are_aborted_by_their_group(aborting: Kennel) -> None:
         lambda: client.fetch_offset() == -ErrorCode.UNSTABLE_OFFSET_COMMIT,
         what="the offset is pending",
     )
-    # What a coordinator writes has the wall clock's time.
+    # The coordinator's records have the wall clock's time.
     harness.services.now_ms = lambda: time.time_ns() // 1_000_000 + 120_000
     aborting.run_round(3)
     assert aborting.watchdog.ended_count == 1
     assert client.fetch_offset() == 7
 
 
-def test_a_transaction_that_its_coordinator_knows_is_left_alone(aborting: Kennel) -> None:
+def test_a_transaction_of_a_coordinator_is_not_aborted(aborting: WatchdogHarness) -> None:
     client = TransactionalClient(aborting.harness, version=1)
     client.init()
     client.add(0)
@@ -149,8 +149,8 @@ def test_a_transaction_that_its_coordinator_knows_is_left_alone(aborting: Kennel
     assert aborting.harness.last_stable_offset() == 0
 
 
-def test_a_coordinator_that_takes_the_partition_up_again_ends_the_transaction(
-    aborting: Kennel,
+def test_a_transaction_that_adds_the_partition_again_is_not_aborted(
+    aborting: WatchdogHarness,
 ) -> None:
     client = aborting.hang()
     aborting.run_round(2)
@@ -162,7 +162,7 @@ def test_a_coordinator_that_takes_the_partition_up_again_ends_the_transaction(
     assert aborting.harness.last_stable_offset() == aborting.harness.end_offset()
 
 
-def test_nothing_is_proven_while_a_coordinator_is_missing(aborting: Kennel) -> None:
+def test_nothing_is_aborted_while_a_coordinator_is_unavailable(aborting: WatchdogHarness) -> None:
     aborting.hang()
     aborting.run_round(2)
     aborting.harness.lead(TRANSACTION_STATE, 1, leader=NO_LEADER)
@@ -171,20 +171,20 @@ def test_nothing_is_proven_while_a_coordinator_is_missing(aborting: Kennel) -> N
     assert aborting.harness.last_stable_offset() == 2
 
 
-def test_rounds_follow_each_other_and_a_new_interval_holds_at_once(tmp_path: Path) -> None:
-    kennel = Kennel(tmp_path, abort=True)
-    with kennel.harness as harness:
-        kennel.hang()
-        kennel.watchdog.start()
+def test_a_new_interval_takes_effect_at_once(tmp_path: Path) -> None:
+    detecting = WatchdogHarness(tmp_path, abort=True)
+    with detecting.harness as harness:
+        detecting.hang()
+        detecting.watchdog.start()
         harness.controller.set_config(
             ConfigResourceType.BROKER, "", **{"transaction.watchdog.interval.ms": "100"}
         )
         harness.follow()
-        kennel.watchdog.follow()
+        detecting.watchdog.follow()
 
         def is_ended() -> bool:
             harness.turn_loop(0.01)
-            return kennel.watchdog.ended_count == 1
+            return detecting.watchdog.ended_count == 1
 
         wait_until(is_ended, what="the watchdog has come round three times")
-        kennel.watchdog.close()
+        detecting.watchdog.close()
