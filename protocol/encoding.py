@@ -1,142 +1,165 @@
-"""Writes and compiles one encoder per (message, version), the counterpart of `decoding`.
+"""Compiles one encoder for each (message, version), the counterpart of `decoding`.
 
-An encoder collects small pieces and joins them once at the end. Neighbouring fields of fixed size
-are packed by one `Struct`, together with the length of the string or array behind them; a compact
-length of 128 or more and a tagged section with something in it take a detour. Record buffers are
-never joined or copied: the pieces before them become one buffer, they follow as they are.
+An encoder computes the pieces of a message and joins them. From that of an OffsetCommit key:
 
-An encoder reads its message and keeps nothing of it. What a version has no field for is left out
-if the field is ignorable or holds its default, and refused otherwise.
+    v2 = o1.group_id.encode()
+    n3 = len(v2)
+    v4 = o1.topic.encode()
+    n5 = len(v4)
+    return b"".join((b"\\0\\1", write_h(n3), v2, write_h(n5), v4, write_i(o1.partition)))
+
+Adjacent values of fixed size are packed by one `Struct`, together with the length of the string or
+array after them. Only loops append to a list. Record buffers are neither joined nor copied: the
+pieces before them become one buffer, and they follow as they are.
+
+An encoder reads its message and keeps nothing of it. A field that the version lacks is left out if
+it is ignorable or holds its default, and refused otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from struct import Struct, calcsize, pack
-from typing import cast
+from collections.abc import Callable
+from functools import partial
+from struct import Struct, calcsize
+from typing import Final, cast
 
 from odradek.protocol.primitives import refuse_value, uvarint
 from odradek.protocol.schema import FIXED_SIZE, Field, FieldKind, fields_of, has_records
+from odradek.protocol.source_writer import SourceWriter
 
 Encoder = Callable[[object], list[bytes | memoryview]]
+
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
 
 
 def compile_encoder(struct_class: type, version: int, *, flexible: bool) -> Encoder:
     """A function of a message that returns the buffers to send, in order.
 
-    It raises ProtocolError where the version cannot carry what the message says, and the errors
-    of `struct` and of attribute access where a field holds a value of the wrong type.
+    It raises ProtocolError if the version cannot represent the message, and the errors of `struct`
+    and of attribute access if a field holds a value of the wrong type.
     """
-    source = EncoderSource(version, flexible=flexible, split=has_records(struct_class))
-    text = source.write(struct_class)
-    code = compile(text, f"<encoder of {struct_class.__name__} v{version}>", "exec")
-    exec(code, source.names)
-    return cast("Encoder", source.names["encode"])
+    source = _EncoderSource(version, flexible=flexible)
+    if has_records(struct_class):
+        source.emit("buffers = []")
+        source.emit(f"rest = {source.message(struct_class)}")
+        source.emit("if rest: buffers.append(rest)")
+        source.emit("return buffers")
+    else:
+        source.emit(f"return [{source.message(struct_class)}]")
+    what = f"encoder of {struct_class.__name__} v{version}"
+    return cast("Encoder", source.compile("encode", "message", what))
 
 
 def compile_record_encoder(
     struct_class: type, version: int, *, flexible: bool, lead: bytes
 ) -> Callable[[object], bytes]:
     """A function of a message without records that returns `lead` and the message as one piece."""
-    source = EncoderSource(version, flexible=flexible, split=False)
-    text = source.write(struct_class, lead=lead)
-    code = compile(text, f"<encoder of {struct_class.__name__} v{version}>", "exec")
-    exec(code, source.names)
-    return cast("Callable[[object], bytes]", source.names["encode"])
+    source = _EncoderSource(version, flexible=flexible)
+    source.emit(f"return {source.message(struct_class, lead)}")
+    what = f"record encoder of {struct_class.__name__} v{version}"
+    return cast("Callable[[object], bytes]", source.compile("encode", "message", what))
 
 
-class EncoderSource:
-    """The text of one encoder while it is being written, and the names it uses."""
+class _EncoderSource(SourceWriter):
+    """The source of one encoder."""
 
-    def __init__(self, version: int, *, flexible: bool, split: bool) -> None:
-        self.version = version
-        self.flexible = flexible
-        self.split = split
-        self.names: dict[str, object] = {
-            "pack": pack,
-            "refuse_value": refuse_value,
-            "uvarint": uvarint,
-        }
-        self._lines: list[str] = []
-        self._depth = 1
-        self._serial = 0
-        # Fixed-size values that are packed together: (struct code, expression); a zero byte that
-        # is always there is a pad byte without an expression.
+    def __init__(self, version: int, *, flexible: bool) -> None:
+        super().__init__(
+            one_buffer=(bytes, memoryview),
+            one_byte=_ONE_BYTE,
+            refuse_value=refuse_value,
+            uvarint=uvarint,
+        )
+        self._version = version
+        self._flexible = flexible
+        # Values of fixed size that are packed together, as (struct code, expression). A byte that
+        # is always zero is a pad byte without expression.
         self._run: list[tuple[str, str]] = []
+        # The expressions of the pieces before the run.
+        self._pieces: list[str] = []
+        # The variable of the list that has the pieces before those, and whether there are any.
+        self._parts = ""
+        self._has_parts = False
 
-    def write(self, struct_class: type, *, lead: bytes | None = None) -> str:
-        """The source of `encode(o1)`. With a lead it returns bytes instead of a list of buffers."""
-        if self.split:
-            self._emit("buffers = []")
-        self._emit("parts = []" if lead is None else f"parts = [{lead!r}]")
-        self._emit("add = parts.append")
-        message = self._fresh("o")
-        self._struct(struct_class, message)
-        self._flush()
-        if self.split:
-            self._emit('if parts: buffers.append(b"".join(parts))')
-            self._emit("return buffers")
+    def message(self, struct_class: type, lead: bytes = b"") -> str:
+        """Write the encoding of the parameter `message`. Returns an expression for its bytes; those
+        up to the last record buffers are in `buffers` by then."""
+
+        def write() -> None:
+            if lead:
+                self._pieces.append(repr(lead))
+            self._struct(struct_class, "message")
+
+        return self._bytes_of(write)
+
+    def _bytes_of(self, write: Callable[[], None]) -> str:
+        """An expression for the bytes of all that `write` writes."""
+        outer = self._run, self._pieces, self._parts, self._has_parts
+        self._run, self._pieces, self._parts, self._has_parts = [], [], self.fresh("parts"), False
+        start = len(self.lines)
+        write()
+        self._end_run()
+        if self._has_parts:
+            self._store()
+            self.lines.insert(start, f"{self.indentation}{self._parts} = []")
+            joined = f'b"".join({self._parts})'
+        elif len(self._pieces) == 1:
+            joined = self._pieces[0]
         else:
-            self._emit('return [b"".join(parts)]' if lead is None else 'return b"".join(parts)')
-        return "\n".join([f"def encode({message}):", *self._lines])
+            joined = f'b"".join(({", ".join(self._pieces)}))'
+        self._run, self._pieces, self._parts, self._has_parts = outer
+        return joined
 
-    def _emit(self, line: str) -> None:
-        self._lines.append(" " * self._depth + line)
+    def _store(self) -> None:
+        """Put the pieces so far into the list: a loop follows, or record buffers."""
+        self._end_run()
+        if len(self._pieces) == 1:
+            self.emit(f"{self._parts}.append({self._pieces[0]})")
+        elif self._pieces:
+            self.emit(f"{self._parts} += ({', '.join(self._pieces)})")
+        self._pieces.clear()
+        self._has_parts = True
 
-    @contextmanager
-    def _block(self, head: str) -> Iterator[None]:
-        self._emit(head)
-        self._depth += 1
-        yield
-        self._depth -= 1
+    def _end_run(self) -> None:
+        if self._run:
+            self._pieces.append(self._packed(self._run))
+            self._run.clear()
 
-    def _fresh(self, prefix: str) -> str:
-        self._serial += 1
-        return f"{prefix}{self._serial}"
-
-    def _packed(self, *, also: tuple[str, str] | None = None) -> str | None:
-        """The expression for the bytes of the collected run, and of one value more."""
-        run = [*self._run, also] if also else self._run
+    def _packed(self, run: list[tuple[str, str]]) -> str:
         codes = "".join(code for code, _ in run)
         if not codes.strip("x"):
-            return repr(bytes(len(codes))) if codes else None
+            return repr(bytes(len(codes)))
         writer = "write_" + codes.replace("?", "t")
         self.names[writer] = Struct(">" + codes).pack
         return f"{writer}({', '.join(value for code, value in run if code != 'x')})"
 
-    def _flush(self, *, also: tuple[str, str] | None = None, keep: bool = False) -> None:
-        packed = self._packed(also=also)
-        if packed:
-            self._emit(f"add({packed})")
-        if not keep:
+    def _length(self, length: str, code: str = "i") -> None:
+        """A length: a varint if it is compact, otherwise of the struct code."""
+        if not self._flexible:
+            self._run.append((code, length))
+        elif self._run:
+            short, long = self._packed([*self._run, ("B", length)]), self._packed(self._run)
+            self._pieces.append(f"{short} if {length} < 128 else {long} + uvarint({length})")
             self._run.clear()
-
-    def _length(self, length: str, code: str) -> None:
-        """Write the run and a length; `length` is one more than the size where it is compact."""
-        if not self.flexible:
-            self._flush(also=(code, length))
-            return
-        with self._block(f"if {length} < 128:"):
-            self._flush(also=("B", length), keep=True)
-        with self._block("else:"):
-            self._flush()
-            self._emit(f"add(uvarint({length}))")
+        else:
+            self._pieces.append(f"one_byte[{length}] if {length} < 128 else uvarint({length})")
 
     def _struct(self, struct_class: type, holder: str) -> None:
         tagged = []
         for field in fields_of(struct_class):
             value = f"{holder}.{field.name}"
-            if not field.is_in(self.version):
+            if not field.is_in(self._version):
                 if not field.ignorable:
-                    refusal = f"refuse_value({field.name!r}, {self.version})"
-                    self._emit(f"if {self._differs(field, value)}: {refusal}")
+                    refusal = f"refuse_value({field.name!r}, {self._version})"
+                    self.emit(f"if {self._differs(field, value)}: {refusal}")
             elif field.tag is None:
                 self._value(field, value)
             else:
-                tagged.append(field)
-        if self.flexible:
-            self._tags(sorted(tagged, key=lambda field: cast("int", field.tag)), holder)
+                tagged.append((field.tag, field, value))
+        if tagged:
+            self._tags(sorted(tagged, key=lambda entry: entry[0]))
+        elif self._flexible:
+            self._run.append(("x", ""))
 
     def _differs(self, field: Field, value: str) -> str:
         """The condition that a field does not hold its default."""
@@ -153,47 +176,42 @@ class EncoderSource:
             return f"{value} is not None"
         return f"{value} != {field.default!r}"
 
-    def _tags(self, tagged: list[Field], holder: str) -> None:
-        if not tagged:
-            self._run.append(("x", ""))
-            return
-        if len(tagged) == 1:
-            value = f"{holder}.{tagged[0].name}"
-            with self._block(f"if {self._differs(tagged[0], value)}:"):
-                self._flush(also=("B", "1"), keep=True)
-                kept, self._run = self._run, []
-                self._tag(tagged[0], value)
-                self._run = kept
-            with self._block("else:"):
-                self._flush(also=("x", ""))
-            return
-        present = self._fresh("t")
-        conditions = [f"({self._differs(field, f'{holder}.{field.name}')})" for field in tagged]
-        with self._block(f"if {' or '.join(conditions)}:"):
-            self._emit(f"{present} = {' + '.join(f'bool{c}' for c in conditions)}")
-            self._flush(also=("B", present), keep=True)
-            kept, self._run = self._run, []
-            for field, condition in zip(tagged, conditions, strict=True):
-                with self._block(f"if {condition}:"):
-                    self._tag(field, f"{holder}.{field.name}")
-            self._run = kept
-        with self._block("else:"):
-            self._flush(also=("x", ""))
+    def _tags(self, tagged: list[tuple[int, Field, str]]) -> None:
+        """The section of tagged fields: their count, and those that differ from their default."""
+        conditions = [f"({self._differs(field, value)})" for _, field, value in tagged]
 
-    def _tag(self, field: Field, value: str) -> None:
-        """One tagged field: its number, its size, and its value, written aside if that may vary."""
+        def write() -> None:
+            if len(tagged) == 1:
+                self._run.append(("B", "1"))
+                self._tag(*tagged[0])
+                return
+            self._run.append(("B", " + ".join(f"bool{condition}" for condition in conditions)))
+            for entry, condition in zip(tagged, conditions, strict=True):
+                self._optional(condition, b"", partial(self._tag, *entry))
+
+        self._optional(" or ".join(conditions), b"\0", write)
+
+    def _optional(self, condition: str, absent: bytes, write: Callable[[], None]) -> None:
+        """What `write` writes if the condition holds, and these constant bytes otherwise."""
+        content = self.fresh("c")
+        self.emit(f"{content} = {absent!r}")
+        with self.block(f"if {condition}:"):
+            self.emit(f"{content} = {self._bytes_of(write)}")
+        self._end_run()
+        self._pieces.append(content)
+
+    def _tag(self, tag: int, field: Field, value: str) -> None:
+        """One tagged field: its number, its size and its value."""
         if field.kind in FIXED_SIZE:
-            head = uvarint(cast("int", field.tag)) + uvarint(calcsize(field.kind.value))
-            self._run.append((field.kind.value, value))
-            self._emit(f"add({head!r} + {self._packed()})")
-            self._run.clear()
+            head = uvarint(tag) + uvarint(calcsize(field.kind.value))
+            self._run += ((f"{len(head)}s", repr(head)), (field.kind.value, value))
             return
-        outer, body = self._fresh("outer"), self._fresh("body")
-        self._emit(f"{outer} = parts; parts = []; add = parts.append")
-        self._value(field, value)
-        self._flush()
-        self._emit(f'{body} = b"".join(parts); parts = {outer}; add = parts.append')
-        self._emit(f"add(uvarint({field.tag}) + uvarint(len({body})) + {body})")
+        content = self.fresh("v")
+        self.emit(f"{content} = {self._bytes_of(partial(self._value, field, value))}")
+        self._run.append(("B", str(tag)))
+        self._length(f"len({content})")
+        self._end_run()
+        self._pieces.append(content)
 
     def _value(self, field: Field, value: str) -> None:
         if field.kind in FIXED_SIZE:
@@ -205,81 +223,80 @@ class EncoderSource:
         elif field.kind is FieldKind.RECORDS:
             self._records(field, value)
         else:
-            self._sized(field.kind, value, nullable=field.is_nullable(self.version))
+            self._sized(field.kind, value, nullable=field.is_nullable(self._version))
 
     def _sized(self, kind: FieldKind, value: str, *, nullable: bool) -> None:
         """A string or bytes: a length and so many bytes."""
-        content, length = self._fresh("v"), self._fresh("n")
+        content, length = self.fresh("v"), self.fresh("n")
         encode = ".encode()" if kind is FieldKind.STRING else ""
-        null, size = ("0", f"len({content}) + 1") if self.flexible else ("-1", f"len({content})")
+        null, size = ("0", f"len({content}) + 1") if self._flexible else ("-1", f"len({content})")
         if nullable:
-            self._emit(f"{content} = {value}")
-            self._emit(f'if {content} is None: {content} = b""; {length} = {null}')
+            self.emit(f"{content} = {value}")
+            self.emit(f'if {content} is None: {content} = b""; {length} = {null}')
             again = f"{content} = {content}{encode}; " if encode else ""
-            self._emit(f"else: {again}{length} = {size}")
+            self.emit(f"else: {again}{length} = {size}")
         else:
-            self._emit(f"{content} = {value}{encode}")
-            self._emit(f"{length} = {size}")
+            self.emit(f"{content} = {value}{encode}")
+            self.emit(f"{length} = {size}")
         self._length(length, "h" if kind is FieldKind.STRING else "i")
-        self._emit(f"add({content})")
+        self._end_run()
+        self._pieces.append(content)
 
     def _records(self, field: Field, value: str) -> None:
-        content, length = self._fresh("v"), self._fresh("n")
-        self._emit(f"{content} = {value}")
-        if field.is_nullable(self.version):
-            self._emit(f"if {content} is None: {content} = (); {length} = -1")
-            self._emit(f"elif isinstance({content}, (bytes, memoryview)):")
+        content, length = self.fresh("v"), self.fresh("n")
+        self.emit(f"{content} = {value}")
+        if field.is_nullable(self._version):
+            self.emit(f"if {content} is None: {content} = (); {length} = -1")
+            self.emit(f"elif isinstance({content}, one_buffer):")
         else:
-            self._emit(f"if isinstance({content}, (bytes, memoryview)):")
-        self._emit(f" {length} = len({content}); {content} = ({content},)")
-        self._emit(f"else: {length} = sum(map(len, {content}))")
-        if self.flexible:
-            self._emit(f"{length} += 1")
-        self._length(length, "i")
-        with self._block(f"if {length} > {int(self.flexible)}:"):
-            self._emit('buffers.append(b"".join(parts)); parts.clear()')
-            self._emit(f"buffers.extend({content})")
+            self.emit(f"if isinstance({content}, one_buffer):")
+        self.emit(f" {length} = len({content}); {content} = ({content},)")
+        self.emit(f"else: {length} = sum(map(len, {content}))")
+        if self._flexible:
+            self.emit(f"{length} += 1")
+        self._length(length)
+        self._store()
+        with self.block(f"if {length} > {int(self._flexible)}:"):
+            self.emit(f'buffers.append(b"".join({self._parts})); {self._parts}.clear()')
+            self.emit(f"buffers.extend({content})")
 
     def _nested(self, field: Field, value: str) -> None:
         struct_class = cast("type", field.element)
-        holder = self._fresh("o")
-        self._emit(f"{holder} = {value}")
-        if not field.is_nullable(self.version):
+        holder = self.fresh("o")
+        self.emit(f"{holder} = {value}")
+        if not field.is_nullable(self._version):
             self._struct(struct_class, holder)
             return
-        # A nullable struct is led by a byte: -1 for null, 1 for a struct that follows.
-        with self._block(f"if {holder} is None:"):
-            self._flush(also=("b", "-1"), keep=True)
-        with self._block("else:"):
+
+        def write() -> None:
             self._run.append(("b", "1"))
             self._struct(struct_class, holder)
-            self._flush()
+
+        # A nullable struct begins with a byte: -1 for null, 1 for a struct that follows.
+        self._optional(f"{holder} is not None", b"\xff", write)
 
     def _array(self, field: Field, value: str) -> None:
-        items, length = self._fresh("l"), self._fresh("n")
-        self._emit(f"{items} = {value}")
-        if field.is_nullable(self.version):
-            with self._block(f"if {items} is None:"):
-                self._flush(also=("x", "") if self.flexible else ("i", "-1"), keep=True)
-            with self._block("else:"):
-                self._items(field, items, length)
+        items, length = self.fresh("l"), self.fresh("n")
+        self.emit(f"{items} = {value}")
+        null, size = ("0", f"len({items}) + 1") if self._flexible else ("-1", f"len({items})")
+        if field.is_nullable(self._version):
+            self.emit(f"if {items} is None: {items} = (); {length} = {null}")
+            self.emit(f"else: {length} = {size}")
         else:
-            self._items(field, items, length)
-
-    def _items(self, field: Field, items: str, length: str) -> None:
-        self._emit(f"{length} = len({items}){' + 1' if self.flexible else ''}")
-        self._length(length, "i")
-        if isinstance(field.element, type):
-            item = self._fresh("o")
-            with self._block(f"for {item} in {items}:"):
-                self._struct(field.element, item)
-                self._flush()
-        elif field.element is FieldKind.UUID:
-            self._emit(f'add(b"".join({items}))')
+            self.emit(f"{length} = {size}")
+        self._length(length)
+        if field.element is FieldKind.UUID:
+            self._end_run()
+            self._pieces.append(f'b"".join({items})')
         elif field.element in FIXED_SIZE:
-            code = cast("FieldKind", field.element).value
-            self._emit(f'if {items}: add(pack(f">{{len({items})}}{code}", *{items}))')
+            self._end_run()
+            self._pieces.append(f"{self.array_structs(field.element)}[len({items})].pack(*{items})")
         else:
-            item = self._fresh("v")
-            with self._block(f"for {item} in {items}:"):
-                self._sized(cast("FieldKind", field.element), item, nullable=False)
+            self._store()
+            item = self.fresh("o")
+            with self.block(f"for {item} in {items}:"):
+                if isinstance(field.element, type):
+                    self._struct(field.element, item)
+                else:
+                    self._sized(cast("FieldKind", field.element), item, nullable=False)
+                self._store()

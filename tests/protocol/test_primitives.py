@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.primitives import (
+    ArrayStructs,
     read_uvarint,
     refuse_null,
     refuse_tag_size,
@@ -60,3 +61,12 @@ def test_refusals_name_the_field() -> None:
         refuse_tag_size("current_leader")
     with pytest.raises(ProtocolError, match="version 3 cannot carry topic_id"):
         refuse_value("topic_id", 3)
+
+
+def test_structs_of_arrays_are_made_by_count_and_those_of_small_counts_are_kept() -> None:
+    structs = ArrayStructs("i")
+    assert structs[2].pack(1, 2) == bytes.fromhex("00000001 00000002")
+    assert structs[0].pack() == b""
+    assert structs[2] is structs[2]
+    assert structs[1000].size == 4000
+    assert set(structs) == {0, 2}
