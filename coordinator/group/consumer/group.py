@@ -80,7 +80,7 @@ class ConsumerGroup(
 
     # -- the log ---------------------------------------------------------------------------------
 
-    def _replay_other(self, record: object) -> None:
+    def _replay_own(self, record: object) -> None:
         assert isinstance(record, ConsumerRegexRecord)
         self._regexes.assign(record.regex, record.value)
 

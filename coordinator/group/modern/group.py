@@ -6,6 +6,7 @@ tables that the same records change: a heartbeat looks it up and never iterates 
 `replay` changes a group. Subclassed by `consumer`, `share` and `streams`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -91,7 +92,7 @@ E = TypeVar("E", bound=GroupEpoch)
 _GROUP: Final = "group"
 
 
-class ModernGroup(Generic[M, T, C, E]):
+class ModernGroup(ABC, Generic[M, T, C, E]):
     """See the module's docstring. It exists as long as its epoch is stored.
 
     M is the type of its members, T of their targets, C of their current assignments, E of its
@@ -150,11 +151,11 @@ class ModernGroup(Generic[M, T, C, E]):
             case TargetEpochRecord():
                 self._target_epochs.assign(_GROUP, record.value)
             case _:
-                self._replay_other(record)
+                self._replay_own(record)
 
-    def _replay_other(self, record: object) -> None:
+    @abstractmethod
+    def _replay_own(self, record: object) -> None:
         """Change the tables that only this type of group has."""
-        raise NotImplementedError
 
     def _replay_member(self, member_id: str, member: M | None) -> None:
         old = self._members.get(member_id)
@@ -295,9 +296,9 @@ class ModernGroup(Generic[M, T, C, E]):
 
     # -- settings and timers ----------------------------------------------------------------------
 
+    @abstractmethod
     def longest_interval_ms(self, settings: GroupSettings) -> int:
         """The longest time between two heartbeats of a member: the broker's setting."""
-        raise NotImplementedError
 
     def session_timeout_ms(self, _member: M, settings: GroupSettings) -> int:
         """After this long without a heartbeat the member is removed."""

@@ -291,7 +291,7 @@ class GroupType(ABC, Generic[G]):
     def _owned_since(self, group: G, member_id: str, topic: CommitTopic) -> Mapping[int, int]:
         """The partitions of the topic that a member may commit, with the member epochs in which
         they were assigned to it."""
-        raise NotImplementedError
+        return {}
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether the client may fetch offsets. Administrators send no member id, and epoch -1."""

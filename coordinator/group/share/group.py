@@ -52,7 +52,7 @@ class ShareGroup(ModernGroup[ShareGroupMember, Partitions, ShareCurrentAssignmen
         # Derived: the number of members that subscribe to a topic.
         self._names: TimelineTable[str, int] = TimelineTable(timeline)
 
-    def _replay_other(self, record: object) -> None:
+    def _replay_own(self, record: object) -> None:
         assert isinstance(record, ShareStatePartitionsRecord)
         self._states.assign(_STATES, record.value)
 

@@ -226,4 +226,4 @@ SHARE_FORMATS: Final = (
         _states_value,
     ),
 )
-"""Type 9 (the subscribed topics themselves) was given up before 4.1 and decodes to None."""
+"""Kafka removed type 9 (the subscribed topics) before 4.1. It decodes to None."""

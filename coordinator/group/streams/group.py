@@ -63,7 +63,7 @@ class StreamsGroup(
 
     # -- the log ---------------------------------------------------------------------------------
 
-    def _replay_other(self, record: object) -> None:
+    def _replay_own(self, record: object) -> None:
         assert isinstance(record, StreamsTopologyRecord)
         self._topologies.assign(_GROUP, record.value)
 

@@ -375,4 +375,4 @@ STREAMS_FORMATS: Final = (
     ),
     modern_format(23, StreamsTopologyRecord, "StreamsGroupTopologyValue", _TopologyValue, Topology),
 )
-"""Type 18 was given up before any release had it and decodes to None."""
+"""No release of Kafka has type 18. It decodes to None."""
