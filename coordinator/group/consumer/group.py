@@ -4,7 +4,7 @@ In addition to `modern.group`, it counts members by their subscriptions and know
 partition. Read by `heartbeats` and the other transitions; only `replay` changes a group.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from odradek.coordinator.group.consumer.records import (
@@ -16,6 +16,7 @@ from odradek.coordinator.group.consumer.records import (
 )
 from odradek.coordinator.group.modern.group import GROUP_TYPE_CONSUMER, ModernGroup, ModernTimers
 from odradek.coordinator.group.modern.records import GroupEpoch, flat
+from odradek.coordinator.group.requests import CommitTopic
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.topics import NO_PARTITIONS, Partitions
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
@@ -161,6 +162,10 @@ class ConsumerGroup(
     def is_classic(self, member: ConsumerGroupMember) -> bool:
         """See ModernGroup."""
         return member.classic is not None
+
+    def owned_since(self, member_id: str, topic: CommitTopic) -> Mapping[int, int]:
+        """See ModernGroup."""
+        return self.current(member_id).assigned.get(topic.topic_id, {})
 
     def owner(self, topic_id: Uuid, index: int) -> str | None:
         """The member that owns the partition or still has to revoke it."""

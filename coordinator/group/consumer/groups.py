@@ -26,9 +26,7 @@ from odradek.coordinator.group.consumer.migration import (
     classic_generation_of,
     consumer_group_of,
 )
-from odradek.coordinator.group.consumer.records import (
-    ConsumerCurrentAssignment,
-)
+from odradek.coordinator.group.consumer.records import ConsumerCurrentAssignment
 from odradek.coordinator.group.consumer.target_assignment import (
     ConsumerTargetAssignmentBuilder,
     choose_assignor,
@@ -44,7 +42,7 @@ from odradek.coordinator.group.modern.heartbeats import (
     remove_members,
     schedule_session_timeout,
 )
-from odradek.coordinator.group.requests import CommitTopic, ConsumerHeartbeat, UpdateTopics
+from odradek.coordinator.group.requests import ConsumerHeartbeat, UpdateTopics
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command
 from odradek.coordinator.timeline import Timeline
@@ -325,14 +323,6 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
             builder.assign_if_due(builder.start_epoch(step), step)
 
     # -- offsets and administration ---------------------------------------------------------------
-
-    def _owned_since(
-        self,
-        group: ConsumerGroup,
-        member_id: str,
-        topic: CommitTopic,
-    ) -> Mapping[int, int]:
-        return group.current(member_id).assigned.get(topic.topic_id, {})
 
     @staticmethod
     def assignor_of(group: ConsumerGroup, step: GroupStep) -> str:

@@ -30,16 +30,7 @@ from odradek.coordinator.group.modern.records import (
 from odradek.coordinator.group.topics import Partitions
 from odradek.coordinator.record_serde import RecordFormat, SchemaValue
 from odradek.protocol.messages.groups import JoinGroupRequestProtocol
-from odradek.protocol.schema import (
-    array,
-    int8,
-    int32,
-    int64,
-    optional,
-    string,
-    struct,
-    uuid,
-)
+from odradek.protocol.schema import array, int8, int32, int64, optional, string, struct, uuid
 from odradek.protocol.types import Uuid
 
 PartitionEpochs: TypeAlias = Mapping[Uuid, Mapping[int, int]]

@@ -7,7 +7,7 @@ tables that the same records change: a heartbeat looks it up and never iterates 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -28,6 +28,7 @@ from odradek.coordinator.group.modern.records import (
     TargetEpochRecord,
     TargetRecord,
 )
+from odradek.coordinator.group.requests import CommitTopic
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.outcome import TimerKey
 from odradek.coordinator.timeline import Timeline, TimelineTable
@@ -293,6 +294,11 @@ class ModernGroup(ABC, Generic[M, T, C, E]):
     def pending_count(self, current: C) -> int:
         """How many partitions or tasks a member still has to revoke."""
         return sum(map(len, current.pending_revocation.values()))
+
+    def owned_since(self, _member_id: str, _topic: CommitTopic) -> Mapping[int, int]:
+        """The partitions of the topic that a member may commit, with the member epochs in which
+        they were assigned to it. None in share groups, which have no committed offsets."""
+        return {}
 
     # -- settings and timers ----------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from odradek.coordinator.group.modern.event_history import EventHistory
 from odradek.coordinator.group.modern.group import AnyGroup
 from odradek.coordinator.group.modern.heartbeats import schedule_session_timeout
 from odradek.coordinator.group.modern.records import EpochRecord, MemberState, ModernRecord
-from odradek.coordinator.group.requests import CommitRequest, CommitTopic, UpdateTopics
+from odradek.coordinator.group.requests import CommitRequest, UpdateTopics
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.coordinator.timeline import Timeline, TimelineTable
@@ -282,16 +282,11 @@ class GroupType(ABC, Generic[G]):
         if epoch < 0 or epoch > current.member_epoch:
             return ErrorCode.STALE_MEMBER_EPOCH
         for topic in request.topics:
-            owned_since = self._owned_since(group, member_id, topic)
+            owned_since = group.owned_since(member_id, topic)
             for partition in topic.partitions:
                 if not 0 <= owned_since.get(partition.partition_index, -1) <= epoch:
                     return ErrorCode.STALE_MEMBER_EPOCH
         return ErrorCode.NONE
-
-    def _owned_since(self, group: G, member_id: str, topic: CommitTopic) -> Mapping[int, int]:
-        """The partitions of the topic that a member may commit, with the member epochs in which
-        they were assigned to it."""
-        return {}
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether the client may fetch offsets. Administrators send no member id, and epoch -1."""

@@ -36,10 +36,7 @@ from odradek.coordinator.group.requests import CommitRequest, DeleteGroup, Updat
 from odradek.coordinator.group.share import state_partitions as changes
 from odradek.coordinator.group.share.group import NO_STATES, ShareGroup
 from odradek.coordinator.group.share.heartbeats import check, heartbeat
-from odradek.coordinator.group.share.records import (
-    ShareStatePartitionsRecord,
-    TopicStates,
-)
+from odradek.coordinator.group.share.records import ShareStatePartitionsRecord, TopicStates
 from odradek.coordinator.group.share.requests import (
     DeleteStates,
     DescribeShareGroup,

@@ -6,7 +6,7 @@ missing or have wrong numbers of partitions. Called by `streams.heartbeats` and 
 only `replay` changes a group.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from odradek.coordinator.group.modern.group import (
@@ -16,6 +16,7 @@ from odradek.coordinator.group.modern.group import (
     ModernTimers,
 )
 from odradek.coordinator.group.modern.records import flat
+from odradek.coordinator.group.requests import CommitTopic
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.streams.records import (
     NO_TASKS,
@@ -141,6 +142,18 @@ class StreamsGroup(
     def pending_count(self, current: StreamsCurrentAssignment) -> int:
         """See ModernGroup."""
         return sum(1 for _ in flat(*current.pending_revocation))
+
+    def owned_since(self, member_id: str, topic: CommitTopic) -> Mapping[int, int]:
+        """See ModernGroup: the partitions that active tasks read, also those to be revoked."""
+        current, topology = self.current(member_id), self.topology
+        if topology is None:
+            return {}
+        readers = (part for part in topology.subtopologies if topic.name in part.sources())
+        subtopology = next((part.subtopology_id for part in readers), "")
+        return {
+            **current.pending_revocation.active.get(subtopology, {}),
+            **current.assigned.active.get(subtopology, {}),
+        }
 
     def runner(self, subtopology: str, index: int) -> str | None:
         """The member that runs the task or still has to revoke it."""

@@ -23,7 +23,7 @@ from odradek.coordinator.group.modern.heartbeats import (
     remove_members,
     unknown_member,
 )
-from odradek.coordinator.group.requests import CommitTopic, UpdateTopics
+from odradek.coordinator.group.requests import UpdateTopics
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams import heartbeats
 from odradek.coordinator.group.streams.group import StreamsGroup
@@ -204,22 +204,6 @@ class StreamsGroups(GroupType[StreamsGroup]):
             builder.assign_if_due(builder.start_epoch(step), step)
 
     # -- offsets and administration ---------------------------------------------------------------
-
-    def _owned_since(
-        self,
-        group: StreamsGroup,
-        member_id: str,
-        topic: CommitTopic,
-    ) -> Mapping[int, int]:
-        current, topology = group.current(member_id), group.topology
-        if topology is None:
-            return {}
-        readers = (part for part in topology.subtopologies if topic.name in part.sources())
-        subtopology = next((part.subtopology_id for part in readers), "")
-        return {
-            **current.pending_revocation.active.get(subtopology, {}),
-            **current.assigned.active.get(subtopology, {}),
-        }
 
     def _describe(self, command: Command, request: DescribeStreamsGroup, step: GroupStep) -> None:
         group = self.get(request.group_id)

@@ -26,16 +26,7 @@ from odradek.coordinator.group.modern.records import (
     modern_format,
 )
 from odradek.protocol.messages.streams import KeyValue, StreamsGroupEndpoint, TaskIds
-from odradek.protocol.schema import (
-    array,
-    int8,
-    int16,
-    int32,
-    int64,
-    optional,
-    string,
-    struct,
-)
+from odradek.protocol.schema import array, int8, int16, int32, int64, optional, string, struct
 
 Tasks: TypeAlias = Mapping[str, frozenset[int]]
 """The partitions of tasks by subtopology; a subtopology without tasks is omitted."""
