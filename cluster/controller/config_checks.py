@@ -23,7 +23,7 @@ from odradek.cluster.metadata.config_layers import (
 from odradek.cluster.metadata.config_tables import GROUP_CONFIGS, broker_config, topic_config
 from odradek.cluster.metadata.features import has_eligible_leader_replicas
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.cluster.metadata.settings import broker_number
+from odradek.cluster.metadata.settings import broker_number, topic_settings
 from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.protocol.errors import ApiError, ErrorCode
 
@@ -100,13 +100,9 @@ def check_scope(definition: ConfigDefinition, broker: str) -> None:
 
 def check_topic_constraints(state: ControllerState, configs: Mapping[str, str]) -> None:
     """ApiError if the values, each valid by itself, contradict each other."""
-    lags: dict[str, int] = {}
-    for key, default in (
-        ("min.compaction.lag.ms", state.topic_defaults.min_compaction_lag_ms),
-        ("max.compaction.lag.ms", state.topic_defaults.max_compaction_lag_ms),
-    ):
-        lags[key] = int(configs[key]) if key in configs else default
-    least, most = lags.values()
+    defaults = topic_settings(state.image, state.node_id, state.static, "")
+    least = int(configs.get("min.compaction.lag.ms", defaults.min_compaction_lag_ms))
+    most = int(configs.get("max.compaction.lag.ms", defaults.max_compaction_lag_ms))
     if least > most:
         raise ApiError(
             ErrorCode.INVALID_CONFIG,

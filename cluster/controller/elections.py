@@ -22,8 +22,9 @@ from odradek.cluster.controller.partition_changes import (
 )
 from odradek.cluster.controller.partition_index import TopicIdPartition
 from odradek.cluster.controller.state import ControllerResult, ControllerState
+from odradek.cluster.metadata.delta import image_after
 from odradek.cluster.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from odradek.cluster.metadata.image import NO_LEADER, PartitionImage
+from odradek.cluster.metadata.image import NO_LEADER
 from odradek.cluster.metadata.records import ConfigChanged, FeatureLevelChanged, Record
 from odradek.protocol.errors import ApiError, ErrorCode
 
@@ -131,7 +132,7 @@ def partition_changes_after(state: ControllerState, records: Sequence[Record]) -
         topic_partitions.update(dict.fromkeys(state.index.leaderless()))
     if not topic_partitions:
         return []
-    decisions = state.decisions(image=state.after(records))
+    decisions = state.decisions(image=image_after(state.image, records, state.image.offset))
     if is_about_elr:
         _clear_eligible_leaders(decisions, topic_partitions)
     _reelect(decisions, topic_partitions)
@@ -221,29 +222,21 @@ def _elect(
     topic_partition = (topic.topic_id, number)
     before = decisions.partition(topic_partition)
     if election_type is ElectionType.PREFERRED:
-        is_done = before.leader == before.replicas[0]
+        leader = before.replicas[0]
+        is_done = before.leader == leader
         election, missing = LeaderElection.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        reason = f"Broker {leader} is not in sync, or fenced or in controlled shutdown."
     else:
+        leader = None
         is_done = before.leader != NO_LEADER
         election, missing = LeaderElection.UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        reason = f"All of the brokers {list(before.replicas)} are fenced or in controlled shutdown."
     if is_done:
         return PartitionChangeResult(
             name, number, ErrorCode.ELECTION_NOT_NEEDED, f"Broker {before.leader} is the leader."
         )
     after = changed_partition(before, decisions.rules(topic.topic_id), election=election)
-    if after is None or not _has_requested_leader(after, election_type):
-        return PartitionChangeResult(name, number, missing, _failure_reason(before, election_type))
+    if after is None or after.leader == NO_LEADER or leader not in (None, after.leader):
+        return PartitionChangeResult(name, number, missing, reason)
     decisions.put(topic_partition, after)
     return PartitionChangeResult(name, number)
-
-
-def _has_requested_leader(after: PartitionImage, election_type: ElectionType) -> bool:
-    if election_type is ElectionType.PREFERRED:
-        return after.leader == after.replicas[0]
-    return after.leader != NO_LEADER
-
-
-def _failure_reason(before: PartitionImage, election_type: ElectionType) -> str:
-    if election_type is ElectionType.PREFERRED:
-        return f"Broker {before.replicas[0]} is not in sync, or fenced or in controlled shutdown."
-    return f"All of the brokers {list(before.replicas)} are fenced or in controlled shutdown."

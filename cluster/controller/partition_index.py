@@ -28,7 +28,6 @@ class PartitionIndex:
         self._eligible_leaders: _PartitionsByBroker = {}
         self._led: _PartitionsByBroker = {}
         self._imbalanced: _PartitionSet = {}
-        self._reassigned: _PartitionSet = {}
 
     @classmethod
     def of(cls, image: MetadataImage) -> Self:
@@ -94,10 +93,6 @@ class PartitionIndex:
         """The partitions that their preferred leader does not lead."""
         return self._imbalanced
 
-    def reassigned(self) -> Collection[TopicIdPartition]:
-        """The partitions with a reassignment in progress."""
-        return self._reassigned
-
     def _replace(
         self,
         topic_partition: TopicIdPartition,
@@ -116,13 +111,10 @@ class PartitionIndex:
         new_leader = (after.leader,) if after is not None else ()
         if old_leader != new_leader:
             _move(self._led, topic_partition, old_leader, new_leader)
-        _mark(
-            self._imbalanced,
-            topic_partition,
-            after is not None and after.leader != after.replicas[0],
-        )
-        is_reassigned = after is not None and bool(after.adding_replicas or after.removing_replicas)
-        _mark(self._reassigned, topic_partition, is_reassigned)
+        if after is not None and after.leader != after.replicas[0]:
+            self._imbalanced[topic_partition] = None
+        else:
+            self._imbalanced.pop(topic_partition, None)
 
 
 def _move(
@@ -140,12 +132,3 @@ def _move(
     for broker in new:
         if broker not in old:
             table.setdefault(broker, {})[topic_partition] = None
-
-
-def _mark(
-    topic_partitions: _PartitionSet, topic_partition: TopicIdPartition, is_marked: bool
-) -> None:
-    if is_marked:
-        topic_partitions[topic_partition] = None
-    else:
-        topic_partitions.pop(topic_partition, None)

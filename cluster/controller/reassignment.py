@@ -6,7 +6,7 @@ once, and completes with the change that brings the last of the added replicas i
 `partition_changes`. It can be redirected or cancelled while it is in progress.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from odradek.cluster.controller.commands import (
@@ -102,40 +102,28 @@ def _reassign(
     if wanted.replicas is None:
         decisions.put(topic_partition, _cancel_reassignment(f"{name}:{number}", before, rules))
         return
-    _check_target(state, wanted.replicas)
+    check_assignment(state, wanted.replicas, len(wanted.replicas), may_be_inactive=True)
     original = _original_replicas(before)
     if not may_change_factor and len(wanted.replicas) != len(original):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"The replication factor is changed from {len(original)} to {len(wanted.replicas)}",
         )
-    decisions.put(topic_partition, _start_reassignment(before, rules, wanted.replicas, original))
-
-
-def _check_target(state: ControllerState, replicas: Sequence[int]) -> None:
-    check_assignment(state, replicas, len(replicas), may_be_inactive=True)
+    removing = tuple(replica for replica in before.replicas if replica not in wanted.replicas)
+    after = changed_partition(
+        before,
+        rules,
+        replicas=wanted.replicas + removing,
+        adding=tuple(replica for replica in wanted.replicas if replica not in original),
+        removing=removing,
+    )
+    decisions.put(topic_partition, after)
 
 
 def _original_replicas(partition: PartitionImage) -> tuple[int, ...]:
     """The replicas before the reassignment, if one is in progress."""
     adding = partition.adding_replicas
     return tuple(replica for replica in partition.replicas if replica not in adding)
-
-
-def _start_reassignment(
-    before: PartitionImage,
-    rules: ElectionRules,
-    target: tuple[int, ...],
-    original: Sequence[int],
-) -> PartitionImage | None:
-    removing = tuple(replica for replica in before.replicas if replica not in target)
-    return changed_partition(
-        before,
-        rules,
-        replicas=target + removing,
-        adding=tuple(replica for replica in target if replica not in original),
-        removing=removing,
-    )
 
 
 def _cancel_reassignment(

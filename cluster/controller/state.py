@@ -16,9 +16,8 @@ from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage
 from odradek.cluster.metadata.records import Record, TopicCreated, TopicDeleted
-from odradek.cluster.metadata.settings import broker_settings, topic_settings
+from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_names import unify_collision_chars
-from odradek.cluster.metadata.topic_settings import TopicSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +65,6 @@ class ControllerState:
             self._index = PartitionIndex.of(self.image)
         return self._index
 
-    def after(self, records: Iterable[Record]) -> MetadataImage:
-        """The image after these records; the state does not change."""
-        delta = MetadataDelta(self.image)
-        for record in records:
-            delta.replay(record)
-        return delta.apply(self.image.offset)
-
     def decisions(
         self,
         *,
@@ -119,11 +111,6 @@ class ControllerState:
     def broker_settings(self) -> BrokerSettings:
         """The settings of this controller's broker: the source of cluster-wide keys."""
         return broker_settings(self.image, self.node_id, self.static)
-
-    @property
-    def topic_defaults(self) -> TopicSettings:
-        """The settings of topics without configs of their own."""
-        return topic_settings(self.image, self.node_id, self.static, "")
 
 
 def is_active(broker: BrokerImage | None) -> bool:

@@ -10,7 +10,7 @@ raises MetadataInvariantError.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import msgspec
 
@@ -44,15 +44,11 @@ class MetadataInvariantError(AssertionError):
     """The metadata log contradicts itself: a bug of ours, not of a client."""
 
 
-class _TopicDelta:
+class _TopicDelta(NamedTuple):
     """A topic some of whose partitions are being replaced."""
 
-    __slots__ = ("name", "partitions", "topic_id")
-
-    def __init__(self, name: str, topic_id: Uuid, partitions: Iterable[PartitionImage]) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.partitions = list(partitions)
+    name: str
+    partitions: list[PartitionImage]
 
 
 class MetadataDelta:
@@ -82,7 +78,7 @@ class MetadataDelta:
                     )
                 topic.partitions.extend(partitions)
             case TopicCreated(name, topic_id):
-                self._changed_topics[topic_id] = _TopicDelta(name, topic_id, ())
+                self._changed_topics[topic_id] = _TopicDelta(name, [])
             case TopicDeleted(topic_id):
                 self._delete_topic(topic_id)
             case ConfigChanged():
@@ -124,7 +120,7 @@ class MetadataDelta:
             old = self._image.topics_by_id.get(topic_id)
             if old is None or topic_id in self._deleted_topics:
                 raise MetadataInvariantError(f"no topic has the id {topic_id.hex()}")
-            topic = _TopicDelta(old.name, topic_id, old.partitions)
+            topic = _TopicDelta(old.name, list(old.partitions))
             self._changed_topics[topic_id] = topic
         return topic
 

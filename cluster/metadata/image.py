@@ -158,28 +158,19 @@ class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
 class MetadataImage(msgspec.Struct, frozen=True, eq=False):
     """The whole metadata. Its mappings are never modified."""
 
-    offset: int
-    cluster_id: str
-    brokers: Mapping[int, BrokerImage]
-    topics_by_name: Mapping[str, TopicImage]
-    topics_by_id: Mapping[Uuid, TopicImage]
-    configs: ConfigsImage
-    features: Mapping[str, int]
-    next_producer_id: int
+    offset: int = 0
+    cluster_id: str = ""
+    brokers: Mapping[int, BrokerImage] = {}
+    topics_by_name: Mapping[str, TopicImage] = {}
+    topics_by_id: Mapping[Uuid, TopicImage] = {}
+    configs: ConfigsImage = msgspec.field(default_factory=lambda: ConfigsImage({}))
+    features: Mapping[str, int] = {}
+    next_producer_id: int = 0
 
     @classmethod
     def empty(cls) -> "MetadataImage":
         """The image before the first record."""
-        return cls(
-            offset=0,
-            cluster_id="",
-            brokers={},
-            topics_by_name={},
-            topics_by_id={},
-            configs=ConfigsImage({}),
-            features={},
-            next_producer_id=0,
-        )
+        return cls()
 
     def partition(self, topic_id: Uuid, partition: int) -> PartitionImage | None:
         """One partition by its topic's id, or None if there is no such topic or number."""

@@ -48,7 +48,8 @@ class PeerDirectory:
         """`own_id` is this node's member id; `refuses` and `watch` are those of PeerBus. Raises
         PeerBusError if peer.listen cannot be bound."""
         self._own = own = _header(config, own_id)
-        self._bus = _bus(config, own, refuses, watch)
+        self.bus = _bus(config, own, refuses, watch)
+        """None on a single node."""
         self._configured = {
             peer.node_id: PeerAddress(peer.host, peer.port)
             for peer in config.peers
@@ -65,23 +66,18 @@ class PeerDirectory:
         """Whether a header is new or has changed. The reader resets it."""
         self._connect()
 
-    @property
-    def bus(self) -> PeerBus | None:
-        """The bus; None on a single node."""
-        return self._bus
-
     def send(self, to: int, message: PeerMessage) -> None:
         """Send to a member or, with ALL_MEMBERS, to all that can be reached."""
-        if self._bus is None:
+        if self.bus is None:
             return
-        for member in self._bus.others if to == ALL_MEMBERS else (to,):
-            self._bus.send(member, message)
+        for member in self.bus.others if to == ALL_MEMBERS else (to,):
+            self.bus.send(member, message)
 
     @property
     def headers(self) -> Collection[PeerHeader]:
         """The headers received since the start, and our own on a node of a cluster."""
         return (
-            [*self._headers.values()] if self._bus is None else [self._own, *self._headers.values()]
+            [*self._headers.values()] if self.bus is None else [self._own, *self._headers.values()]
         )
 
     def header_of(self, member: int) -> PeerHeader | None:
@@ -100,13 +96,13 @@ class PeerDirectory:
 
     def send_directory(self, member: int) -> None:
         """Send a member the addresses of all others."""
-        if self._bus is not None:
+        if self.bus is not None:
             known = tuple(
                 MemberAddress(other, *address)
-                for other, address in self._bus.others.items()
+                for other, address in self.bus.others.items()
                 if other >= 0 and other != member
             )
-            self._bus.send(member, PeerDirectoryUpdate(known))
+            self.bus.send(member, PeerDirectoryUpdate(known))
 
     def add_reported(self, message: PeerDirectoryUpdate, now_ms: int) -> None:
         """A member has sent addresses of others."""
@@ -146,7 +142,7 @@ class PeerDirectory:
 
     def _connect(self) -> None:
         """Connect the bus to all known members, each at its best address."""
-        if self._bus is None:
+        if self.bus is None:
             return
         own_headers = {
             member: PeerAddress(header.host, header.port)
@@ -158,10 +154,10 @@ class PeerDirectory:
         wanted = {m: address for m, address in addresses.items() if address != self._own_address}
         known = {*wanted.values()}
         wanted.update((at, seed) for at, seed in self._seeds.items() if seed not in known)
-        for member in self._bus.others.keys() - wanted.keys():
-            self._bus.disconnect(member)
+        for member in self.bus.others.keys() - wanted.keys():
+            self.bus.disconnect(member)
         for member, address in wanted.items():
-            self._bus.connect(member, address)
+            self.bus.connect(member, address)
 
 
 def _header(config: NodeConfig, own_id: int) -> PeerHeader:

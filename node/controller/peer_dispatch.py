@@ -68,10 +68,6 @@ class PeerDispatch:
         self._forget_ms = 0
         self._warn_again_ms = 0
 
-    def next_deadline_ms(self) -> int | None:
-        """When `dispatch` has something to do, if no message arrives before."""
-        return self._failure_detector.next_deadline_ms()
-
     @property
     def is_replaced(self) -> bool:
         """Whether this bootstrap voter lost its vote, or its data folder was replaced, so that it

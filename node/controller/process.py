@@ -209,7 +209,7 @@ class ControllerProcess:
             self._forwarding.next_deadline_ms(),
             self._lifecycle.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
-            self._peer_dispatch.next_deadline_ms(),
+            self._failure_detector.next_deadline_ms(),
             self._publisher.next_deadline_ms(),
             self._leadership.next_deadline_ms(),
         ]

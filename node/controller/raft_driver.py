@@ -81,8 +81,10 @@ class RaftDriver:
         self._persisting: Ready | None = None
         self._retry_at_ms: int | None = None
         self._is_full = False
-        self._has_new_input = False
-        self._node = self._make_node()
+        self.has_work = False
+        """Whether the core got new input since the last `process_ready`."""
+        self.node = self._make_node()
+        """The core. Read only."""
 
     def _make_node(self) -> RaftNode:
         return RaftNode(
@@ -100,29 +102,19 @@ class RaftDriver:
         return self._writer.fileno()
 
     @property
-    def node(self) -> RaftNode:
-        """The core. Read only."""
-        return self._node
-
-    @property
     def is_sole_voter(self) -> bool:
         """Whether this member is the only voter, according to its log."""
-        return self._node.configuration.voter_ids == (self._own_id,)
+        return self.node.configuration.voter_ids == (self._own_id,)
 
     @property
     def is_leader(self) -> bool:
         """Whether this member leads in its current term."""
-        return self._node.role is Role.LEADER
+        return self.node.role is Role.LEADER
 
     @property
     def is_idle(self) -> bool:
         """Whether no write is under way: the owner may use the log itself."""
         return self._persisting is None
-
-    @property
-    def has_work(self) -> bool:
-        """Whether the core got new input since the last `process_ready`."""
-        return self._has_new_input
 
     def age_ms(self, time_ms: int) -> int:
         """Milliseconds since `time_ms`."""
@@ -130,7 +122,7 @@ class RaftDriver:
 
     def next_deadline_ms(self) -> int:
         """When `tick` has something to do, if nothing happens before."""
-        due = self._node.next_deadline_ms()
+        due = self.node.next_deadline_ms()
         if self._retry_at_ms is None:
             return due
         return self._retry_at_ms if self._persisting is None else min(due, self._retry_at_ms)
@@ -139,17 +131,17 @@ class RaftDriver:
 
     def propose(self, data: bytes) -> Proposal | ProposalRefusal:
         """Append to the log, if this member leads. `process_ready` replicates it."""
-        self._has_new_input = True
-        return self._node.propose(data)
+        self.has_work = True
+        return self.node.propose(data)
 
     def change_membership(self, change: MembershipChange) -> Proposal | ProposalRefusal:
         """Append the next configuration, if this member leads. `process_ready` replicates it."""
-        self._has_new_input = True
-        return self._node.propose_membership_change(change, self._now_ms)
+        self.has_work = True
+        return self.node.propose_membership_change(change, self._now_ms)
 
     def step(self, message: Message) -> None:
         """Take in a peer's message. Never raises, whatever it contains."""
-        self._node.step(message, self._now_ms)
+        self.node.step(message, self._now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Advance the clock to `now_ms`."""
@@ -160,7 +152,7 @@ class RaftDriver:
             self._retry_at_ms = None
             if self._persisting is not None:
                 self._persist(self._persisting)
-        self._node.tick(self._now_ms)
+        self.node.tick(self._now_ms)
 
     def transfer_leadership(self, candidates: Collection[int]) -> int | None:
         """Ask the candidate with the longest log to take over once it has all of it (thesis 3.10).
@@ -168,28 +160,28 @@ class RaftDriver:
         The candidate; None if this member does not lead or there is none. Nothing can be proposed
         until the other leads or an election timeout has passed.
         """
-        leadership = self._node.leadership
+        leadership = self.node.leadership
         if leadership is None:
             return None
         successor = leadership.best_successor(candidates)
         if successor is not None:
-            self._has_new_input = True
-            self._node.transfer_leadership(successor, self._now_ms)
+            self.has_work = True
+            self.node.transfer_leadership(successor, self._now_ms)
         return successor
 
     def resign(self) -> None:
         """Step down and ask the best other voter to take over, if this member leads."""
         if self.is_leader and not self.is_sole_voter:
-            self._has_new_input = True
-            self._node.resign(self._now_ms)
+            self.has_work = True
+            self.node.resign(self._now_ms)
 
     def campaign_now(self, leader_id: int) -> None:
         """The leader's process has ended: campaign as if it had sent TimeoutNow, instead of waiting
         for the election timeout. Voters judge the log as always (thesis 3.10).
         """
-        node = self._node
+        node = self.node
         if node.leader_id == leader_id and node.role is Role.FOLLOWER:
-            self._has_new_input = True
+            self.has_work = True
             node.step(TimeoutNow(leader_id, self._own_id, node.term), self._now_ms)
 
     def snapshot(self, index: int, content: bytes) -> bool:
@@ -198,19 +190,19 @@ class RaftDriver:
         Only while idle. False if it failed or another snapshot is being received.
         """
         assert self.is_idle
-        term = self._node.log.term_at(index)
-        if term is None or not self._node.can_take_snapshot:
+        term = self.node.log.term_at(index)
+        if term is None or not self.node.can_take_snapshot:
             return False
         metadata = self._writer.take_snapshot(
             content,
             index=index,
             term=term,
-            configuration=self._node.log.configuration_at(index),
+            configuration=self.node.log.configuration_at(index),
             retained_entries=0 if self.is_sole_voter else KEPT_ENTRIES,
         )
         if metadata is None:
             return False
-        self._node.snapshot_taken(metadata, self._log.first_index)
+        self.node.snapshot_taken(metadata, self._log.first_index)
         return True
 
     def close(self) -> None:
@@ -224,11 +216,11 @@ class RaftDriver:
 
         With `waits`, also wait for the disk, as at a start.
         """
-        self._has_new_input = False
+        self.has_work = False
         result = self._writer.take_result()
         is_reported = result is not None and self._on_written(result, listener)
         while True:
-            while (ready := self._node.ready()) is not None:
+            while (ready := self.node.ready()) is not None:
                 if ready.must_persist:
                     self._persisting = ready
                     if self._retry_at_ms is None:
@@ -240,7 +232,7 @@ class RaftDriver:
             is_reported |= self._on_written(self._writer.wait_result(), listener)
 
     def _persist(self, ready: Ready) -> None:
-        may_use_reserve = self._node.role is not Role.FOLLOWER or any(
+        may_use_reserve = self.node.role is not Role.FOLLOWER or any(
             map(self._may_use_reserve, ready.entries)
         )
         self._writer.persist(ready, may_use_reserve=may_use_reserve)
@@ -258,7 +250,7 @@ class RaftDriver:
             self._is_full = False
             log.info("The metadata log has disk space again.")
         if result.is_snapshot_corrupt:
-            self._node.reject_snapshot()
+            self.node.reject_snapshot()
         self._complete(ready, listener)
         if ready.snapshot is None or result.is_snapshot_corrupt:
             return False
@@ -273,7 +265,7 @@ class RaftDriver:
             listener.on_commit(ready.committed)
         if ready.soft_state is not None:
             listener.on_soft_state(ready.soft_state)
-        self._node.advance(ready)
+        self.node.advance(ready)
         return bool(ready.committed) or ready.soft_state is not None
 
     def _send_with_data(self, message: Message) -> None:
@@ -297,11 +289,11 @@ class RaftDriver:
         self.resign()
         # What needs no disk is still sent: the successor is asked to take over. What is committed
         # meanwhile is reported again.
-        while (ready := self._node.ready()) is not None and not ready.must_persist:
+        while (ready := self.node.ready()) is not None and not ready.must_persist:
             for message in ready.messages:
                 self._send_with_data(message)
         self._persisting = None
-        self._node = self._make_node()
+        self.node = self._make_node()
         listener.on_discard(self._log.last_index)
-        listener.on_soft_state(self._node.soft_state)
+        listener.on_soft_state(self.node.soft_state)
         return True

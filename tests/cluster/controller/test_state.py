@@ -57,14 +57,6 @@ def test_a_cordoned_broker_is_known_by_its_config() -> None:
     assert [state.is_cordoned(broker) for broker in (0, 1)] == [False, True]
 
 
-def test_what_records_will_make_of_the_image_is_seen_without_making_it() -> None:
-    harness = ControllerHarness(brokers=1)
-    state = ControllerState(harness.image, node_id=0, static={})
-    after = state.after([TopicCreated("t", bytes(16))])
-    assert "t" in after.topics_by_name
-    assert "t" not in state.image.topics_by_name
-
-
 def test_decisions_are_told_who_can_lead_against_the_image() -> None:
     harness = ControllerHarness(brokers=4)
     harness.fence(1, 2)
@@ -88,4 +80,3 @@ def test_the_index_follows_once_it_was_asked_for() -> None:
 def test_settings_are_those_of_the_controllers_own_broker() -> None:
     state = ControllerState(MetadataImage.empty(), node_id=3, static={"num.partitions": "8"})
     assert state.broker_settings.num_partitions == 8
-    assert state.topic_defaults.retention_ms == 604_800_000

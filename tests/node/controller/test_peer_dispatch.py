@@ -52,13 +52,14 @@ class House:
             wall_ms=lambda: 0,
             headers=directory,
         )
+        self.failure_detector = FailureDetector(member.driver, member.node_id)
         self.neighbours = PeerDispatch(
             person.config,
             directory,
             member.driver,
             forwarding,
             quorum,
-            FailureDetector(member.driver, member.node_id),
+            self.failure_detector,
             report_unreachable=self.told.append,
             suspect=lambda node_id, now_ms: self.suspects.append((node_id, now_ms)),
         )
@@ -192,14 +193,14 @@ def test_when_the_leader_s_process_ends_the_others_stand_one_after_the_other(
 
     def is_noticed() -> int | None:
         house.dispatch()
-        return house.neighbours.next_deadline_ms()
+        return house.failure_detector.next_deadline_ms()
 
     due_ms = wait_until(is_noticed, what="its end is noticed")
     assert due_ms is not None
     harness.now_ms = due_ms
     house.dispatch()
     assert member.driver.node.role is Role.CANDIDATE
-    assert house.neighbours.next_deadline_ms() is None
+    assert house.failure_detector.next_deadline_ms() is None
     harness.close()
 
 
