@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
     from confluent_kafka import KafkaError, Message, Producer
 
-# How many records are handed over before deliveries are looked at.
+# Records between two polls for delivery reports.
 POLL_EVERY = 1000
 ANY_PARTITION = -1
 RECORD_BYTES_MAX = 1_000_000_000  # the most that librdkafka lets message.max.bytes be
@@ -28,7 +29,7 @@ RECORD_BYTES_MAX = 1_000_000_000  # the most that librdkafka lets message.max.by
 
 @dataclass(slots=True)
 class DeliveryCounts:
-    """What became of the records so far."""
+    """The records that were sent, delivered by partition, and failed."""
 
     sent: int = 0
     delivered: dict[int, int] = field(default_factory=dict)
@@ -128,9 +129,9 @@ def produce(
         {
             "compression.type": compression,
             "acks": acks,
-            # As the Java clients do it, so that a key written by them stays in its partition.
+            # As the Java clients do it, so that a key has the same partition as with them.
             "partitioner": "murmur2_random",
-            # How large a record may be is the broker's to say.
+            # The broker limits the size of records.
             "message.max.bytes": RECORD_BYTES_MAX,
             "linger.ms": linger_ms,
             "enable.idempotence": "true" if is_idempotent else "false",
@@ -148,9 +149,13 @@ def produce(
     )
     deliveries = DeliveryCounts()
     with output.progress(f"to {topic}", len(values) or None) as advance:
-        for chunk in _in_chunks(_read(values, file, input_format, own)):
-            _send(producer, topic, chunk, deliveries)
-            advance(len(chunk))
+        inputs = _inputs(values, file, is_raw=input_format == "raw")
+        poll_every = 1 if sys.stdin.isatty() else POLL_EVERY
+        for record in _records(inputs, own, is_json=input_format == "json"):
+            _send(producer, topic, record, deliveries)
+            if deliveries.sent % poll_every == 0:
+                producer.poll(0)
+                advance(poll_every)
         left = producer.flush(connection.timeout_s)
     _print_result(topic, deliveries, left, output)
 
@@ -178,7 +183,7 @@ def _print_result(topic: str, deliveries: DeliveryCounts, left: int, output: Out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What options say about every record; they win over what the input says."""
+    """Options for every record, which override the input."""
 
     key: bytes | None
     key_separator: bytes | None
@@ -198,9 +203,9 @@ class Overrides:
         return self.of_record(NewRecord(key=key, value=value))
 
     def of_record(self, record: NewRecord) -> NewRecord:
-        """`record` with the options laid over it."""
+        """`record` with the options applied."""
         value = None if self.empty_is_null and not record.value else record.value
-        # A copy of a topic may have another number of partitions: they are not kept unasked.
+        # A copy of a topic may have another number of partitions.
         named = record.partition if self.keeps_partitions else ANY_PARTITION
         return NewRecord(
             value=value,
@@ -211,76 +216,50 @@ class Overrides:
         )
 
 
-def _read(
-    values: tuple[str, ...], file: Path | None, input_format: str, own: Overrides
-) -> Iterator[NewRecord]:
+def _inputs(values: tuple[str, ...], file: Path | None, *, is_raw: bool) -> Iterator[bytes]:
+    """The values, or the lines of the file or of stdin; the whole of it as one if it `is_raw`."""
     if values:
-        if input_format == "json":
-            yield from _parse_json((value.encode() for value in values), own)
-        else:
-            yield from (own.of_bytes(value.encode()) for value in values)
+        yield from (value.encode() for value in values)
         return
-    if file is None or str(file) == "-":
-        stdin = sys.stdin.buffer
+    stream: AbstractContextManager[BinaryIO]
+    if file is not None and str(file) != "-":
+        stream = file.open("rb")
+    else:
+        stream = nullcontext(sys.stdin.buffer)
         if sys.stdin.isatty():
             click.echo("Type records, one a line; end with Ctrl-D.", err=True)
-        yield from _read_stream(stdin, input_format, own)
-        return
-    with file.open("rb") as stream:
-        yield from _read_stream(stream, input_format, own)
+    with stream as lines:
+        if is_raw:
+            yield lines.read()
+        else:
+            yield from (line.removesuffix(b"\n").removesuffix(b"\r") for line in lines)
 
 
-def _read_stream(stream: BinaryIO, input_format: str, own: Overrides) -> Iterator[NewRecord]:
-    if input_format == "raw":
-        yield own.of_bytes(stream.read())
-        return
-    lines = (line.removesuffix(b"\n").removesuffix(b"\r") for line in stream)
-    if input_format == "json":
-        yield from _parse_json(lines, own)
-    else:
-        yield from (own.of_bytes(line) for line in lines)
-
-
-def _parse_json(lines: Iterable[bytes], own: Overrides) -> Iterator[NewRecord]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            record = record_from_json(line)
-        except ValueError as error:
-            raise click.ClickException(f"line {number} of the input: {error}") from error
-        yield own.of_record(record)
-
-
-def _in_chunks(records: Iterable[NewRecord]) -> Iterator[list[NewRecord]]:
-    chunk: list[NewRecord] = []
-    is_interactive = sys.stdin.isatty()
-    for record in records:
-        chunk.append(record)
-        if len(chunk) == POLL_EVERY or is_interactive:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-def _send(
-    producer: Producer, topic: str, records: list[NewRecord], deliveries: DeliveryCounts
-) -> None:
-    for record in records:
-        while True:
+def _records(inputs: Iterable[bytes], own: Overrides, *, is_json: bool) -> Iterator[NewRecord]:
+    for number, text in enumerate(inputs, 1):
+        if not is_json:
+            yield own.of_bytes(text)
+        elif text.strip():
             try:
-                producer.produce(
-                    topic,
-                    value=record.value,
-                    key=record.key,
-                    partition=record.partition,
-                    headers=list(record.headers) or None,
-                    timestamp=record.timestamp_ms,
-                    on_delivery=deliveries.count,
-                )
-                break
-            except BufferError:
-                producer.poll(0.1)  # the queue is full: let some of it go first
-        deliveries.sent += 1
-    producer.poll(0)
+                record = record_from_json(text)
+            except ValueError as error:
+                raise click.ClickException(f"line {number} of the input: {error}") from error
+            yield own.of_record(record)
+
+
+def _send(producer: Producer, topic: str, record: NewRecord, deliveries: DeliveryCounts) -> None:
+    while True:
+        try:
+            producer.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                partition=record.partition,
+                headers=list(record.headers) or None,
+                timestamp=record.timestamp_ms,
+                on_delivery=deliveries.count,
+            )
+            break
+        except BufferError:
+            producer.poll(0.1)  # wait until the queue has room
+    deliveries.sent += 1
