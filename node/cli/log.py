@@ -1,14 +1,13 @@
-"""`odradek log`: what is in the files of a store, for the curious and for the worried.
+"""`odradek log`: the content of the files of a store.
 
-Reads without the broker and beside it: a segment is opened read-only, and nothing is locked. It
-shows what is there, also what a client would not be given (records above the high watermark).
+Works while the broker runs and while it does not: segments are opened read-only, and nothing is
+locked. It shows all batches, also those above the high watermark, which clients do not get.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,20 +18,13 @@ from odradek.node.cli.parameters import TopicSelection, moment_text, topic_selec
 from odradek.node.cli.record_text import bytes_to_json, printable
 
 if TYPE_CHECKING:
-    # The stores' modules are imported when a file is opened, not for `odradek --help`.
+    # These modules are imported when a file is opened, not for `odradek --help`.
+    from odradek.node.cli.offsets import PartitionId
     from odradek.protocol.records import BatchHeader
     from odradek.storage.segment import StoredBatch
 
 SEGMENT_NAME = re.compile(r"segment-(\d+)\.mdb")
 VALUE_SHOWN_MAX = 80
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPartition:
-    """The partition that a store-local number stands for."""
-
-    topic: str
-    partition: int
 
 
 @click.group()
@@ -66,18 +58,18 @@ def dump(
 
     directory, segment_ids = _segments(path)
     try:
-        owners = _owners(directory)
+        partitions = _partitions(directory)
         count = 0
         for segment_id in segment_ids:
             segment = Segment.open(directory, segment_id)
             for stored in segment.iterate():
-                owner = owners.get(stored.number)
-                if not _is_wanted(stored, owner, selection, offset):
+                partition_id = partitions.get(stored.number)
+                if not _is_selected(stored, partition_id, selection, offset):
                     continue
                 if max_batches is not None and count >= max_batches:
                     return
                 count += 1
-                _print(segment_id, stored, owner, show_records, output)
+                _print(segment_id, stored, partition_id, show_records, output)
     except StorageError as error:
         raise click.ClickException(str(error)) from error
     if not count:
@@ -85,7 +77,7 @@ def dump(
 
 
 def _segments(path: Path) -> tuple[Path, list[int]]:
-    """The store's folder and the segments of it to show."""
+    """The folder of the store, and the segments to show."""
     from odradek.storage.layout import segment_ids
 
     if path.is_dir():
@@ -95,33 +87,30 @@ def _segments(path: Path) -> tuple[Path, list[int]]:
         return path, found
     named = SEGMENT_NAME.fullmatch(path.name)
     if named is None:
-        raise click.ClickException(f"{path} is no segment: they are called segment-<number>.mdb")
+        raise click.ClickException(f"{path} is not a segment: segments are segment-<number>.mdb")
     return path.parent, [int(named[1])]
 
 
-def _owners(directory: Path) -> Mapping[int, StoredPartition]:
-    """What the store's catalog says about partition numbers; nothing if it has none."""
+def _partitions(directory: Path) -> Mapping[int, PartitionId]:
+    """The partitions of the store by their numbers in it; none if it has no catalog."""
     from odradek.storage.catalog import CatalogFile
     from odradek.storage.layout import CATALOG_NAME
 
     if not (directory / CATALOG_NAME).exists():
         return {}
-    catalog = CatalogFile(directory)
-    return {
-        row.number: StoredPartition(row.topic_name, row.partition)
-        for row in catalog.partition_rows()
-    }
+    rows = CatalogFile(directory).partition_rows()
+    return {row.number: (row.topic_name, row.partition) for row in rows}
 
 
-def _is_wanted(
+def _is_selected(
     stored: StoredBatch,
-    owner: StoredPartition | None,
+    partition_id: PartitionId | None,
     selection: TopicSelection | None,
     offset: int,
 ) -> bool:
     from odradek.protocol.records import read_header
 
-    if selection is not None and (owner is None or not selection.has(owner.topic, owner.partition)):
+    if selection is not None and (partition_id is None or not selection.has(*partition_id)):
         return False
     return not offset or stored.base_offset + read_header(stored.batch).last_offset_delta >= offset
 
@@ -129,7 +118,7 @@ def _is_wanted(
 def _print(
     segment_id: int,
     stored: StoredBatch,
-    owner: StoredPartition | None,
+    partition_id: PartitionId | None,
     show_records: bool,
     output: Output,
 ) -> None:
@@ -140,26 +129,28 @@ def _print(
         stored.batch, 0, len(stored.batch)
     )
     if output.is_json:
-        document = _batch_facts(segment_id, stored, owner, header, is_whole)
+        document = _batch_facts(segment_id, stored, partition_id, header, is_whole)
         if show_records:
             document["records"] = list(_record_facts(stored, header, is_whole))
         output.json_line(document)
         return
-    place = f"{owner.topic}-{owner.partition}" if owner else f"number {stored.number}"
-    last = stored.base_offset + header.last_offset_delta
-    marks = [word for word, is_so in _marks(header).items() if is_so]
-    words = [
+    name = f"{partition_id[0]}-{partition_id[1]}" if partition_id else f"number {stored.number}"
+    parts = [
         f"{header.record_count} records",
         f"{len(stored.batch)} bytes",
         _codec(header),
         f"epoch {header.partition_leader_epoch}",
         moment_text(header.max_timestamp) or "no timestamp",
-        *([f"producer {_producer(header)}"] if header.producer_id >= 0 else []),
-        *marks,
-        *([] if is_whole else [click.style("CRC WRONG", fg="red", bold=True)]),
     ]
-    offsets = click.style(f"{place} [{stored.base_offset}, {last + 1})", bold=True)
-    click.echo(f"{offsets}  {', '.join(words)}")
+    if header.producer_id >= 0:
+        producer = f"{header.producer_id}/{header.producer_epoch}"
+        parts.append(f"producer {producer} at {header.base_sequence}")
+    parts += [name for name, is_set in _flags(header).items() if is_set]
+    if not is_whole:
+        parts.append(click.style("CRC WRONG", fg="red", bold=True))
+    end = stored.base_offset + header.last_offset_delta + 1
+    offsets = f"{name} [{stored.base_offset}, {end})"
+    click.echo(f"{click.style(offsets, bold=True)}  {', '.join(parts)}")
     for record in _record_facts(stored, header, is_whole) if show_records else ():
         key, value = record["key"], record["value"]
         click.echo(f"  {record['offset']}  {record['timestamp']}  {key}  {value}")
@@ -168,15 +159,16 @@ def _print(
 def _batch_facts(
     segment_id: int,
     stored: StoredBatch,
-    owner: StoredPartition | None,
+    partition_id: PartitionId | None,
     header: BatchHeader,
     is_whole: bool,
 ) -> dict[str, Json]:
+    topic, partition = partition_id or (None, None)
     return {
         "segment": segment_id,
         "number": stored.number,
-        "topic": owner.topic if owner else None,
-        "partition": owner.partition if owner else None,
+        "topic": topic,
+        "partition": partition,
         "base_offset": stored.base_offset,
         "end_offset": stored.base_offset + header.last_offset_delta + 1,
         "record_count": header.record_count,
@@ -188,7 +180,7 @@ def _batch_facts(
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,
         "base_sequence": header.base_sequence,
-        **_marks(header),
+        **_flags(header),
         "crc_valid": is_whole,
     }
 
@@ -199,15 +191,13 @@ def _record_facts(
     from odradek.protocol.records import iter_records
 
     if not is_whole:
-        return  # what is in a spoiled batch is anybody's guess
+        return  # the records of a damaged batch cannot be trusted
     for record in iter_records(stored.batch, header):
-        key = None if record.key is None else bytes(record.key)
-        value = None if record.value is None else bytes(record.value)
         yield {
             "offset": record.offset,
             "timestamp": moment_text(record.timestamp),
-            "key": _short(key),
-            "value": _short(value),
+            "key": _short(_bytes(record.key)),
+            "value": _short(_bytes(record.value)),
             "headers": [
                 {"key": str(name), **bytes_to_json("value", _bytes(text))}
                 for name, text in record.headers
@@ -226,7 +216,7 @@ def _short(value: bytes | None) -> str | None:
     return text if len(value) <= VALUE_SHOWN_MAX else f"{text[:VALUE_SHOWN_MAX]}..."
 
 
-def _marks(header: BatchHeader) -> dict[str, bool]:
+def _flags(header: BatchHeader) -> dict[str, bool]:
     return {
         "transactional": header.is_transactional,
         "control": header.is_control,
@@ -238,7 +228,3 @@ def _codec(header: BatchHeader) -> str:
     from odradek.protocol.records import compression_of
 
     return compression_of(header.attributes).name.lower()
-
-
-def _producer(header: BatchHeader) -> str:
-    return f"{header.producer_id}/{header.producer_epoch} at {header.base_sequence}"

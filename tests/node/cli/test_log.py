@@ -76,7 +76,7 @@ def test_a_spoiled_batch_is_pointed_out_and_not_read(store_folder: Path, odradek
 def test_what_is_no_segment_is_refused(tmp_path: Path, odradek: Run) -> None:
     other = tmp_path / "other.mdb"
     other.touch()
-    assert "is no segment" in odradek("log", "dump", str(other)).stderr
+    assert "is not a segment" in odradek("log", "dump", str(other)).stderr
     assert "has no segments" in odradek("log", "dump", str(tmp_path)).stderr
     damaged = tmp_path / "segment-00000001.mdb"
     damaged.write_bytes(b"\xff" * 8192)
