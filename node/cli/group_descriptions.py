@@ -42,6 +42,12 @@ AnyDescribedGroup: TypeAlias = (
     | ShareGroupDescribedGroup
     | DescribedGroup
 )
+_TYPES = {
+    ConsumerGroupDescribedGroup: "consumer",
+    StreamsGroupDescribedGroup: "streams",
+    ShareGroupDescribedGroup: "share",
+    DescribedGroup: "classic",
+}
 _OTHER_TYPE = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
 
 
@@ -53,8 +59,8 @@ class DescribedMember(NamedTuple):
 
 
 def find_group(client: ClusterClient, name: str) -> tuple[int, AnyDescribedGroup]:
-    """A group's coordinator and what it says of the group. A group that does not exist is a Dead
-    one without members. ClickException if the coordinator does not answer or refuses."""
+    """A group's coordinator, and the group as it describes it: one that does not exist is Dead.
+    ClickException if the coordinator does not answer, or refuses."""
     coordinator = client.coordinators([name]).get(name)
     if coordinator is None:
         raise click.ClickException(f"group {name!r}: its coordinator is not available")
@@ -117,19 +123,13 @@ def describe_group(client: ClusterClient, name: str) -> dict[str, Json] | None:
 
 
 def _heading(group: AnyDescribedGroup, coordinator: int) -> dict[str, Json]:
-    if isinstance(group, DescribedGroup):
-        return {
-            "type": "classic",
-            "assignor": group.protocol_data or None,
-            "coordinator": coordinator,
-        }
+    assignor = group.protocol_data if isinstance(group, DescribedGroup) else group.assignor_name
     heading: dict[str, Json] = {
-        "type": "consumer",
-        "assignor": group.assignor_name or None,
+        "type": _TYPES[type(group)],
+        "assignor": assignor or None,
         "coordinator": coordinator,
     }
-    if not isinstance(group, ConsumerGroupDescribedGroup):
-        heading["type"] = "share" if isinstance(group, ShareGroupDescribedGroup) else "streams"
+    if isinstance(group, StreamsGroupDescribedGroup | ShareGroupDescribedGroup):
         heading["group_epoch"] = group.group_epoch
         heading["assignment_epoch"] = group.assignment_epoch
     if isinstance(group, StreamsGroupDescribedGroup):
@@ -143,8 +143,8 @@ def _offset_rows(
     committed: Mapping[PartitionId, int],
     lags: Mapping[PartitionId, int | None] | None,
 ) -> list[Row]:
-    """A line for each partition that is committed or owned; several members of a share group may
-    read the same one. `lags` are the group's own counts, if it has them."""
+    """A row for each partition that has an offset or a reader; several members of a share group may
+    read the same one. `lags` are those that a share group reports."""
     readers: dict[PartitionId, list[DescribedMember]] = {}
     for member in members:
         for partition_id in member.partitions:
@@ -155,7 +155,7 @@ def _offset_rows(
     for partition_id in partition_ids:
         offset, end = committed.get(partition_id), ends[partition_id]
         lag = None if offset is None or end is None else max(0, end - offset)
-        there = readers.get(partition_id, [])
+        members_there = readers.get(partition_id, [])
         rows.append(
             {
                 "topic": partition_id[0],
@@ -164,7 +164,7 @@ def _offset_rows(
                 "end_offset": end,
                 "lag": lag if lags is None else lags.get(partition_id),
                 **{
-                    key: ", ".join(str(member.row[key]) for member in there) or None
+                    key: ", ".join(str(member.row[key]) for member in members_there) or None
                     for key in ("member", "client", "host")
                 },
             }
@@ -174,18 +174,17 @@ def _offset_rows(
 
 def _member(member: _AnyMember) -> DescribedMember:
     instance = getattr(member, "instance_id", getattr(member, "group_instance_id", None))
-    owned, target = _owned(member), None
+    owned = _owned(member)
+    target = sorted(owned)
     if isinstance(member, ConsumerGroupDescribeMember):
-        target = _partitions(member.target_assignment)
+        target = sorted(_partitions(member.target_assignment))
     row: dict[str, Json] = {
         "member": member.member_id,
         "instance": instance,
         "client": member.client_id,
         "host": member.client_host,
         "assigned": [f"{topic}-{index}" for topic, index in owned],
-        "target": []
-        if target is None or sorted(target) == sorted(owned)
-        else [f"{topic}-{index}" for topic, index in sorted(target)],
+        "target": [f"{topic}-{index}" for topic, index in target if target != sorted(owned)],
     }
     if isinstance(member, ShareGroupDescribeMember):
         row["epoch"] = member.member_epoch
@@ -193,23 +192,17 @@ def _member(member: _AnyMember) -> DescribedMember:
 
 
 def _owned(member: _AnyMember) -> list[PartitionId]:
-    if isinstance(member, DescribedGroupMember):
-        try:
-            assigned = decode_assignment(member.member_assignment).assigned_partitions
-        except ProtocolError:
-            return []  # not the assignment of a consumer
-        return ids_of(assigned)
-    return _partitions(member.assignment)
+    if not isinstance(member, DescribedGroupMember):
+        return _partitions(member.assignment)
+    try:
+        return ids_of(decode_assignment(member.member_assignment).assigned_partitions)
+    except ProtocolError:
+        return []  # not the assignment of a consumer
 
 
-def _partitions(
-    assignment: DescribedAssignment | DescribedAssignment,
-) -> list[PartitionId]:
-    return [
-        (topic.topic_name, index)
-        for topic in assignment.topic_partitions
-        for index in topic.partitions
-    ]
+def _partitions(assignment: DescribedAssignment) -> list[PartitionId]:
+    topics = assignment.topic_partitions
+    return [(topic.topic_name, index) for topic in topics for index in topic.partitions]
 
 
 # -- streams groups -------------------------------------------------------------------------------
