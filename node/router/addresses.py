@@ -36,7 +36,7 @@ def address_of(
 def leader_for_clients(partition: PartitionImage, unreachable: Container[int]) -> int:
     """The leader to name; NO_LEADER if there is none, or the connection to it has just broken.
 
-    A client that is told of a dead leader refreshes its metadata after a second at best. Without a
+    A client that gets a dead leader refreshes its metadata after a second at best. Without a
     leader it refreshes at once, until there is a new one.
     """
     return NO_LEADER if partition.leader in unreachable else partition.leader

@@ -1,4 +1,4 @@
-"""Access control: every handler asks here, by operation and resource, before it acts.
+"""Access control: every handler checks the operation and the resource here before it acts.
 
 No authorizer is implemented yet, so everything is allowed, as in Kafka without
 `authorizer.class.name`. The handlers already name the operation that they need.

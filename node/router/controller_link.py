@@ -3,7 +3,7 @@
 Images are immutable: an old one stays consistent. After every (re)connection the router sends the
 offset of its image, and the controller sends what is missing, as records or as a snapshot. A
 command is answered when its records are committed and every process of this node has applied them,
-so that a client can use at once what it was told exists.
+so that a client can use what it has created at once.
 """
 
 import asyncio

@@ -68,8 +68,8 @@ class FetchActivity:
             earlier, fetched_ms = fetches.earlier, fetches.last_ms
             if len(earlier) > PARTITIONS_MAX:
                 earlier.clear()
-            for wanted in fetches.last:
-                earlier[wanted.topic, wanted.partition] = (fetched_ms, wanted.fetch_offset)
+            for cached in fetches.last:
+                earlier[cached.topic, cached.partition] = (fetched_ms, cached.fetch_offset)
         fetches.last, fetches.session_id = partitions, session_id
         fetches.last_ms = now_ms
         if fetches.errors:
@@ -89,14 +89,14 @@ class FetchActivity:
 
     def of_topic(self, name: str, topic_id: bytes, now_ms: int) -> dict[int, list[ExplainedReader]]:
         """The latest fetches by partition of a topic, by name or by id. Scans all entries."""
-        found: dict[int, list[ExplainedReader]] = {}
+        readers: dict[int, list[ExplainedReader]] = {}
         names = (name, topic_id)
         for fetches in self._connections.values():
             latest = {key: fetch for key, fetch in fetches.earlier.items() if key[0] in names}
-            for wanted in fetches.last:
-                if wanted.topic in names:
-                    fetch = (fetches.last_ms, wanted.fetch_offset)
-                    latest[wanted.topic, wanted.partition] = fetch
+            for cached in fetches.last:
+                if cached.topic in names:
+                    fetch = (fetches.last_ms, cached.fetch_offset)
+                    latest[cached.topic, cached.partition] = fetch
             for key, (fetched_ms, offset) in latest.items():
                 reader = ExplainedReader(
                     client_id=fetches.client_id,
@@ -107,5 +107,5 @@ class FetchActivity:
                     is_read_committed=fetches.is_read_committed,
                     error_code=fetches.errors.get(key, 0),
                 )
-                found.setdefault(key[1], []).append(reader)
-        return found
+                readers.setdefault(key[1], []).append(reader)
+        return readers

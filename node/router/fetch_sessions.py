@@ -87,8 +87,10 @@ class FetchSessionCache:
             return FetchContext(_requested_partitions(request, version), None, is_incremental=False)
         if request.session_epoch == INITIAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            asked = _requested_partitions(request, version)
-            return FetchContext(asked, self._create(asked, version, now_ms), is_incremental=False)
+            requested = _requested_partitions(request, version)
+            return FetchContext(
+                requested, self._create(requested, version, now_ms), is_incremental=False
+            )
         return self._advance(request, version, now_ms)
 
     def _advance(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
@@ -107,21 +109,21 @@ class FetchSessionCache:
             topic: TopicKey = forgotten.topic_id if by_id else forgotten.topic
             for partition in forgotten.partitions:
                 session.partitions.pop((topic, partition), None)
-        for wanted in _requested_partitions(request, version):
-            key = (wanted.topic, wanted.partition)
-            known = session.partitions.get(key)
-            if known is not None:
-                wanted.sent_high_watermark = known.sent_high_watermark
-                wanted.sent_log_start_offset = known.sent_log_start_offset
-                wanted.sent_error_code = known.sent_error_code
-            session.partitions[key] = wanted
+        for cached in _requested_partitions(request, version):
+            key = (cached.topic, cached.partition)
+            former = session.partitions.get(key)
+            if former is not None:
+                cached.sent_high_watermark = former.sent_high_watermark
+                cached.sent_log_start_offset = former.sent_log_start_offset
+                cached.sent_error_code = former.sent_error_code
+            session.partitions[key] = cached
         return FetchContext(list(session.partitions.values()), session, is_incremental=True)
 
     def _create(
-        self, asked: list[CachedPartition], version: int, now_ms: int
+        self, requested: list[CachedPartition], version: int, now_ms: int
     ) -> FetchSession | None:
         slots_max = self._slots_max()
-        if slots_max <= 0 or not asked:
+        if slots_max <= 0 or not requested:
             return None
         if len(self._sessions) >= slots_max:
             oldest = next(iter(self._sessions.values()))
@@ -132,8 +134,8 @@ class FetchSessionCache:
         while session_id in self._sessions or session_id == 0:
             session_id = self._new_id()
         session = FetchSession(session_id, version >= 13, 1, now_ms)
-        for wanted in asked:
-            session.partitions[(wanted.topic, wanted.partition)] = wanted
+        for cached in requested:
+            session.partitions[(cached.topic, cached.partition)] = cached
         self._sessions[session_id] = session
         return session
 
@@ -155,7 +157,7 @@ def _requested_partitions(request: FetchRequest, version: int) -> list[CachedPar
 
 
 def update_if_changed(
-    wanted: CachedPartition,
+    cached: CachedPartition,
     *,
     has_records: bool,
     error_code: int,
@@ -166,12 +168,12 @@ def update_if_changed(
     is_changed = (
         has_records
         or error_code != ErrorCode.NONE
-        or wanted.sent_error_code != error_code
-        or wanted.sent_high_watermark != high_watermark
-        or wanted.sent_log_start_offset != log_start_offset
+        or cached.sent_error_code != error_code
+        or cached.sent_high_watermark != high_watermark
+        or cached.sent_log_start_offset != log_start_offset
     )
     if is_changed:
-        wanted.sent_error_code = error_code
-        wanted.sent_high_watermark = high_watermark
-        wanted.sent_log_start_offset = log_start_offset
+        cached.sent_error_code = error_code
+        cached.sent_high_watermark = high_watermark
+        cached.sent_log_start_offset = log_start_offset
     return is_changed

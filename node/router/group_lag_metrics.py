@@ -131,18 +131,18 @@ class GroupLagMetrics:
         omitted: set[Labels] = set()
         for position in self._committed_positions(detail) if detail in LABELS else ():
             await pace.step()
-            known = self._metadata.partition(position.topic, position.partition)
-            if known is None:
+            state = self._metadata.partition(position.topic, position.partition)
+            if state is None:
                 continue  # the partition was deleted
             if position.labels not in totals:
                 if len(totals) >= SERIES_MAX or len(position.labels[0].encode()) > NAME_BYTES_MAX:
                     omitted.add(position.labels)
                     continue
                 totals[position.labels] = _LagTotals()
-            if known.leader == NO_LEADER:
+            if state.leader == NO_LEADER:
                 totals[position.labels].add(None)
             else:
-                by_leader.setdefault(known.leader, []).append(position)
+                by_leader.setdefault(state.leader, []).append(position)
         await self._query_leaders(by_leader, totals, pace)
         complete = {labels: line for labels, line in totals.items() if line.is_known}
         self.labels = LABELS.get(detail, ())
@@ -194,10 +194,10 @@ async def _request(
     topics: dict[str, tuple[DescribeLagRequestTopic, list[_CommittedPosition]]] = {}
     for position in positions:
         await pace.step()
-        known = topics.get(position.topic)
-        if known is None:
-            known = topics[position.topic] = DescribeLagRequestTopic(name=position.topic), []
-        topic, in_order = known
+        entry = topics.get(position.topic)
+        if entry is None:
+            entry = topics[position.topic] = DescribeLagRequestTopic(name=position.topic), []
+        topic, in_order = entry
         in_order.append(position)
         topic.partitions.append(
             DescribeLagRequestPartition(

@@ -138,10 +138,10 @@ class ZmqInterBrokerClient:
     def answer(self, payload: bytes, send: Callable[[bytes], None]) -> None:
         """Handle a request of another broker's router; `send` gets the response, now or later."""
         try:
-            asked = _decode(payload)
-            if asked.api_key not in _API_KEYS.values():
-                raise ProtocolError(f"API {asked.api_key} is not served to brokers")
-            request = decode_request(asked.api_key, asked.version, memoryview(asked.body))
+            frame = _decode(payload)
+            if frame.api_key not in _API_KEYS.values():
+                raise ProtocolError(f"API {frame.api_key} is not served to brokers")
+            request = decode_request(frame.api_key, frame.version, memoryview(frame.body))
         except (msgspec.MsgspecError, ProtocolError) as error:
             log.warning("dropped an invalid request of another broker: %s", error)
             return
@@ -149,12 +149,12 @@ class ZmqInterBrokerClient:
         def finish(response: object, error: BaseException | None) -> None:
             body = b""
             if error is None:
-                body = b"".join(encode_response(asked.api_key, asked.version, response))
+                body = b"".join(encode_response(frame.api_key, frame.version, response))
             else:
                 log.error("a request of another broker failed", exc_info=error)
-            send(_encode(_RelayFrame(asked.request_id, asked.api_key, asked.version, body)))
+            send(_encode(_RelayFrame(frame.request_id, frame.api_key, frame.version, body)))
 
-        drive(self._handler(asked.api_key, asked.version, request), finish)
+        drive(self._handler(frame.api_key, frame.version, request), finish)
 
     def on_image(self, image: MetadataImage) -> None:
         """Fail requests to brokers that are fenced, unregistered or at another address now."""
@@ -207,7 +207,8 @@ class ZmqInterBrokerClient:
             return
         # Requests that were sent over the former connection may be lost.
         unsent = {_decode(payload).request_id for payload in node.unsent}
-        for request_id in [known for known in node.pending if known not in unsent]:
+        sent = [request_id for request_id in node.pending if request_id not in unsent]
+        for request_id in sent:
             self._complete(node, request_id, None)
         node.is_connected = True
         self._send(node)

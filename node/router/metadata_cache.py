@@ -34,10 +34,10 @@ class MetadataCache:
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
         """A partition by its topic's name; None if there is none."""
-        found = self.image.topics_by_name.get(topic)
-        if found is None or not 0 <= index < len(found.partitions):
+        topic_image = self.image.topics_by_name.get(topic)
+        if topic_image is None or not 0 <= index < len(topic_image.partitions):
             return None
-        return found.partitions[index]
+        return topic_image.partitions[index]
 
     def leader_of(self, topic_id: Uuid, index: int) -> int:
         """The leader of a partition; NO_LEADER if it has none or does not exist."""

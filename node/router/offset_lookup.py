@@ -81,13 +81,13 @@ class OffsetLookup:
         offsets: dict[Partition, int | ErrorCode] = {}
         by_leader: dict[int, dict[Partition, int]] = {}
         for partition, timestamp in timestamps.items():
-            known = self._metadata.partition(*partition)
-            if known is None:
+            state = self._metadata.partition(*partition)
+            if state is None:
                 offsets[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif known.leader == NO_LEADER:
+            elif state.leader == NO_LEADER:
                 offsets[partition] = ErrorCode.LEADER_NOT_AVAILABLE
             else:
-                by_leader.setdefault(known.leader, {})[partition] = timestamp
+                by_leader.setdefault(state.leader, {})[partition] = timestamp
         waiting: list[tuple[dict[Partition, int], Reply[ListOffsetsResponse]]] = []
         for leader, timestamps_of_leader in by_leader.items():
             request = _request(timestamps_of_leader, isolation_level)

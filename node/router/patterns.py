@@ -31,32 +31,32 @@ class Pattern(Protocol):
 class TopicPatterns:
     """Compiled patterns and the topics that match them."""
 
-    __slots__ = ("_compiled", "_found", "_topics")
+    __slots__ = ("_compiled", "_matching", "_topics")
 
     def __init__(self) -> None:
         self._compiled: dict[str, Pattern] = {}
-        self._found: dict[str, tuple[str, ...]] = {}
+        self._matching: dict[str, tuple[str, ...]] = {}
         self._topics: Mapping[str, object] | None = None
 
     def matching_topics(self, regex: str, topics: Mapping[str, object]) -> tuple[str, ...]:
         """The names in `topics` that match, sorted. ApiError(INVALID_REGULAR_EXPRESSION)."""
         if topics is not self._topics:
             self._topics = topics
-            self._found.clear()
-        found = self._found.get(regex)
-        if found is None:
+            self._matching.clear()
+        matching = self._matching.get(regex)
+        if matching is None:
             matches = self._pattern(regex).fullmatch
-            found = self._found[regex] = tuple(
+            matching = self._matching[regex] = tuple(
                 sorted(name for name in topics if matches(name) is not None)
             )
-        return found
+        return matching
 
     def _pattern(self, regex: str) -> Pattern:
         pattern = self._compiled.get(regex)
         if pattern is None:
             if len(self._compiled) >= PATTERN_COUNT_MAX:
                 self._compiled.clear()
-                self._found.clear()
+                self._matching.clear()
             pattern = self._compiled[regex] = compile_pattern(regex, "SubscribedTopicRegex")
         return pattern
 

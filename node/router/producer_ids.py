@@ -34,9 +34,9 @@ class ProducerIds:
                 await reply
             else:
                 await self._refill()
-        taken = self._next
+        producer_id = self._next
         self._next += 1
-        return taken
+        return producer_id
 
     async def _refill(self) -> None:
         self._is_refilling = True

@@ -1,4 +1,4 @@
-"""The stores and partitions of a worker, kept in step with the metadata image.
+"""The stores and partitions of a worker, kept up to date with the metadata image.
 
 The image has the partitions of this node and their configs. Partitions that are not in the image
 are deleted, those that are not in the store are created, so that a worker may be killed at any
@@ -87,7 +87,7 @@ class HostedPartitions:
         self._image = MetadataImage.empty()
         self.replicated: dict[PartitionLocation, ReplicatedPartition] = {}
         self.changed: set[PartitionLocation] = set()
-        """Partitions whose entry in `replicated` is new, different or gone. Replication empties
+        """Partitions whose entry in `replicated` is new, different or removed. Replication empties
         it."""
 
     def admission(self, store: int, number: int) -> AppendAdmission:
@@ -118,8 +118,8 @@ class HostedPartitions:
             self._admissions.pop((store, number), None)
             if self.replicated.pop((store, number), None) is not None:
                 self.changed.add((store, number))
-        for store, gone in numbers.items():
-            self.stores[store].delete_partitions(gone)
+        for store, deleted in numbers.items():
+            self.stores[store].delete_partitions(deleted)
         self._take(image, changed)
         self._image = image
         return vanished
@@ -172,16 +172,16 @@ class HostedPartitions:
     def _replicate(
         self, store: Store, location: PartitionLocation, replicated: ReplicatedPartition
     ) -> None:
-        known = self.replicated.get(location)
+        former = self.replicated.get(location)
         if len(replicated.image.replicas) > 1:
-            if known is None:
+            if former is None:
                 store.set_replicated(location[1], True)
-            if known != replicated:
+            if former != replicated:
                 self.replicated[location] = replicated
                 self.changed.add(location)
         else:
             # This is the only replica, or it has become the only one.
-            if known is not None:
+            if former is not None:
                 del self.replicated[location]
                 self.changed.add(location)
             store.set_replicated(location[1], False)
@@ -249,9 +249,9 @@ def _changed_topics(old: MetadataImage, new: MetadataImage) -> Iterator[TopicIma
             yield topic
     for resource in {*old.configs, *new.configs} if old.configs is not new.configs else ():
         if resource.type == ConfigResourceType.TOPIC:
-            known = new.topics_by_name.get(resource.name)
-            if known is not None and old.configs.of(*resource) != new.configs.of(*resource):
-                yield known
+            configured = new.topics_by_name.get(resource.name)
+            if configured is not None and old.configs.of(*resource) != new.configs.of(*resource):
+                yield configured
 
 
 def _has_new_defaults(old: MetadataImage, new: MetadataImage) -> bool:

@@ -1,6 +1,6 @@
 """A worker: the process that owns stores and writes them. The composition root of the write path.
 
-One thread, one loop, no event loop library: wait for requests, carry out all that have arrived in
+One thread, one loop, no event loop library: wait for requests, execute all that have arrived in
 one turn (turns.py), send the replies, and between turns run a slice of the stores' tasks. Order of
 steps in a turn: write, commit, publish in the status table, reply. Started as `python -m
 node.worker.process CONFIG INDEX`.

@@ -230,19 +230,19 @@ class ReplicaFetchServer:
         session.broker.broker_epoch = fetch.broker_epoch
         for handle in fetch.forgotten:
             self._forget(session, handle)
-        for wanted in fetch.subscribed:
-            self._forget(session, wanted.handle)
-            location = self._partitions.location_of(wanted.topic_id, wanted.partition)
-            added = session.partitions[wanted.handle] = _CachedPartition(
-                wanted.handle,
+        for subscribed in fetch.subscribed:
+            self._forget(session, subscribed.handle)
+            location = self._partitions.location_of(subscribed.topic_id, subscribed.partition)
+            added = session.partitions[subscribed.handle] = _CachedPartition(
+                subscribed.handle,
                 location,
-                wanted.leader_epoch,
-                wanted.fetch_offset,
-                wanted.last_epoch,
+                subscribed.leader_epoch,
+                subscribed.fetch_offset,
+                subscribed.last_epoch,
             )
             if location is not None:
                 self._by_location.setdefault(location, []).append((session, added))
-            self._on_follower_start(session, added, wanted.log_start_offset)
+            self._on_follower_start(session, added, subscribed.log_start_offset)
             self._on_position(session, added, now_ms)
         for handle, log_start_offset in fetch.log_starts:
             cached = session.partitions.get(handle)
@@ -271,10 +271,10 @@ class ReplicaFetchServer:
         key = identity, fetch.store
         if not fetch.is_full:
             return self._sessions.get(key, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        for other, known in list(self._sessions.items()):
+        for other, former in list(self._sessions.items()):
             # Also those of a process of that node that has ended.
             if other == key or (
-                other[1] == fetch.store and known.broker.broker_id == fetch.broker_id
+                other[1] == fetch.store and former.broker.broker_id == fetch.broker_id
             ):
                 self._drop(other)
         broker = FollowerBroker(fetch.broker_id, fetch.broker_epoch, now_ms)
@@ -315,7 +315,7 @@ class ReplicaFetchServer:
         code, location = self._leader_error(cached), cached.location
         if code or location is None:
             return _error(cached, code)
-        known = self._partitions.log(location)
+        partition_log = self._partitions.log(location)
         offset = cached.offset
         if cached.last_epoch >= 0:
             store, number = location
@@ -328,16 +328,16 @@ class ReplicaFetchServer:
                 return ReplicaPartitionData(
                     cached.handle,
                     ErrorCode.NONE,
-                    known.high_watermark,
-                    known.log_start_offset,
-                    known.log_end_offset,
+                    partition_log.high_watermark,
+                    partition_log.log_start_offset,
+                    partition_log.log_end_offset,
                     diverging_epoch=epoch,
                     diverging_end=end_offset,
                 )
-        if offset > known.log_end_offset or offset < known.log_start_offset:
+        if offset > partition_log.log_end_offset or offset < partition_log.log_start_offset:
             error = self._out_of_range(cached, location)
             # A log start may be inside a batch, which a follower fetches as a whole.
-            if offset > known.log_end_offset or offset < error.log_start_offset:
+            if offset > partition_log.log_end_offset or offset < error.log_start_offset:
                 return error
         return None
 
@@ -355,13 +355,13 @@ class ReplicaFetchServer:
     def _out_of_range(
         self, cached: _CachedPartition, location: PartitionLocation
     ) -> ReplicaPartitionData:
-        known = self._partitions.log(location)
-        start, end = known.log_start_offset, known.log_end_offset
+        partition_log = self._partitions.log(location)
+        start, end = partition_log.log_start_offset, partition_log.log_end_offset
         if start < end:
             found = self._reader(location[0]).read(location[1], start, max_bytes=1, end_offset=end)
             start = min(start, found.first_offset)
         return ReplicaPartitionData(
-            cached.handle, ErrorCode.OFFSET_OUT_OF_RANGE, known.high_watermark, start, end
+            cached.handle, ErrorCode.OFFSET_OUT_OF_RANGE, partition_log.high_watermark, start, end
         )
 
     # -- responses ---------------------------------------------------------------------------------
@@ -459,14 +459,14 @@ class ReplicaFetchServer:
     def _part(
         self, cached: _CachedPartition, location: PartitionLocation, byte_count: int
     ) -> ReplicaPartitionData:
-        known = self._partitions.log(location)
-        cached.sent_high_watermark = known.high_watermark
+        partition_log = self._partitions.log(location)
+        cached.sent_high_watermark = partition_log.high_watermark
         return ReplicaPartitionData(
             cached.handle,
             ErrorCode.NONE,
-            known.high_watermark,
-            known.log_start_offset,
-            known.log_end_offset,
+            partition_log.high_watermark,
+            partition_log.log_start_offset,
+            partition_log.log_end_offset,
             byte_count,
         )
 

@@ -100,15 +100,16 @@ class ReplicaFetchers:
                 session.broker_epoch = self._broker_epoch
         for location in locations:
             replicated = self._partitions.replicated.get(location)
-            wanted: ReplicaFetchSession | None = None
+            current: ReplicaFetchSession | None = None
             if replicated is not None and replicated.image.leader not in (NO_LEADER, self._node_id):
-                wanted = self._session(replicated.image.leader, location[0])
-            known = self._followed.get(location)
-            if known is not None and known[0] is not wanted:
-                session, followed = self._followed.pop(location)
+                current = self._session(replicated.image.leader, location[0])
+            former = self._followed.get(location)
+            if former is not None and former[0] is not current:
+                del self._followed[location]
+                session, followed = former
                 session.remove_partition(followed.topic_id, followed.partition)
                 del self._locations[followed]
-            if wanted is None or replicated is None:
+            if current is None or replicated is None:
                 continue
             state = self._partitions.log(location)
             is_throttled = replicated.follower_throttle_rate is not None and (
@@ -116,7 +117,7 @@ class ReplicaFetchers:
             )
             if is_throttled:
                 self._budget.rate = replicated.follower_throttle_rate
-            followed = wanted.add_partition(
+            followed = current.add_partition(
                 replicated.topic_id,
                 replicated.partition,
                 leader_epoch=replicated.image.leader_epoch,
@@ -128,13 +129,13 @@ class ReplicaFetchers:
             before = self._followed.get(location)
             if before is not None and before[1] is not followed:
                 del self._locations[before[1]]
-            self._followed[location] = (wanted, followed)
+            self._followed[location] = (current, followed)
             self._locations[followed] = location
 
     def misplaced(self) -> list[PartitionLocation]:
         """Partitions that are fetched from the wrong worker: the leader's node has other
         workers."""
-        found = []
+        misplaced = []
         for location, (session, _) in self._followed.items():
             replicated = self._partitions.replicated.get(location)
             if replicated is None:
@@ -142,8 +143,8 @@ class ReplicaFetchers:
             address = self._addresses(replicated.image.leader, location[0])
             leader = self._leaders.get(address) if address is not None else None
             if leader is None or leader.sessions.get(location[0]) is not session:
-                found.append(location)
-        return found
+                misplaced.append(location)
+        return misplaced
 
     def receive(self, now_ms: int) -> list[ReplicaAppend]:
         """Receive responses, and truncate diverged logs. Returns the batches that the next turn
@@ -155,11 +156,10 @@ class ReplicaFetchers:
                 for session in leader.sessions.values():
                     session.connected()
             for fetched, payload in link.responses():
-                known = leader.sessions.get(fetched.store)
-                if known is not None:
-                    self._apply_decision(
-                        known, known.handle_response(fetched, now_ms), payload, now_ms
-                    )
+                receiver = leader.sessions.get(fetched.store)
+                if receiver is not None:
+                    effects = receiver.handle_response(fetched, now_ms)
+                    self._apply_effects(receiver, effects, payload, now_ms)
         return [append for _, _, append in self._appends]
 
     def after_turn(self, now_ms: int) -> None:
@@ -207,24 +207,24 @@ class ReplicaFetchers:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _apply_decision(
+    def _apply_effects(
         self,
         session: ReplicaFetchSession,
-        decision: FetchEffects,
+        effects: FetchEffects,
         payload: memoryview,
         now_ms: int,
     ) -> None:
-        for followed, start, byte_count in decision.appends:
+        for followed, start, byte_count in effects.appends:
             store, number = self._locations[followed]
             append = ReplicaAppend(
                 store, number, payload, start=PAYLOAD_HEAD + start, length=byte_count
             )
             self._appends.append((session, followed, append))
-        if decision.divergences:
-            self._truncate(session, decision.divergences, now_ms)
-        for restart in decision.restarts:
+        if effects.divergences:
+            self._truncate(session, effects.divergences, now_ms)
+        for restart in effects.restarts:
             self._restart(session, restart, now_ms)
-        self._watermarks += decision.watermarks
+        self._watermarks += effects.watermarks
 
     def _truncate(
         self, session: ReplicaFetchSession, divergences: tuple[Divergence, ...], now_ms: int

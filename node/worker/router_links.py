@@ -121,7 +121,7 @@ class RouterLinks:
         return requests
 
     def fall_asleep(self) -> bool:
-        """Ask every router to wake this worker. False if a request has come in the meantime."""
+        """Have every router wake this worker. False if a request has come in the meantime."""
         return all(
             router.requests is None or router.requests.fall_asleep() for router in self._routers
         )

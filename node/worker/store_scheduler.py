@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from odradek.storage.store import Store
 
 CHECK_INTERVAL_MS = 1_000
-"""How often each store is asked for due maintenance."""
+"""How often due maintenance of each store is started."""
 _WAIT_FOR_DISK_MS = 10
 _SET_BACK_MS = 1_000
 """A clock that goes back by more than this has been set. Smaller steps are waited for."""

@@ -93,14 +93,16 @@ class GroupCoordinatorType:
 
     def _expressions(self, shard: GroupShard) -> dict[str, tuple[str, ...]]:
         """The topics that the regexes of the shard's groups match now."""
-        found = {}
+        expressions = {}
         for regex in shard.consumers.regexes():
             try:
-                found[regex] = self._patterns.matching_topics(regex, self._image.topics_by_name)
+                expressions[regex] = self._patterns.matching_topics(
+                    regex, self._image.topics_by_name
+                )
             except ApiError as error:
                 # Written by another release: the topics it matched stay.
                 log.warning("the topic regex of a group is not valid: %s", error.message)
-        return found
+        return expressions
 
     def is_membership_change(self, request: object) -> bool:
         """Heartbeats of consumer, share and streams groups that join or leave."""
@@ -144,7 +146,7 @@ class GroupCoordinatorType:
         self, shard: GroupShard, image: MetadataImage
     ) -> DropTopicOffsets | None:
         """For topics that have offsets or share states, but do not exist."""
-        gone = tuple(
+        deleted = tuple(
             (name, topic_id)
             for name, topic_id in shard.offsets.topics() | shard.shares.topics()
             if (
@@ -153,7 +155,7 @@ class GroupCoordinatorType:
                 else topic_id not in image.topics_by_id
             )
         )
-        return DropTopicOffsets(gone) if gone else None
+        return DropTopicOffsets(deleted) if deleted else None
 
     def run_effect(self, effect: object, context: EffectContext) -> None:
         """Log the deletion of an ephemeral group, or change share states."""

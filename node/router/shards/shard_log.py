@@ -83,14 +83,14 @@ class StoreShardLog:
     def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
         """Whole batches of about READ_BYTES."""
         reader, number = self._reader()
-        found = reader.read(number, offset, max_bytes=READ_BYTES, end_offset=end_offset)
+        result = reader.read(number, offset, max_bytes=READ_BYTES, end_offset=end_offset)
         entries = [
             entry
-            for buffer in found.buffers
+            for buffer in result.buffers
             for entry in decode_entries(memoryview(buffer), offset)
         ]
         # Without a buffer the last records were compacted away: nothing is left to read.
-        return entries, found.next_offset if found.buffers else end_offset
+        return entries, result.next_offset if result.buffers else end_offset
 
     def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[AppendReply]:
         """With acks=all."""

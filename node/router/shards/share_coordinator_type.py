@@ -85,9 +85,9 @@ class ShareCoordinatorType:
         self, shard: ShareStateShard, image: MetadataImage
     ) -> ForgetTopicStates | None:
         """For topics that have share states, but do not exist."""
-        known = {key.topic_id for key, _ in shard.states.items()}
-        gone = frozenset(known - image.topics_by_id.keys())
-        return ForgetTopicStates(gone) if gone else None
+        topic_ids = {key.topic_id for key, _ in shard.states.items()}
+        deleted = frozenset(topic_ids - image.topics_by_id.keys())
+        return ForgetTopicStates(deleted) if deleted else None
 
     def run_effect(self, effect: MeasureLog | DropLog, context: EffectContext) -> None:
         """Measure a shard's log, or delete the records that are not needed any more."""

@@ -188,16 +188,16 @@ class DeadLetterQueue:
             (MESSAGE, REJECTED if dead_letters.is_rejected else GIVEN_UP),
         )
         records: list[Record] = []
-        for found in self._source_records(
+        for source_record in self._source_records(
             topic_partition, start, dead_letters.end, copies=group_settings.copies_dead_letters
         ):
             headers: tuple[Header, ...] = (
                 *base,
-                (OFFSET, str(found.offset).encode()),
+                (OFFSET, str(source_record.offset).encode()),
                 *rest,
-                *found.headers,
+                *source_record.headers,
             )
-            copy = Record(len(records), now_ms, found.key, found.value, headers)
+            copy = Record(len(records), now_ms, source_record.key, source_record.value, headers)
             size = _record_size(copy)
             if size > remaining_bytes and not records:
                 # Too large for a copy: write where it is.
@@ -205,7 +205,7 @@ class DeadLetterQueue:
                 size = _record_size(copy)
             remaining_bytes -= size
             if remaining_bytes < 0 or len(records) == _BATCH_RECORDS_MAX:
-                return build_batch(records), found.offset, len(records)
+                return build_batch(records), source_record.offset, len(records)
             records.append(copy)
         return build_batch(records) if records else b"", dead_letters.end, len(records)
 

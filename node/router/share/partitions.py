@@ -279,9 +279,9 @@ class SharePartitions:
     async def _load(self, hosted: HostedSharePartition) -> None:
         group_id, topic_partition = hosted.key
         key = ShareKey(group_id, *topic_partition)
-        found = await self._persister.call(ReadShareState(key, hosted.leader_epoch))
-        hosted.state_epoch = found.state_epoch
-        start_offset = found.start_offset
+        state = await self._persister.call(ReadShareState(key, hosted.leader_epoch))
+        hosted.state_epoch = state.state_epoch
+        start_offset = state.start_offset
         if start_offset < 0:
             group_log = self._log(hosted)
             if group_log is None:
@@ -293,7 +293,7 @@ class SharePartitions:
             )
         hosted.machine = SharePartition(
             start_offset,
-            found.batches,
+            state.batches,
             now_ms=self.now_ms(),
             group_settings=self.group_settings(group_id),
         )

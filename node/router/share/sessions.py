@@ -68,13 +68,13 @@ class ShareSessions:
         are updated. ApiError if the whole request fails."""
         epoch = request.share_session_epoch
         named = dict.fromkeys(
-            TopicIdPartition(topic.topic_id, asked.partition_index)
+            TopicIdPartition(topic.topic_id, partition.partition_index)
             for topic in request.topics
-            for asked in topic.partitions
+            for partition in topic.partitions
         )
         if epoch != FINAL_EPOCH:
-            known = self._sessions.get((group_id, member_id)) if epoch != INITIAL_EPOCH else None
-            _check_size(known, named)
+            former = self._sessions.get((group_id, member_id)) if epoch != INITIAL_EPOCH else None
+            _check_size(former, named)
         if epoch == INITIAL_EPOCH:
             session = self._open(group_id, member_id, connection_id)
         else:

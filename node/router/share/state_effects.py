@@ -2,7 +2,7 @@
 
 A group's shard asks for an effect (coordinator/group/share/requests.py). The share coordinator is
 called for each partition, wherever its shards are. The result is reported until the group's shard
-has recorded it or has moved: its next host asks again for what was not reported.
+has recorded it or has moved: its next host runs the effects again that were not reported.
 """
 
 import logging

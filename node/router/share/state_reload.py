@@ -2,7 +2,7 @@
 
 A leader keeps in memory what members have locked, and reads the persisted state only when it loads
 a share partition (partitions.py). After the state was replaced, for example by a new start offset,
-the leader must be told, on whichever broker it is.
+the leader must load it again, on whichever broker it is.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,8 +34,8 @@ class ShareStateReloader:
     async def reload_on_leaders(
         self, group_id: str, partitions: Iterable[TopicIdPartition]
     ) -> dict[TopicIdPartition, ErrorCode]:
-        """Tell the leader of each partition; the result by partition. A partition without a leader
-        succeeds: its next leader reads the persisted state."""
+        """Reload each partition on its leader; the result by partition. A partition without a
+        leader succeeds: its next leader reads the persisted state."""
         by_leader: dict[int, list[TopicIdPartition]] = {}
         for partition in partitions:
             by_leader.setdefault(self._metadata.leader_of(*partition), []).append(partition)
@@ -57,11 +57,13 @@ class ShareStateReloader:
     def reload_local(self, group_id: str, partitions: Iterable[TopicIdPartition]) -> ErrorCode:
         """Drop what this broker leads of them, so that it is loaded again. With a partition that
         another broker leads: NOT_LEADER_OR_FOLLOWER."""
-        asked = list(partitions)
+        requested = list(partitions)
         node_id = self._metadata.node_id
-        led = [partition for partition in asked if self._metadata.leader_of(*partition) == node_id]
+        led = [
+            partition for partition in requested if self._metadata.leader_of(*partition) == node_id
+        ]
         self._share_partitions.forget(group_id, led)
-        return ErrorCode.NONE if led == asked else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NONE if led == requested else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def _request(group_id: str, partitions: Iterable[TopicIdPartition]) -> ReloadShareStateRequest:
