@@ -33,7 +33,11 @@ from odradek.coordinator.group.consumer.target_assignment import (
 )
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED
 from odradek.coordinator.group.modern.event_history import heartbeat_reason
-from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler
+from odradek.coordinator.group.modern.group_type import (
+    GroupType,
+    GroupTypeHandler,
+    described_assignment,
+)
 from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
@@ -52,8 +56,6 @@ from odradek.protocol.messages.groups import (
     ConsumerGroupDescribeMember,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    DescribedAssignment,
-    DescribedTopicPartitions,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -347,8 +349,10 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
                     client_host=member.client_host,
                     subscribed_topic_names=list(member.topic_names),
                     subscribed_topic_regex=member.topic_regex,
-                    assignment=_described(_owned_partitions(group.current(member_id)), step),
-                    target_assignment=_described(group.target(member_id), step),
+                    assignment=described_assignment(
+                        _owned_partitions(group.current(member_id)), step.topics
+                    ),
+                    target_assignment=described_assignment(group.target(member_id), step.topics),
                     member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
                 )
                 for member_id, member in group.members()
@@ -364,13 +368,3 @@ def _owned_partitions(current: ConsumerCurrentAssignment) -> dict[Uuid, set[int]
         topic_id: {*assigned.get(topic_id, ()), *pending.get(topic_id, ())}
         for topic_id in (*assigned, *pending)
     }
-
-
-def _described(topics: Mapping[Uuid, Collection[int]], step: GroupStep) -> DescribedAssignment:
-    """Partitions with the names of their topics; deleted topics are omitted, as in Kafka."""
-    return DescribedAssignment(
-        topic_partitions=[
-            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=partitions)
-            for topic_id, name, partitions in step.topics.named(topics)
-        ]
-    )

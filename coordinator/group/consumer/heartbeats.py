@@ -57,6 +57,7 @@ from odradek.coordinator.group.modern.heartbeats import (
     LEAVE_GROUP_STATIC_EPOCH,
     ResolvedMember,
     check_texts,
+    heartbeat_assignment,
     heartbeat_interval_ms,
     resolve_member,
     schedule_session_timeout,
@@ -73,9 +74,7 @@ from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    HeartbeatAssignment,
 )
-from odradek.protocol.messages.partitions import TopicIdPartitions
 
 CLIENT_GENERATED_ID_SINCE: Final = 1
 
@@ -173,7 +172,7 @@ def heartbeat(
         may_be_lost = False
     has_news = not has_epoch or may_be_lost or _has_other_partitions(resolved.current, current)
     if has_news or _is_full(request):
-        response.assignment = _assignment(current)
+        response.assignment = heartbeat_assignment(current.assigned)
     if has_news or (current.member_epoch != request.member_epoch != JOIN_GROUP_EPOCH):
         group.unconfirmed_connections[member_id] = connection_id
     return response
@@ -239,7 +238,7 @@ def maybe_reconcile(
     if is_reconciled_to(resolved.current, goal[0]):
         return resolved.current
     owners = (None, resolved.member_id, resolved.replaced_id)
-    current: ConsumerCurrentAssignment = modern.maybe_reconcile(
+    return modern.maybe_reconcile(
         group,
         resolved,
         member,
@@ -249,7 +248,6 @@ def maybe_reconcile(
         lambda topic_id, index: group.owner(topic_id, index) in owners,
         step,
     )
-    return current
 
 
 def _is_retry(
@@ -325,13 +323,3 @@ def _has_other_partitions(
     return {topic: set(epochs) for topic, epochs in before.assigned.items()} != {
         topic: set(epochs) for topic, epochs in after.assigned.items()
     }
-
-
-def _assignment(current: ConsumerCurrentAssignment) -> HeartbeatAssignment:
-    return HeartbeatAssignment(
-        topic_partitions=[
-            TopicIdPartitions(topic_id=topic_id, partitions=sorted(epochs))
-            for topic_id, epochs in current.assigned.items()
-            if epochs
-        ]
-    )

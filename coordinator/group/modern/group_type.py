@@ -25,10 +25,16 @@ from odradek.coordinator.group.modern.heartbeats import schedule_session_timeout
 from odradek.coordinator.group.modern.records import EpochRecord, MemberState, ModernRecord
 from odradek.coordinator.group.requests import CommitRequest, UpdateTopics
 from odradek.coordinator.group.step import GroupStep
+from odradek.coordinator.group.topics import TopicCatalog
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.groups import ListedGroup
+from odradek.protocol.messages.groups import (
+    DescribedAssignment,
+    DescribedTopicPartitions,
+    ListedGroup,
+)
+from odradek.protocol.types import Uuid
 
 _MEMBERS: Final = "members"
 _MEMBER_COMMITS_SINCE: Final = 9
@@ -43,6 +49,18 @@ GroupTypeOf: TypeAlias = Callable[[str], str | None]
 A group that has only offsets is a classic group."""
 
 G = TypeVar("G", bound=AnyGroup)
+
+
+def described_assignment(
+    partitions: Mapping[Uuid, Collection[int]], topics: TopicCatalog
+) -> DescribedAssignment:
+    """Partitions with the names of their topics; deleted topics are omitted, as in Kafka."""
+    return DescribedAssignment(
+        topic_partitions=[
+            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            for topic_id, name, indexes in topics.named(partitions)
+        ]
+    )
 
 
 def with_error_response(

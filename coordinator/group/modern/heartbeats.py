@@ -7,7 +7,7 @@ leaves temporarily (`leave_static`). The types of groups validate the request, d
 of a member start a group epoch, and make the response. Called by their `heartbeats` and `groups`.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -25,6 +25,9 @@ from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command
 from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.groups import HeartbeatAssignment
+from odradek.protocol.messages.partitions import TopicIdPartitions
+from odradek.protocol.types import Uuid
 
 JOIN_GROUP_EPOCH: Final = 0
 LEAVE_GROUP_EPOCH: Final = -1
@@ -283,6 +286,17 @@ def heartbeat_interval_ms(group: AnyGroup, step: GroupStep, *, is_busy: bool) ->
         rate, floor_ms = _HEARTBEATS_A_SECOND_MAX, _INTERVAL_MS_MIN
     fair_ms = max(1000 * step.member_count_total // rate, _LOOP_DELAY_FACTOR * step.loop_delay_ms)
     return min(max(fair_ms, floor_ms), group.longest_interval_ms(step.settings))
+
+
+def heartbeat_assignment(assigned: Mapping[Uuid, Collection[int]]) -> HeartbeatAssignment:
+    """A member's partitions as its heartbeat returns them."""
+    return HeartbeatAssignment(
+        topic_partitions=[
+            TopicIdPartitions(topic_id=topic_id, partitions=sorted(indexes))
+            for topic_id, indexes in assigned.items()
+            if indexes
+        ]
+    )
 
 
 # -- leaving --------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ import msgspec
 
 from odradek.coordinator.group.topics import Partitions
 from odradek.coordinator.record_serde import Convert, RecordFormat, SchemaValue
-from odradek.protocol.schema import array, int32, int64, string, struct, uuid
+from odradek.protocol.messages.partitions import TopicIdPartitions
+from odradek.protocol.schema import array, int32, int64, string, struct
 from odradek.protocol.types import Uuid
 
 M = TypeVar("M")
@@ -139,20 +140,12 @@ class _TargetEpochValue:
 
 
 @struct
-class TopicPartitionsValue:
-    """Partitions of one topic."""
-
-    topic_id: Uuid = uuid()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class _PartitionsValue:
-    topic_partitions: list[TopicPartitionsValue] = array(TopicPartitionsValue)
+    topic_partitions: list[TopicIdPartitions] = array(TopicIdPartitions)
 
 
 class _WrittenTopic(msgspec.Struct, gc=False):
-    """What the encoder reads in place of a TopicPartitionsValue; it is made faster."""
+    """What the encoder reads in place of a TopicIdPartitions; it is made faster."""
 
     topic_id: Uuid
     partitions: list[int]
@@ -167,7 +160,7 @@ def topic_partitions_values(partitions: Partitions) -> list[_WrittenTopic]:
     return [_WrittenTopic(topic_id, sorted(indexes)) for topic_id, indexes in partitions.items()]
 
 
-def partitions_of(values: Iterable[TopicPartitionsValue]) -> Partitions:
+def partitions_of(values: Iterable[TopicIdPartitions]) -> Partitions:
     """Partitions as they were read."""
     return {value.topic_id: frozenset(value.partitions) for value in values}
 

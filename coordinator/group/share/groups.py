@@ -208,13 +208,11 @@ class ShareGroups(GroupType[ShareGroup]):
 
     def topics(self) -> set[tuple[str, Uuid]]:
         """The names and ids of all topics with share states."""
-        found: set[tuple[str, Uuid]] = set()
-        for group in self:
-            states = group.states
-            for known in (states.initializing, states.initialized):
-                found.update((name, topic_id) for topic_id, (name, _) in known.items())
-            found.update((name, topic_id) for topic_id, name in states.deleting.items())
-        return found
+        return {
+            (name, topic_id)
+            for group in self
+            for topic_id, name in changes.names_of(group.states).items()
+        }
 
     def forget_topics(self, topic_ids: Collection[Uuid]) -> list[GroupRecord]:
         """Forget the states of deleted topics: the share coordinator deletes these itself."""

@@ -26,6 +26,7 @@ from odradek.coordinator.group.modern.heartbeats import (
     ResolvedMember,
     check_group_size,
     check_texts,
+    heartbeat_assignment,
     heartbeat_interval_ms,
     resolve_member,
     schedule_session_timeout,
@@ -44,8 +45,6 @@ from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.topics import Partitions
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.groups import HeartbeatAssignment
-from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 
@@ -107,7 +106,7 @@ def heartbeat(
     is_full = request.member_epoch == JOIN_GROUP_EPOCH or request.subscribed_topic_names is not None
     is_new = current is not before and current.assigned != before.assigned
     if is_full or not has_epoch or is_new:
-        response.assignment = _assignment(current)
+        response.assignment = heartbeat_assignment(current.assigned)
     return response
 
 
@@ -150,14 +149,4 @@ def _updated(
         command,
         rack_id=request.rack_id,
         topic_names=None if names is None else tuple(sorted(set(names))),
-    )
-
-
-def _assignment(current: ShareCurrentAssignment) -> HeartbeatAssignment:
-    return HeartbeatAssignment(
-        topic_partitions=[
-            TopicIdPartitions(topic_id=topic_id, partitions=sorted(indexes))
-            for topic_id, indexes in current.assigned.items()
-            if indexes
-        ]
     )

@@ -22,12 +22,12 @@ from odradek.coordinator.group.modern.records import (
     ModernRecords,
     TargetEpochRecord,
     TargetRecord,
-    TopicPartitionsValue,
     modern_format,
     partitions_of,
     topic_partitions_values,
 )
 from odradek.coordinator.group.topics import NO_PARTITIONS, Partitions
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.schema import array, int8, int32, int64, string, struct, uuid
 from odradek.protocol.types import Uuid
 
@@ -129,7 +129,7 @@ class _CurrentValue:
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
-    assigned: list[TopicPartitionsValue] = array(TopicPartitionsValue)
+    assigned: list[TopicIdPartitions] = array(TopicIdPartitions)
 
 
 @struct

@@ -1,9 +1,9 @@
 """The response of ShareGroupDescribe (77, v1). Called by `share.groups`."""
 
+from odradek.coordinator.group.modern.group_type import described_assignment
 from odradek.coordinator.group.share.assignor import SIMPLE
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.topics import TopicCatalog
-from odradek.protocol.messages.groups import DescribedAssignment, DescribedTopicPartitions
 from odradek.protocol.messages.share import ShareGroupDescribedGroup, ShareGroupDescribeMember
 
 
@@ -23,18 +23,8 @@ def describe(group: ShareGroup, topics: TopicCatalog) -> ShareGroupDescribedGrou
                 client_id=member.client_id,
                 client_host=member.client_host,
                 subscribed_topic_names=list(member.topic_names),
-                assignment=_assignment(group, member_id, topics),
+                assignment=described_assignment(group.current(member_id).assigned, topics),
             )
             for member_id, member in group.members()
         ],
-    )
-
-
-def _assignment(group: ShareGroup, member_id: str, topics: TopicCatalog) -> DescribedAssignment:
-    """Partitions with the names of their topics; deleted topics are omitted, as in Kafka."""
-    return DescribedAssignment(
-        topic_partitions=[
-            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=partitions)
-            for topic_id, name, partitions in topics.named(group.current(member_id).assigned)
-        ]
     )

@@ -327,7 +327,4 @@ def _maybe_reconcile(
             count -= (subtopology, index) in mine
         return count <= 0
 
-    current: StreamsCurrentAssignment = modern.maybe_reconcile(
-        group, resolved, member, TASKS, goal, owned, is_free, step
-    )
-    return current
+    return modern.maybe_reconcile(group, resolved, member, TASKS, goal, owned, is_free, step)
