@@ -57,32 +57,39 @@ class ShareStateSummary(NamedTuple):
     delivery_complete_count: int
 
 
-class InitializeShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
+class ShareKeyRequest(msgspec.Struct, frozen=True, gc=False):
+    """A request about a key."""
+
+    key: ShareKey
+
+
+class InitializeShareState(
+    ShareKeyRequest, Request[ShareStateError | None], frozen=True, kw_only=True, gc=False
+):
     """Start at `start_offset` (-1: the partition's leader decides) and replace a state of a lower
     state epoch. A second request with the same state epoch, and the same start offset or -1,
     changes nothing. Errors: FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
 
-    key: ShareKey
     state_epoch: int
     start_offset: int
 
 
 class ReadShareState(
-    msgspec.Struct, Request[PersistedShareState | ShareStateError], frozen=True, gc=False
+    ShareKeyRequest, Request[PersistedShareState | ShareStateError], frozen=True, gc=False
 ):
     """Read the state, for the leader of `leader_epoch` (-1: for a reader that is not the leader);
     leaders of lower epochs are fenced from then on. Errors: INVALID_REQUEST if the state is not
     initialized, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
 
-    key: ShareKey
     leader_epoch: int
 
 
-class WriteShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
+class WriteShareState(
+    ShareKeyRequest, Request[ShareStateError | None], frozen=True, kw_only=True, gc=False
+):
     """Write a change of the leader; start offset and count -1: unchanged. Errors: as for a read, or
     FENCED_STATE_EPOCH if the state was replaced: the leader must read it again."""
 
-    key: ShareKey
     state_epoch: int
     leader_epoch: int
     start_offset: int
@@ -90,24 +97,19 @@ class WriteShareState(msgspec.Struct, Request[ShareStateError | None], frozen=Tr
     batches: Batches
 
 
-class DeleteShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
+class DeleteShareState(ShareKeyRequest, Request[ShareStateError | None], frozen=True, gc=False):
     """Delete the state of the key; no error if there is none."""
-
-    key: ShareKey
 
 
 class SummarizeShareState(
-    msgspec.Struct, Request[ShareStateSummary | ShareStateError], frozen=True, gc=False
+    ShareKeyRequest, Request[ShareStateSummary | ShareStateError], frozen=True, gc=False
 ):
     """Read the summary, from committed state."""
-
-    key: ShareKey
 
 
 ShareStateRequest: TypeAlias = (
     InitializeShareState | ReadShareState | WriteShareState | DeleteShareState | SummarizeShareState
 )
-"""A request about a key."""
 
 NO_STATE_SUMMARY = ShareStateSummary(0, 0, -1, -1)
 """Of a key that was never initialized."""

@@ -244,7 +244,9 @@ class ClusterScenario:
             for _ in range(_BEGINNING_MS // 100):
                 states = self.nodes[1].router.shares.states
                 reply = states.call(
-                    InitializeShareState(ShareKey(SHARE_GROUP, TOPIC_ID, partition), 1, 0)
+                    InitializeShareState(
+                        ShareKey(SHARE_GROUP, TOPIC_ID, partition), state_epoch=1, start_offset=0
+                    )
                 )
                 self.simulation.run(100)
                 with suppress(ApiError):

@@ -99,7 +99,11 @@ class ShareFetchHarness(ShareHarness):
     def initialise(self, partition: int, *, group: str = GROUP, epoch: int = 1) -> None:
         states = self.services.share_persister
         self.result(
-            states.call(InitializeShareState(ShareKey(group, self.topic_id, partition), epoch, -1))
+            states.call(
+                InitializeShareState(
+                    ShareKey(group, self.topic_id, partition), state_epoch=epoch, start_offset=-1
+                )
+            )
         )
 
     def configure(

@@ -64,7 +64,9 @@ class SharePlaybook(ShardPlaybook[ShareStateShard, Call]):
     def initialize(
         self, key: ShareKey = KEY, *, state_epoch: int = 1, start_offset: int = 0
     ) -> ErrorCode:
-        return self.outcome(InitializeShareState(key, state_epoch, start_offset))
+        return self.outcome(
+            InitializeShareState(key, state_epoch=state_epoch, start_offset=start_offset)
+        )
 
     def read(
         self, key: ShareKey = KEY, *, leader_epoch: int = 1
@@ -85,7 +87,14 @@ class SharePlaybook(ShardPlaybook[ShareStateShard, Call]):
         count: int = NO_COUNT,
     ) -> ErrorCode:
         return self.outcome(
-            WriteShareState(key, state_epoch, leader_epoch, start_offset, count, batches)
+            WriteShareState(
+                key,
+                state_epoch=state_epoch,
+                leader_epoch=leader_epoch,
+                start_offset=start_offset,
+                delivery_complete_count=count,
+                batches=batches,
+            )
         )
 
     def delete(self, key: ShareKey = KEY) -> ErrorCode:

@@ -76,7 +76,7 @@ class _StateApi:
 STATE_APIS: Mapping[type, _StateApi] = {
     messages.InitializeShareGroupStateRequest: _StateApi(
         lambda key, requested: InitializeShareState(
-            key, requested.state_epoch, requested.start_offset
+            key, state_epoch=requested.state_epoch, start_offset=requested.start_offset
         ),
         messages.ShareGroupStatePartitionResult,
         messages.ShareGroupStateResult,
@@ -92,11 +92,11 @@ STATE_APIS: Mapping[type, _StateApi] = {
     messages.WriteShareGroupStateRequest: _StateApi(
         lambda key, requested: WriteShareState(
             key,
-            requested.state_epoch,
-            requested.leader_epoch,
-            requested.start_offset,
-            requested.delivery_complete_count,
-            batches_of(requested.state_batches),
+            state_epoch=requested.state_epoch,
+            leader_epoch=requested.leader_epoch,
+            start_offset=requested.start_offset,
+            delivery_complete_count=requested.delivery_complete_count,
+            batches=batches_of(requested.state_batches),
         ),
         messages.ShareGroupStatePartitionResult,
         messages.ShareGroupStateResult,

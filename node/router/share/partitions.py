@@ -289,7 +289,14 @@ class SharePartitions:
             start_offset = group_log.initial_offset(hosted.leader_epoch, self._time_of_day_ms())
             # Persisted before the first fetch: the next leader must start at the same offset.
             await self._persister.call(
-                WriteShareState(key, hosted.state_epoch, hosted.leader_epoch, start_offset, 0, ())
+                WriteShareState(
+                    key,
+                    state_epoch=hosted.state_epoch,
+                    leader_epoch=hosted.leader_epoch,
+                    start_offset=start_offset,
+                    delivery_complete_count=0,
+                    batches=(),
+                )
             )
         hosted.machine = SharePartition(
             start_offset,
@@ -362,11 +369,11 @@ class SharePartitions:
         await self._persister.call(
             WriteShareState(
                 ShareKey(group_id, *topic_partition),
-                hosted.state_epoch,
-                hosted.leader_epoch,
-                write.start_offset,
-                write.delivery_complete_count,
-                tuple(write.batches),
+                state_epoch=hosted.state_epoch,
+                leader_epoch=hosted.leader_epoch,
+                start_offset=write.start_offset,
+                delivery_complete_count=write.delivery_complete_count,
+                batches=tuple(write.batches),
             )
         )
 

@@ -79,7 +79,9 @@ class ShareStateEffects:
             topic_id: {
                 index: persister.call(
                     InitializeShareState(
-                        ShareKey(group_id, topic_id, index), effect.state_epoch, offset
+                        ShareKey(group_id, topic_id, index),
+                        state_epoch=effect.state_epoch,
+                        start_offset=offset,
                     )
                 )
                 for index, offset in partitions.items()

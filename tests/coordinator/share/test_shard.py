@@ -153,7 +153,16 @@ def test_epochs_that_nobody_names_are_not_looked_at() -> None:
 def test_a_new_leader_hears_of_writes_that_are_not_committed_once_they_are() -> None:
     playbook = begun()
     playbook.hold_log()
-    written = playbook.ask(WriteShareState(KEY, 1, 1, 3, 0, (acknowledged(5, 6),)))
+    written = playbook.ask(
+        WriteShareState(
+            KEY,
+            state_epoch=1,
+            leader_epoch=1,
+            start_offset=3,
+            delivery_complete_count=0,
+            batches=(acknowledged(5, 6),),
+        )
+    )
     summary = playbook.ask(SummarizeShareState(KEY))
     assert summary.response(ShareStateSummary) == ShareStateSummary(1, 0, 0, 0)
     assert written.is_parked
@@ -291,7 +300,16 @@ def test_what_could_not_be_written_was_never_said() -> None:
     playbook = begun()
     playbook.write(acknowledged(0, 1))
     playbook.hold_log()
-    lost = playbook.ask(WriteShareState(KEY, 1, 1, 2, 0, ()))
+    lost = playbook.ask(
+        WriteShareState(
+            KEY,
+            state_epoch=1,
+            leader_epoch=1,
+            start_offset=2,
+            delivery_complete_count=0,
+            batches=(),
+        )
+    )
     playbook.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert lost.refused_with == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert playbook.read(leader_epoch=0) == PersistedShareState(1, 0, (acknowledged(0, 1),))
@@ -333,7 +351,16 @@ def test_what_was_written_while_the_log_was_measured_is_not_lost() -> None:
     playbook.write(acknowledged(2, 2))
     playbook.hold_log()
     playbook.ask(Checkpoint(end_offset))
-    late = playbook.ask(WriteShareState(KEY, 1, 1, NO_OFFSET, NO_COUNT, (acknowledged(4, 4),)))
+    late = playbook.ask(
+        WriteShareState(
+            KEY,
+            state_epoch=1,
+            leader_epoch=1,
+            start_offset=NO_OFFSET,
+            delivery_complete_count=NO_COUNT,
+            batches=(acknowledged(4, 4),),
+        )
+    )
     assert DropLog(end_offset) not in playbook.sent
     playbook.release_log()
     assert late.response(object) is None

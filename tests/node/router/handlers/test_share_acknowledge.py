@@ -150,7 +150,13 @@ def test_a_reinitialized_state_is_read_again(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
     states = harness.services.share_persister
-    harness.result(states.call(InitializeShareState(ShareKey(GROUP, harness.topic_id, 0), 2, 6)))
+    harness.result(
+        states.call(
+            InitializeShareState(
+                ShareKey(GROUP, harness.topic_id, 0), state_epoch=2, start_offset=6
+            )
+        )
+    )
     assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.FENCED_STATE_EPOCH
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]
 
@@ -159,7 +165,13 @@ def test_dropping_a_share_partition_ends_its_locks(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
     states = harness.services.share_persister
-    harness.result(states.call(InitializeShareState(ShareKey(GROUP, harness.topic_id, 0), 2, 6)))
+    harness.result(
+        states.call(
+            InitializeShareState(
+                ShareKey(GROUP, harness.topic_id, 0), state_epoch=2, start_offset=6
+            )
+        )
+    )
     harness.led.forget(GROUP, list(harness.led.hosted(GROUP)))
     assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]

@@ -156,7 +156,16 @@ def test_the_lag_counts_committed_records_that_are_not_delivered(harness: GroupH
     states, topic_id = harness.services.share_persister, harness.image.topics_by_name["a"].topic_id
     known = harness.result(states.call(ReadShareState(ShareKey("s", topic_id, 0), 0)))
     harness.result(
-        states.call(WriteShareState(ShareKey("s", topic_id, 0), known.state_epoch, 0, 3, 4, ()))
+        states.call(
+            WriteShareState(
+                ShareKey("s", topic_id, 0),
+                state_epoch=known.state_epoch,
+                leader_epoch=0,
+                start_offset=3,
+                delivery_complete_count=4,
+                batches=(),
+            )
+        )
     )
     assert where(describe(harness)) == {("a", 0): (3, 9 - 3 - 4, 0)}
 

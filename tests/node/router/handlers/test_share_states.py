@@ -163,7 +163,9 @@ def test_a_state_too_large_for_a_record_is_an_invalid_request(harness: ShareHarn
     # A string has at most 32,767 bytes in a record, and more in a flexible request.
     group_id = "x" * 40_000
     assert initialize(harness, 0, group_id=group_id) == [ErrorCode.INVALID_REQUEST]
-    reply = harness.here.call(InitializeShareState(ShareKey(group_id, harness.topic_id, 0), 1, 0))
+    reply = harness.here.call(
+        InitializeShareState(ShareKey(group_id, harness.topic_id, 0), state_epoch=1, start_offset=0)
+    )
     with pytest.raises(ApiError) as raised:
         harness.result(reply)
     assert raised.value.code == ErrorCode.INVALID_REQUEST

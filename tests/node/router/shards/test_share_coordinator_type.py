@@ -63,7 +63,11 @@ def test_shards_write_as_the_broker_says(harness: ShareHarness) -> None:
 
 def test_shards_hear_of_new_topics(harness: ShareHarness) -> None:
     other = harness.have_topic("other", 2)
-    harness.result(harness.here.call(InitializeShareState(ShareKey(GROUP, other, 0), 1, 0)))
+    harness.result(
+        harness.here.call(
+            InitializeShareState(ShareKey(GROUP, other, 0), state_epoch=1, start_offset=0)
+        )
+    )
     assert harness.result(
         harness.here.call(ReadShareState(ShareKey(GROUP, other, 0), 0))
     ) == PersistedShareState(1, 0, ())
@@ -72,7 +76,11 @@ def test_shards_hear_of_new_topics(harness: ShareHarness) -> None:
 def test_deletions_that_were_missed_are_found(harness: ShareHarness) -> None:
     kind = share_type(harness)
     harness.result(
-        harness.here.call(InitializeShareState(ShareKey(GROUP, harness.topic_id, 0), 1, 0))
+        harness.here.call(
+            InitializeShareState(
+                ShareKey(GROUP, harness.topic_id, 0), state_epoch=1, start_offset=0
+            )
+        )
     )
     [shard] = [shard for shard in harness.shards() if len(shard.states)]
     assert kind.missed_topic_deletions(shard, harness.image) is None
@@ -103,9 +111,22 @@ def log_of(harness: ShareHarness) -> list[tuple[bytes, bytes | None]]:
 
 def test_the_beginning_of_a_long_log_is_dropped(harness: ShareHarness) -> None:
     name = GROUP, harness.topic_id, 0
-    harness.result(harness.here.call(InitializeShareState(ShareKey(*name), 1, 0)))
+    harness.result(
+        harness.here.call(InitializeShareState(ShareKey(*name), state_epoch=1, start_offset=0))
+    )
     for at in range(5):
-        harness.result(harness.here.call(WriteShareState(ShareKey(*name), 1, 0, at, 0, ())))
+        harness.result(
+            harness.here.call(
+                WriteShareState(
+                    ShareKey(*name),
+                    state_epoch=1,
+                    leader_epoch=0,
+                    start_offset=at,
+                    delivery_complete_count=0,
+                    batches=(),
+                )
+            )
+        )
     [host] = [
         host
         for host in harness.shares._hosts.values()

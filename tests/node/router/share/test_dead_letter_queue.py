@@ -226,7 +226,12 @@ def test_what_was_not_told_when_the_leader_died_is_told_by_the_next(
     harness.result(
         states.call(
             WriteShareState(
-                ShareKey(*name), 1, 0, 0, 0, (PersisterStateBatch(0, 0, RecordState.ARCHIVING, 5),)
+                ShareKey(*name),
+                state_epoch=1,
+                leader_epoch=0,
+                start_offset=0,
+                delivery_complete_count=0,
+                batches=(PersisterStateBatch(0, 0, RecordState.ARCHIVING, 5),),
             )
         )
     )

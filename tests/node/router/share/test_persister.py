@@ -52,9 +52,20 @@ def refusal(harness: ShareHarness, *reply: object) -> ErrorCode:
 
 def test_what_is_written_is_read(harness: ShareHarness, states: SharePersister) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
-    harness.result(states.call(InitializeShareState(name, 1, 0)))
+    harness.result(states.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
     assert harness.result(states.call(ReadShareState(name, 0))) == PersistedShareState(1, 0, ())
-    harness.result(states.call(WriteShareState(name, 1, 0, 2, 3, BATCHES)))
+    harness.result(
+        states.call(
+            WriteShareState(
+                name,
+                state_epoch=1,
+                leader_epoch=0,
+                start_offset=2,
+                delivery_complete_count=3,
+                batches=BATCHES,
+            )
+        )
+    )
     assert harness.result(states.call(ReadShareState(name, 0))) == PersistedShareState(
         1, 2, BATCHES
     )
@@ -72,8 +83,19 @@ def test_what_is_written_is_read(harness: ShareHarness, states: SharePersister) 
 
 def test_both_nodes_see_the_same(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 0)
-    harness.result(harness.there.call(InitializeShareState(name, 1, 5)))
-    harness.result(harness.here.call(WriteShareState(name, 1, 0, 6, 0, BATCHES[1:])))
+    harness.result(harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=5)))
+    harness.result(
+        harness.here.call(
+            WriteShareState(
+                name,
+                state_epoch=1,
+                leader_epoch=0,
+                start_offset=6,
+                delivery_complete_count=0,
+                batches=BATCHES[1:],
+            )
+        )
+    )
     assert harness.result(harness.there.call(ReadShareState(name, 0))) == PersistedShareState(
         1, 6, BATCHES[1:]
     )
@@ -83,19 +105,45 @@ def test_refusals_are_handed_on_with_their_words(
     harness: ShareHarness, states: SharePersister
 ) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
-    harness.result(states.call(InitializeShareState(name, 2, 0)))
+    harness.result(states.call(InitializeShareState(name, state_epoch=2, start_offset=0)))
     harness.result(states.call(ReadShareState(name, 4)))
     assert refusal(harness, states.call(ReadShareState(name, 3))) == ErrorCode.FENCED_LEADER_EPOCH
     assert (
-        refusal(harness, states.call(WriteShareState(name, 2, 3, 1, 0, ())))
+        refusal(
+            harness,
+            states.call(
+                WriteShareState(
+                    name,
+                    state_epoch=2,
+                    leader_epoch=3,
+                    start_offset=1,
+                    delivery_complete_count=0,
+                    batches=(),
+                )
+            ),
+        )
         == ErrorCode.FENCED_LEADER_EPOCH
     )
     with pytest.raises(ApiError, match="state epoch is 2") as raised:
-        harness.result(states.call(WriteShareState(name, 1, 4, 1, 0, ())))
+        harness.result(
+            states.call(
+                WriteShareState(
+                    name,
+                    state_epoch=1,
+                    leader_epoch=4,
+                    start_offset=1,
+                    delivery_complete_count=0,
+                    batches=(),
+                )
+            )
+        )
     assert raised.value.code == ErrorCode.FENCED_STATE_EPOCH
     stranger = ShareKey(GROUP, b"\1" * 16, 0)
     expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert refusal(harness, states.call(InitializeShareState(stranger, 1, 0))) == expected
+    assert (
+        refusal(harness, states.call(InitializeShareState(stranger, state_epoch=1, start_offset=0)))
+        == expected
+    )
     assert harness.result(states.summaries(GROUP, [stranger[1:]])) == {stranger[1:]: expected}
 
 
@@ -107,10 +155,21 @@ def test_one_turns_writes_travel_together(harness: ShareHarness) -> None:
     other = harness.have_topic("other", 2, 2)
     names = [ShareKey(GROUP, topic, at) for at in (1, 0) for topic in (harness.topic_id, other)]
     for name in names:
-        harness.result(harness.there.call(InitializeShareState(name, 1, 0)))
+        harness.result(
+            harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0))
+        )
     harness.passage.asked.clear()
     replies = [
-        harness.there.call(WriteShareState(name, 1, 0, at, -1, ()))
+        harness.there.call(
+            WriteShareState(
+                name,
+                state_epoch=1,
+                leader_epoch=0,
+                start_offset=at,
+                delivery_complete_count=-1,
+                batches=(),
+            )
+        )
         for at, name in enumerate([*names, *names], start=1)
     ]
     for reply in replies:
@@ -127,8 +186,8 @@ def test_the_topic_is_made_when_it_is_first_needed(tmp_path: Path) -> None:
     with ShareHarness(tmp_path, has_states=False) as harness:
         name = ShareKey(GROUP, harness.topic_id, 1)
         first, second = (
-            harness.here.call(InitializeShareState(name, 1, 0)),
-            harness.there.call(InitializeShareState(name, 1, 0)),
+            harness.here.call(InitializeShareState(name, state_epoch=1, start_offset=0)),
+            harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0)),
         )
         harness.result(first)
         harness.result(second)
@@ -140,16 +199,27 @@ def test_the_topic_is_made_when_it_is_first_needed(tmp_path: Path) -> None:
 def test_a_request_that_is_lost_is_asked_again(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
     harness.passage.lost_requests = 3
-    harness.result(harness.there.call(InitializeShareState(name, 1, 0)))
+    harness.result(harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
     assert len(harness.passage.asked) == 4
 
 
 def test_an_answer_that_is_lost_does_no_harm(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
     harness.passage.lost_answers = 2
-    harness.result(harness.there.call(InitializeShareState(name, 1, 0)))
+    harness.result(harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
     harness.passage.lost_answers = 2
-    harness.result(harness.there.call(WriteShareState(name, 1, 0, 2, 3, BATCHES)))
+    harness.result(
+        harness.there.call(
+            WriteShareState(
+                name,
+                state_epoch=1,
+                leader_epoch=0,
+                start_offset=2,
+                delivery_complete_count=3,
+                batches=BATCHES,
+            )
+        )
+    )
     harness.passage.lost_answers = 1
     assert harness.result(harness.there.call(ReadShareState(name, 2))) == PersistedShareState(
         1, 2, BATCHES
@@ -161,8 +231,19 @@ def test_an_answer_that_is_lost_does_no_harm(harness: ShareHarness) -> None:
 
 def test_what_was_acknowledged_outlives_the_router(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 2)
-    harness.result(harness.there.call(InitializeShareState(name, 1, 0)))
-    harness.result(harness.there.call(WriteShareState(name, 1, 0, 2, 3, BATCHES)))
+    harness.result(harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
+    harness.result(
+        harness.there.call(
+            WriteShareState(
+                name,
+                state_epoch=1,
+                leader_epoch=0,
+                start_offset=2,
+                delivery_complete_count=3,
+                batches=BATCHES,
+            )
+        )
+    )
     harness.restart_router()
     # Asked while the shard loads.
     assert harness.result(harness.there.call(ReadShareState(name, 0))) == PersistedShareState(
@@ -175,9 +256,18 @@ def test_what_was_acknowledged_outlives_the_router(harness: ShareHarness) -> Non
 
 def test_a_worker_that_is_away_is_waited_for(harness: ShareHarness, states: SharePersister) -> None:
     name = ShareKey(GROUP, harness.topic_id, 0)
-    harness.result(states.call(InitializeShareState(name, 1, 0)))
+    harness.result(states.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
     harness.bus.is_away = True
-    reply = states.call(WriteShareState(name, 1, 0, 2, 3, BATCHES))
+    reply = states.call(
+        WriteShareState(
+            name,
+            state_epoch=1,
+            leader_epoch=0,
+            start_offset=2,
+            delivery_complete_count=3,
+            batches=BATCHES,
+        )
+    )
     harness.turn_loop(0.05)
     assert not reply.is_done
     harness.bus.come_back()
@@ -187,7 +277,7 @@ def test_a_worker_that_is_away_is_waited_for(harness: ShareHarness, states: Shar
 def test_nobody_is_asked_any_more_at_the_end(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
     harness.passage.lost_requests = 1_000
-    reply = harness.there.call(InitializeShareState(name, 1, 0))
+    reply = harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0))
     harness.turn_loop(0.02)
     harness.there.close()
     assert refusal(harness, reply) == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -195,7 +285,7 @@ def test_nobody_is_asked_any_more_at_the_end(harness: ShareHarness) -> None:
 
 def test_a_deleted_topic_is_forgotten(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
-    harness.result(harness.here.call(InitializeShareState(name, 1, 0)))
+    harness.result(harness.here.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
     harness.drop_topic(TOPIC)
     assert (
         refusal(harness, harness.here.call(ReadShareState(name, 0)))
