@@ -1,4 +1,4 @@
-"""Where batches lie in what was read."""
+"""The positions of batches in bytes that were read."""
 
 import pytest
 

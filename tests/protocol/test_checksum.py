@@ -1,4 +1,4 @@
-"""CRC-32C against its published check value and a dumb twin."""
+"""CRC-32C against its published check value and a simple model."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -74,7 +74,7 @@ def golden_messages() -> list[tuple[str, int, str, str]]:
     """Lines of message, version, body in hexadecimal, and the same as Kafka's own JSON.
 
     They were written by the message classes of Kafka 3.9.0 (versions that Kafka 4 removed) and
-    4.4.0 (versions that kio does not know yet); all other versions are compared with kio in the
+    4.4.0 (versions that kio does not have yet); all other versions are compared with kio in the
     tests of each family of messages.
     """
     lines = GOLDEN.read_text(encoding="utf-8").splitlines()
@@ -128,7 +128,7 @@ def test_versions_outside_the_table_are_refused() -> None:
 
 
 def test_a_request_may_be_followed_by_other_bytes_and_a_response_may_not() -> None:
-    """Kafka's brokers ignore what stands behind a request; so do we."""
+    """Kafka's brokers ignore bytes after a request; so does ours."""
     body = encode(APIS[12], "Request", 4, HeartbeatRequest(group_id="g"))
     padded = memoryview(b"head" + body + b"pad")
     assert decode_request(ApiKey.HEARTBEAT, 4, padded, 4) == HeartbeatRequest(group_id="g")
@@ -186,7 +186,7 @@ def test_tagged_fields_of_a_request_header_are_skipped() -> None:
 
 
 def test_a_header_of_an_unknown_version_or_api_is_read_all_the_same() -> None:
-    """KIP-511: ApiVersions of a version too new has the newest header and must be answered."""
+    """KIP-511: ApiVersions of an unknown version has the newest header and must be answered."""
     newest = encode_request_header(18, 5, 77, "c")
     unknown = newest[:3] + b"\x63" + newest[4:]
     assert decode_request_header(memoryview(unknown)) == RequestHeader(18, 99, 77, "c", len(newest))
@@ -215,7 +215,7 @@ def test_response_headers_carry_the_correlation_id_and_empty_tags() -> None:
 
 
 def test_the_response_header_of_api_versions_never_has_tags() -> None:
-    """KIP-511: a client that does not know our versions must still be able to read it."""
+    """KIP-511: a client that does not know our versions must be able to read it."""
     for version in range(6):
         assert encode_response_header(ApiKey.API_VERSIONS, version, 1) == b"\x00\x00\x00\x01"
         assert decode_response_header(ApiKey.API_VERSIONS, version, bytes(8)) == (0, 4)

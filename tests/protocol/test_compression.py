@@ -37,7 +37,7 @@ SAMPLES = [
 
 
 def twin_decoders(codec: Codec) -> list[object]:
-    """The decoders that other clients would use, as far as they are installed."""
+    """The decoders of other clients, where they are installed."""
     name = codec.name.lower()
     twins = [getattr(aiokafka_codec, f"{name}_decode")]
     if getattr(kafka_codec, f"has_{name}")():
@@ -46,7 +46,7 @@ def twin_decoders(codec: Codec) -> list[object]:
 
 
 def twin_encoders(codec: Codec) -> list[object]:
-    """The encoders that other clients would use, as far as they are installed."""
+    """The encoders of other clients, where they are installed."""
     name = codec.name.lower()
     twins = [getattr(aiokafka_codec, f"{name}_encode")]
     if getattr(kafka_codec, f"has_{name}")():

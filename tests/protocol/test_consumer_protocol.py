@@ -1,4 +1,4 @@
-"""The consumer protocol against two other clients and against members that take liberties."""
+"""The consumer protocol against two other clients, and with unusual bytes."""
 
 import pytest
 from hypothesis import given, settings

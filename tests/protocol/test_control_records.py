@@ -1,4 +1,4 @@
-"""End-transaction markers, against what two other clients make of them."""
+"""End-transaction markers, as two other clients read them."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,8 +1,7 @@
-"""The decoders against hand-made bytes, and against input that means harm.
+"""The decoders against hand-made bytes, and against hostile input.
 
-On the machine the figures were taken on (Python 3.11, 2.5 GHz) decoding a Produce request with one
-partition takes 1.1 us (v7 and v12), an incremental Fetch request 0.6 us (v12), one with ten
-partitions 2.8 us.
+Measured with Python 3.11 at 2.5 GHz: decoding a Produce request with one partition takes 1.1 us (v7
+and v12), an incremental Fetch request 0.6 us (v12), one with ten partitions 2.8 us.
 """
 
 import struct
@@ -195,7 +194,7 @@ def test_garbage_is_a_message_or_a_protocol_error(api: Api) -> None:
 
 
 def read_or_refuse(api: Api, side: str, version: int, body: bytes) -> None:
-    """Any exception but a ProtocolError goes through and fails the test."""
+    """Any exception but a ProtocolError fails the test."""
     try:
         found = decode(api, side, version, body)
     except ProtocolError:

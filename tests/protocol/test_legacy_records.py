@@ -87,7 +87,7 @@ READERS: list[Read] = [read_with_kafka_python, read_with_aiokafka]
 
 
 def as_format(records: Sequence[Record], magic: int) -> list[Record]:
-    """What is left of the records in an old format: no headers, and in format 0 no timestamps."""
+    """The records in an old format: without headers, and in format 0 without timestamps."""
     return [
         record._replace(headers=(), timestamp=record.timestamp if magic == 1 else -1)
         for record in records

@@ -74,7 +74,7 @@ def test_a_field_that_does_not_exist_is_refused() -> None:
 def test_a_constructor_is_compiled_on_first_use_and_takes_keywords_only() -> None:
     @struct
     class Fresh:
-        """Nobody has made one yet."""
+        """A class without instances so far."""
 
         level: int = int8(default=3)
 
@@ -87,7 +87,7 @@ def test_a_constructor_is_compiled_on_first_use_and_takes_keywords_only() -> Non
 def test_a_struct_without_fields_can_be_made() -> None:
     @struct
     class Empty:
-        """Some requests say nothing."""
+        """A request without fields."""
 
     assert Empty() == Empty()
 

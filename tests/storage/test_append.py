@@ -1,4 +1,4 @@
-"""Turns: what gets in, what it is answered, and that a turn that fails leaves no trace."""
+"""Turns: which batches are accepted, the results, and failed turns that leave no trace."""
 
 import resource
 from collections.abc import Iterator

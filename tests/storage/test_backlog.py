@@ -1,4 +1,4 @@
-"""What is before a reader, against a dumb count; and that the work for it has a bound."""
+"""The number of records before a reader, against a simple count, and the bound of its work."""
 
 import random
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def end_of(reader: StoreReader, number: int) -> int:
 
 
 def counted(reader: StoreReader, number: int, offset: int) -> Backlog:
-    """The dumb twin: reads everything."""
+    """The simple model: it reads everything."""
     batches = [
         batch
         for batch in read_all(reader, number, 0)
@@ -117,7 +117,7 @@ def test_what_lies_behind_the_walk_in_a_segment_is_told_by_proportion(
 
 
 def test_the_walk_goes_no_further_than_agreed(store: Store, reader: StoreReader) -> None:
-    """Markers behind it are taken for records: nobody has looked at them."""
+    """Markers beyond the bound count as records, because they are not read."""
     number = create(store)
     marker = EndTransactionMarker(ControlType.COMMIT, 0)
     producer = {"producer_id": 7, "producer_epoch": 0, "attributes": TRANSACTIONAL}

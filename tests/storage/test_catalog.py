@@ -1,4 +1,4 @@
-"""The catalog: all or nothing, the same in memory and on disk, numbers and ids never twice."""
+"""The catalog: atomic, the same in memory and on disk, numbers and ids are never used twice."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Compaction of whole stores: which partitions are due, and what a pass makes of them."""
+"""Compaction of whole stores: which partitions are due, and the result of a pass."""
 
 import random
 from pathlib import Path
@@ -74,7 +74,7 @@ def end_transaction(store: Store, number: int, producer_id: int, type_: ControlT
 
 
 def compact(store: Store, *, now_ms: int = NOW_MS, keys_max: int = 1_000) -> CompactionPass | None:
-    """A pass over all that are due, and the files that it leaves dead dropped."""
+    """A pass over all partitions that are due; its dead files are deleted."""
     plans = [
         plan
         for log in store.partitions().values()

@@ -1,4 +1,4 @@
-"""Finding batches by offset, with holes and neighbours."""
+"""Finding batches by offset, with gaps and other partitions beside."""
 
 import random
 from pathlib import Path

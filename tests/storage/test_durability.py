@@ -1,4 +1,4 @@
-"""When a turn is on disk: by commit, by count, by time, and never later than told."""
+"""The sync of a turn: at commit, by count, by time, and never later than configured."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ COMMIT = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, durability=Du
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The ids of the segments that are synced, as it happens; the real thing is done as well."""
+    """The ids of the synced segments, in order; the real sync is done as well."""
     original = Segment.sync
     ids: list[int] = []
 

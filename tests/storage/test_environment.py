@@ -1,4 +1,4 @@
-"""Environments are open once per process and as long as somebody holds them."""
+"""Environments are open once per process, and as long as they are in use."""
 
 import gc
 import subprocess

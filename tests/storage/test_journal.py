@@ -1,4 +1,4 @@
-"""The second copy of small batches: what is in it, what is left of it, and when there is one."""
+"""The journal of small batches: its content, its recovery, and when there is one."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ def contents_of(path: Path) -> list[bytes]:
 
 
 def abandon(store: Store) -> None:
-    """Leave the store as a kill would: nothing written down, only the lock let go."""
+    """Leave the store as a kill would: nothing is written, the lock is released."""
     os.close(store._lock)
     store._lock = os.open(os.devnull, os.O_RDONLY)
 

@@ -1,4 +1,4 @@
-"""Names and keys are part of the format on disk: these tests hold them still."""
+"""Names and keys are part of the disk format: these tests pin them."""
 
 from pathlib import Path
 

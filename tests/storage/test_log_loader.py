@@ -1,4 +1,4 @@
-"""What a store knows again after a kill: everything that was committed, from little reading."""
+"""The state of a store after a kill: everything that was committed, with few reads."""
 
 import os
 import signal
@@ -35,13 +35,13 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def abandon(store: Store) -> None:
-    """Leave the store as a kill would: nothing written down, only the lock let go."""
+    """Leave the store as a kill would: nothing is written, the lock is released."""
     os.close(store._lock)
     store._lock = os.open(os.devnull, os.O_RDONLY)
 
 
 def state_of(log: PartitionLog) -> dict[str, object]:
-    """All of a log's state that must not depend on how it came about."""
+    """The state of a log that must not depend on its history."""
     volatile = {"dirty_producers", "unsealed_producers", "producer_undo", "flushed_offset",
                 "unchecked_batches", "active_first_append_ms", "indexer", "epochs",
                 "undecided"}  # fmt: skip
@@ -224,7 +224,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_when_the_owner_is_killed(tmp_pa
 
 
 def test_salvaging_a_turn_at_a_time_gives_back_what_was_there(tmp_path: Path) -> None:
-    """Feeds a store from another one's batches as salvage does, across several commits."""
+    """Feeds a store with another one's batches as salvage does, in several commits."""
     source = open_store(tmp_path / "source")
     target = open_store(tmp_path / "target", OPTIONS)
     numbers = [create(source, partition) for partition in range(2)]

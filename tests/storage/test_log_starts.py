@@ -1,4 +1,4 @@
-"""Log starts move forward, for readers and for those who replicate."""
+"""Log starts move forward, for readers and for replication."""
 
 from collections.abc import Iterator
 from pathlib import Path

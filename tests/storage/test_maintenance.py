@@ -44,7 +44,7 @@ def compacted(store: Store) -> int:
 
 
 def drain(store: Store, now_ms: int) -> int:
-    """Runs what is due to its end; returns the number of slices."""
+    """Run what is due to its end; returns the number of slices."""
     slices = store.maintenance(now_ms)
     count = 0
     for is_ready in slices or ():

@@ -1,4 +1,4 @@
-"""Our reading of LMDB's pages against LMDB's own."""
+"""Our parser of LMDB's pages against LMDB."""
 
 import contextlib
 import random

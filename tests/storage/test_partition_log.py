@@ -1,4 +1,4 @@
-"""One partition's state: what a batch changes, and that all of it can be put back."""
+"""One partition's state: the changes by a batch, and their undo."""
 
 from copy import deepcopy
 
@@ -87,8 +87,8 @@ def test_an_epoch_that_was_elected_without_records_is_recorded_with_its_first() 
 
 
 def test_a_reign_without_records_does_not_cover_what_is_fetched_of_an_earlier_one() -> None:
-    """KIP-101 with two elections in a row: found by the simulation, which saw such a replica cut
-    committed records because its leader did not know them under that epoch."""
+    """KIP-101 with two elections in a row. Found by the simulation: such a replica truncated
+    committed records because its leader did not have them under that epoch."""
     log = log_of()
     advance(log, 22, epoch=0)
     log.epochs.assign(1, 22)

@@ -1,4 +1,4 @@
-"""Reading beside the owner: in the same process, in others, through rolls, drops and kills."""
+"""Reading beside the owner: in the same process, in others, through rolls, deletions and kills."""
 
 import gc
 import random

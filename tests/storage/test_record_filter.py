@@ -1,4 +1,4 @@
-"""Kafka's rules of what log compaction keeps, one by one and against a dumb twin."""
+"""Kafka's rules of log compaction, one by one and against a simple model."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -293,7 +293,7 @@ def random_log(dice: random.Random) -> Iterator[tuple[bytes, AbortedTransactionR
 def visible(
     batches: Iterable[bytes], aborted: Iterable[AbortedTransactionRow]
 ) -> list[tuple[int, bytes | None, bytes | None]]:
-    """What a read_committed consumer sees, by brute force."""
+    """The records for a read_committed consumer, by brute force."""
     rows = list(aborted)
     seen = []
     for batch in batches:

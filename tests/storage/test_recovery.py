@@ -1,4 +1,4 @@
-"""A torn segment: what is found is right, and what is right is found."""
+"""A torn segment: found batches are right, and all right batches are found."""
 
 import random
 import struct
@@ -80,7 +80,7 @@ def test_a_torn_segment_yields_every_whole_batch_up_to_the_first_gap(
 
 
 def assert_lmdb_agrees(folder: Path, content: bytes, expected: dict[int, list[bytes]]) -> None:
-    """A file that passed is opened by LMDB and holds what was expected."""
+    """LMDB opens a file that passed, and it has the expected content."""
     folder.mkdir()
     segment_path(folder, 1).write_bytes(content)
     found: dict[int, list[bytes]] = {}
@@ -182,8 +182,8 @@ def test_only_another_run_of_the_machine_can_have_torn_what_was_not_closed() -> 
 
 
 def pull_the_plug(store: Store, folder: Path, synced: bytes, dice: random.Random) -> WriteHistory:
-    """Copies an open store as the disk has it after a power loss; only the active segment was not
-    synced. Returns what is needed to say what must survive."""
+    """Copy an open store as the disk has it after a power loss; only the active segment was not
+    synced. Returns the batches that must survive."""
     folder.mkdir()
     active_id = store.catalog.active_segment_id
     assert active_id is not None
@@ -262,13 +262,12 @@ def test_a_store_comes_back_from_a_power_loss_with_all_that_is_whole(
 
 
 class Plug:
-    """A store played up to a power loss: what the disk may have of its active segment and of the
-    journal, and what it must not lose.
+    """A store up to a power loss: the possible content of its active segment and journal on the
+    disk, and the batches that it must not lose.
 
-    At the moment in which a sync begins everything committed is promised, from the moment on in
-    which it ends, and by then every page is on disk as it was at the beginning or as it was written
-    later. Pages are written by the kernel whenever it likes, so that each may be there in any
-    version since the last sync that ended began.
+    Everything committed at the begin of a sync is promised once the sync has ended. By then every
+    page is on disk as it was at the begin, or in a later version. The kernel writes pages at any
+    time, so each page may have any version since the begin of the last completed sync.
     """
 
     def __init__(self, folder: Path, options: StoreOptions, dice: random.Random) -> None:
@@ -278,7 +277,7 @@ class Plug:
         self._dice = dice
         self._now_ms = NOW_MS
         self.versions: list[tuple[bytes, bytes]] = []
-        """What segment and journal were after each turn since the last whole sync began."""
+        """Segment and journal after each turn since the begin of the last complete sync."""
         self.is_syncing = False
         self.begin_sync()
         self.end_sync()
@@ -331,7 +330,7 @@ class Plug:
                 self.end_sync()
 
     def pull(self, folder: Path) -> None:
-        """Copies the store as it may be on the disk now."""
+        """Copy the store as it may be on the disk now."""
         folder.mkdir()
         for path in self.store.directory.iterdir():
             if not path.name.endswith("-lock"):
@@ -351,8 +350,8 @@ def lost_of(
     *,
     with_journal: bool = True,
 ) -> int:
-    """Plays a store up to a power loss; returns how many of the promised batches are gone. What is
-    back must be a part of the log from its start on, whatever it is."""
+    """Run a store up to a power loss; returns the number of lost promised batches. The recovered
+    batches must be a prefix of the log."""
     dice = random.Random(seed)
     options = StoreOptions(durability=durability, segment_map_bytes=64 << 20, status_slots=64)
     plug = Plug(tmp_path / f"{durability}-{seed}", options, dice)

@@ -1,4 +1,4 @@
-"""Room that is kept back on a disk that can really be full."""
+"""Reserved space on a disk that can really be full."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 class File:
-    """An LMDB file with one database, made with a reserve unless it is to be bare."""
+    """An LMDB file with one database, with or without a reserve."""
 
     def __init__(self, disk: SmallDisk, *, is_bare: bool = False) -> None:
         path = disk.folder / "file.mdb"
@@ -79,7 +79,7 @@ class File:
 
 
 def write_until_refused(write_one: Callable[[int], object], *, count: int) -> Exception:
-    """What the first refusal says; there must be one."""
+    """The text of the first refusal; there must be one."""
     for number in range(count):
         try:
             write_one(number)

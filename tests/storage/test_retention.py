@@ -37,7 +37,7 @@ def opener(store: Store) -> "SegmentOpener":
 
 
 class SegmentOpener:
-    """Opens segments and counts: what need not be read must not be."""
+    """Opens segments and counts them: unneeded ones must not be opened."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Rewriting segments: what is alive stays, byte for byte, whatever happens in between."""
+"""Rewriting segments: live batches are kept byte for byte, whatever happens in between."""
 
 import random
 import signal

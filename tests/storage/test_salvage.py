@@ -1,4 +1,4 @@
-"""Which of the batches found belong to the log."""
+"""Which of the found batches belong to the log."""
 
 import random
 from pathlib import Path
@@ -22,8 +22,8 @@ def value_of(batch: bytes, *, number: int = 1, turn: int = 2, before: int = 0) -
 
 
 def salvage_of(folder: Path, *puts: tuple[int, int, bytes]) -> Salvage:
-    """A salvage of pages written by one turn for each (number, log end before, batch); batches are
-    large, so that what is overwritten in the tree stays in the file."""
+    """A salvage of pages written by one turn for each (number, log end before, batch). Batches
+    are large, so that overwritten values stay in the file."""
     segment = Segment.create(folder, 1, map_bytes=1 << 20)
     for number, before, batch in puts:
         write_turn(segment, number, before=before, batch=batch)

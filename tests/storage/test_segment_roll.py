@@ -1,4 +1,4 @@
-"""Sealing: the catalog alone says afterwards what the store is."""
+"""Sealing: afterwards the catalog alone has the state of the store."""
 
 from pathlib import Path
 
@@ -34,7 +34,8 @@ def test_after_sealing_the_catalog_knows_ends_epochs_producers_and_extents(tmp_p
 
 
 def test_a_reign_without_records_is_not_kept(tmp_path: Path) -> None:
-    """It would cover records of an earlier one, fetched before the store is opened again."""
+    """It would cover records of an earlier epoch that are fetched before the store is opened
+    again."""
     store = open_store(tmp_path)
     number = create(store, 0)
     append_now(store, number, batch_of(3))

@@ -121,8 +121,8 @@ print(seen, flush=True)
 
 
 def test_no_wake_up_is_lost_between_two_processes(tmp_path: Path) -> None:
-    """The watcher sleeps only after it has set its watch and seen nothing new; the owner writes
-    only when it has taken a watch after publishing. Were one lost, both would wait for ever."""
+    """The watcher sleeps only after it has set its watch and seen nothing new. The owner writes
+    only if it has taken a watch after publishing. If one were lost, both would wait for ever."""
     owner = StatusTable.create(tmp_path / "status", 8)
     rounds = 3_000
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The store as its owner uses it, against a dumb twin, through restarts and rolls."""
+"""The store as its owner uses it, against a simple model, through restarts and rolls."""
 
 import os
 import random
@@ -398,7 +398,7 @@ def test_what_lies_below_the_log_start_in_the_active_segment_counts_after_a_rest
 
 
 def roll_at(store: Store, now_ms: int) -> None:
-    """Let time pass; the helper thread syncs before a roll, so ask until it has."""
+    """Let time pass; the sync thread syncs before a roll, so ask until it has."""
     for _ in range(1000):
         store.run_due_tasks(now_ms)
         if store.next_deadline_ms() > now_ms:
@@ -447,8 +447,8 @@ def test_the_high_watermark_waits_where_the_partition_is_replicated(tmp_path: Pa
 
 
 def test_a_worker_that_was_killed_shows_nobody_what_was_not_committed(tmp_path: Path) -> None:
-    """Routers go on reading while the next worker waits for its first image: found by the
-    simulation, in which a consumer saw records that were lost afterwards."""
+    """Routers read while the next worker waits for its first image. Found by the simulation: a
+    consumer saw records that were lost afterwards."""
     store = open_store(tmp_path)
     number = create(store)
     store.set_replicated(number, True)
@@ -468,8 +468,8 @@ def test_a_worker_that_was_killed_shows_nobody_what_was_not_committed(tmp_path: 
 def test_a_worker_that_was_killed_leaves_as_much_stable_as_there_was(
     tmp_path: Path, is_replicated: bool
 ) -> None:
-    """Routers go on telling clients where the log is stable: it must not be further back for
-    transactions that have ended long ago."""
+    """Routers report the last stable offset: it must not move back for transactions that have
+    ended long ago."""
     store = open_store(tmp_path)
     number = create(store)
     store.set_replicated(number, is_replicated)

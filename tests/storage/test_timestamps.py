@@ -1,4 +1,4 @@
-"""The sparse index and the lookup share one rule; a dumb scan checks it."""
+"""The sparse index and the lookup use one rule; a simple scan checks it."""
 
 import random
 from pathlib import Path

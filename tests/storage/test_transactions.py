@@ -1,4 +1,4 @@
-"""Undecided transactions against a log that is read record by record."""
+"""Open transactions against a log that is read record by record."""
 
 import random
 

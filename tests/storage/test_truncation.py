@@ -1,4 +1,4 @@
-"""Cutting the end off a log: what is left is the log as it was before."""
+"""Truncation: the rest of the log is as it was before."""
 
 import random
 import shutil
@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def replicate(store: Store, number: int, *batches: bytes) -> None:
-    """Append a leader's batches as they are."""
+    """Append a leader's batches unchanged."""
     turn = store.begin(NOW_MS)
     result = append(turn, number, batches, origin=AppendOrigin.REPLICATION, leader_epoch=-1)
     turn.commit()
@@ -64,7 +64,7 @@ def batches_in(store: Store, number: int) -> list[bytes]:
 
 
 def known(log: PartitionLog) -> tuple[object, ...]:
-    """What must be the same as if the cut batches had never been."""
+    """The state that must not depend on truncated batches."""
     return (
         log.log_start_offset,
         log.log_end_offset,
@@ -234,8 +234,8 @@ def test_a_log_that_starts_anew_has_nothing_below_its_start(store: Store) -> Non
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_cut_log_is_the_log_that_never_had_the_rest(tmp_path: Path, seed: int) -> None:
-    """Twins: one store gets everything and is cut, one gets only what is to be left; then both are
-    killed, opened and appended to."""
+    """Two stores: one gets everything and is truncated, the other gets only the rest. Then both
+    are killed, opened and appended to."""
     dice = random.Random(seed)
     cut, twin = (open_store(tmp_path / name) for name in ("cut", "twin"))
     numbers = [(create(cut, n), create(twin, n)) for n in range(2)]

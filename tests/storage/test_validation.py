@@ -1,4 +1,4 @@
-"""What is refused, with which code, and which check comes first."""
+"""Refused batches, their error codes, and the order of the checks."""
 
 import random
 from collections.abc import Callable
@@ -160,7 +160,7 @@ def test_a_batch_that_must_be_looked_into_and_cannot_be_is_invalid_for_good() ->
 
 @pytest.mark.parametrize("deltas", [(0, 2), (1, 1), (0, 0)])
 def test_offsets_inside_a_batch_must_count_up(deltas: tuple[int, int]) -> None:
-    """Seen only where a batch is looked into; a record's offset delta is its fourth byte."""
+    """Checked only where records are parsed; a record's offset delta is its fourth byte."""
     batch = bytearray(build_batch([Record(i, NOW_MS, b"k", b"v") for i in range(2)]))
     size = (len(batch) - 61) // 2
     for index, delta in enumerate(deltas):

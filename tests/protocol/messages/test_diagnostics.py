@@ -1,4 +1,4 @@
-"""Our own messages have no other codec to be compared with: their bytes are spelled out."""
+"""Our own messages have no other codec to compare with: the tests have their bytes."""
 
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.messages.diagnostics import (
