@@ -5,16 +5,14 @@ does not change makes no record.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import TypeVar
 
 from odradek.cluster.controller.commands import (
     AlterConfigs,
     ConfigOperation,
     ConfigsReply,
     IncrementalAlterConfigs,
-    ResourceConfigs,
     ResourceOperations,
     ResourceResult,
 )
@@ -42,8 +40,6 @@ from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import ConfigChanged, Record
 from odradek.protocol.errors import ApiError, ErrorCode
 
-AnyResource = TypeVar("AnyResource", ResourceConfigs, ResourceOperations)
-
 
 class AlterConfigOperation(IntEnum):
     """What IncrementalAlterConfigs can do to a key (KIP-339)."""
@@ -56,9 +52,18 @@ class AlterConfigOperation(IntEnum):
 
 def alter_configs(state: ControllerState, command: AlterConfigs) -> ControllerResult:
     """Give each resource the configs named and no others."""
-    return _alter_each(
-        state, command.resources, lambda resource: _alter(state, resource), command.validate_only
-    )
+    resources = [
+        ResourceOperations(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(
+                ConfigOperation(key, AlterConfigOperation.SET, value)
+                for key, value in resource.configs
+            ),
+        )
+        for resource in command.resources
+    ]
+    return _alter_each(state, resources, keeps_others=False, validate_only=command.validate_only)
 
 
 def incremental_alter_configs(
@@ -66,17 +71,15 @@ def incremental_alter_configs(
 ) -> ControllerResult:
     """Change single keys of each resource."""
     return _alter_each(
-        state,
-        command.resources,
-        lambda resource: _alter_incrementally(state, resource),
-        command.validate_only,
+        state, command.resources, keeps_others=True, validate_only=command.validate_only
     )
 
 
 def _alter_each(
     state: ControllerState,
-    resources: Sequence[AnyResource],
-    change: Callable[[AnyResource], Iterable[Record]],
+    resources: Sequence[ResourceOperations],
+    *,
+    keeps_others: bool,
     validate_only: bool,
 ) -> ControllerResult:
     records: list[Record] = []
@@ -89,7 +92,7 @@ def _alter_each(
         try:
             if times_named[resource.resource_type, resource.resource_name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
-            records.extend(change(resource))
+            records.extend(_alter(state, resource, keeps_others=keeps_others))
         except ApiError as error:
             code, message = error.code, error.message
         results.append(
@@ -101,21 +104,18 @@ def _alter_each(
     return ControllerResult(records=tuple(records), reply=ConfigsReply(tuple(results)))
 
 
-def _alter(state: ControllerState, resource: ResourceConfigs) -> Iterable[Record]:
+def _alter(
+    state: ControllerState, resource: ResourceOperations, *, keeps_others: bool
+) -> list[Record]:
     name = resource.resource_name
     resource_type = check_resource(state, resource.resource_type, name)
-    _check_named_once(key for key, _ in resource.configs)
-    wanted = {
-        key: _checked_value(resource_type, name, key, value) for key, value in resource.configs
-    }
-    return _change_records(state, resource_type, name, wanted)
-
-
-def _alter_incrementally(state: ControllerState, resource: ResourceOperations) -> Iterable[Record]:
-    name = resource.resource_name
-    resource_type = check_resource(state, resource.resource_type, name)
-    _check_named_once(operation.key for operation in resource.operations)
-    wanted = dict(state.image.configs.of(resource_type, name))
+    keys = Counter(operation.key for operation in resource.operations)
+    twice = sorted(key for key, count in keys.items() if count > 1)
+    if twice:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
+        )
+    wanted = dict(state.image.configs.of(resource_type, name)) if keeps_others else {}
     for operation in resource.operations:
         _apply(state, resource_type, name, operation, wanted)
     return _change_records(state, resource_type, name, wanted)
@@ -168,14 +168,6 @@ def _checked_value(
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
     check_value(resource_type, name, key, value)
     return value.strip()
-
-
-def _check_named_once(keys: Iterable[str]) -> None:
-    twice = sorted(key for key, count in Counter(keys).items() if count > 1)
-    if twice:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
-        )
 
 
 def _current_list(
