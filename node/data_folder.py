@@ -57,56 +57,46 @@ def read_meta_properties(folder: Path) -> MetaProperties | None:
         raise ConfigurationError(f"Cannot read {path}: {error.strerror}") from error
     entries = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     try:
-        version = int(entries["version"])
-        if version > LAYOUT_VERSION:
-            raise ConfigurationError(
-                f"{path} has layout version {version}; this release supports {LAYOUT_VERSION}."
-                " Start the newer release that wrote it."
-            )
-        return MetaProperties(
+        properties = MetaProperties(
             entries["cluster.id"],
             int(entries["node.id"]),
             int(entries["store.count"]),
-            version,
+            int(entries["version"]),
             entries.get("directory.id", ""),
         )
     except (KeyError, ValueError) as error:
-        if isinstance(error, ConfigurationError):
-            raise
         raise ConfigurationError(
             f"{path} is damaged ({error}): it needs version, cluster.id, node.id and store.count."
             " Copy it from another node of the cluster and set this node's id."
         ) from error
+    if properties.version > LAYOUT_VERSION:
+        raise ConfigurationError(
+            f"{path} has layout version {properties.version}; this release supports"
+            f" {LAYOUT_VERSION}. Start the newer release that wrote it."
+        )
+    return properties
 
 
-def check_meta_properties(
-    properties: MetaProperties,
-    folder: Path,
-    *,
-    node_id: int,
-    store_count: int = 0,
-    cluster_id: str = "",
-) -> None:
-    """Raise ConfigurationError if the folder belongs to another node or cluster.
-
-    `store_count` 0 and an empty `cluster_id` match everything.
-    """
+def _check_meta_properties(properties: MetaProperties, config: NodeConfig) -> None:
+    """Raise ConfigurationError if the folder belongs to another node or cluster."""
+    folder = config.data_folder
     path = folder / META_NAME
     faults = []
-    if properties.node_id != node_id:
+    if properties.node_id != config.node_id:
         faults.append(
-            f"node.id={node_id}: the data in {folder} belong to node {properties.node_id} ({path})."
-            f" Set node.id={properties.node_id} or choose another data folder."
+            f"node.id={config.node_id}: the data in {folder} belong to node {properties.node_id}"
+            f" ({path}). Set node.id={properties.node_id} or choose another data folder."
         )
-    if cluster_id and properties.cluster_id != cluster_id:
+    if config.cluster_id not in ("", properties.cluster_id):
         faults.append(
-            f"cluster.id={cluster_id}: the data in {folder} belong to cluster"
+            f"cluster.id={config.cluster_id}: the data in {folder} belong to cluster"
             f" {properties.cluster_id} ({path}). Choose another data folder."
         )
-    if store_count and properties.store_count != store_count:
+    if config.store_count not in (0, properties.store_count):
         faults.append(
-            f"stores={store_count}: {folder} was formatted with {properties.store_count} stores,"
-            f" which cannot be changed. Set stores={properties.store_count} or remove the setting."
+            f"stores={config.store_count}: {folder} was formatted with {properties.store_count}"
+            f" stores, which cannot be changed. Set stores={properties.store_count} or remove the"
+            " setting."
         )
     if faults:
         raise ConfigurationError(*faults)
@@ -140,13 +130,7 @@ def adopt_meta_properties(config: NodeConfig, *, formats: bool) -> NodeConfig:
             directory_id=str(uuid.uuid4()),
         )
         format_folder(folder, properties)
-    check_meta_properties(
-        properties,
-        folder,
-        node_id=config.node_id,
-        store_count=config.store_count,
-        cluster_id=config.cluster_id,
-    )
+    _check_meta_properties(properties, config)
     return msgspec.structs.replace(
         config,
         cluster_id=properties.cluster_id,

@@ -314,17 +314,12 @@ class ShareGroupSettings:
             return None
         return duration_ms(reset.removeprefix(DURATION_PREFIX))
 
-    def delay_ms(self, delivery_count: int) -> int:
-        """The delay of a record that has been delivered this often."""
+    def redelivery_ms(self, delivery_count: int, now_ms: int) -> int:
+        """When a record that is released now, delivered this often, is available again; 0: now."""
         if not self.redelivery_delay_ms or delivery_count <= 0:
             return 0
-        delay = self.redelivery_delay_ms * self.redelivery_backoff ** (delivery_count - 1)
-        return int(min(delay, DAY_MS))
-
-    def redelivery_ms(self, delivery_count: int, now_ms: int) -> int:
-        """When a record that is released now is available again; 0 for at once."""
-        delay_ms = self.delay_ms(delivery_count)
-        return now_ms + delay_ms if delay_ms else 0
+        delay_ms = self.redelivery_delay_ms * self.redelivery_backoff ** (delivery_count - 1)
+        return now_ms + int(min(delay_ms, DAY_MS))
 
     @property
     def throttle_from(self) -> int:

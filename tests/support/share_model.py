@@ -76,9 +76,8 @@ class ShareModel:
         if entry.count >= group_settings.delivery_count_limit:
             self.give_up(entry, group_settings)
             return
-        delay = group_settings.delay_ms(entry.count)
         entry.state, entry.member = RecordState.AVAILABLE, ""
-        entry.due = now + delay if delay else 0
+        entry.due = group_settings.redelivery_ms(entry.count, now)
 
     def skip(self, start: int, end: int) -> None:
         for offset in range(start, end):
@@ -180,9 +179,8 @@ class ShareModel:
             RecordState.ARCHIVING if group_settings.dead_letter_topic else RecordState.ARCHIVED
         )
         if kind == 2 and entry.count < group_settings.delivery_count_limit:
-            delay = group_settings.delay_ms(entry.count)
             entry.target = RecordState.AVAILABLE
-            entry.target_due = now + delay if delay else 0
+            entry.target_due = group_settings.redelivery_ms(entry.count, now)
         else:
             entry.target = {
                 0: RecordState.ARCHIVED,

@@ -95,13 +95,13 @@ def test_terms_are_computed_once_for_an_image() -> None:
 
 
 def test_without_a_delay_nothing_rests() -> None:
-    assert ShareGroupSettings().delay_ms(3) == 0
+    assert ShareGroupSettings().redelivery_ms(3, 7) == 0
 
 
 def test_a_record_rests_longer_with_each_delivery_but_never_more_than_a_day() -> None:
     group_settings = ShareGroupSettings(redelivery_delay_ms=100, redelivery_backoff=2.0)
-    assert [group_settings.delay_ms(count) for count in (0, 1, 2, 3)] == [0, 100, 200, 400]
-    assert group_settings.delay_ms(60) == 86_400_000
+    assert [group_settings.redelivery_ms(count, 0) for count in (0, 1, 2, 3)] == [0, 100, 200, 400]
+    assert group_settings.redelivery_ms(60, 7) == 86_400_007
 
 
 def test_suspicion_begins_at_half_of_the_limit_rounded_up_but_not_below_two() -> None:
