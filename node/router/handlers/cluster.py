@@ -13,7 +13,7 @@ applied the change. DescribeQuorum gets its data from the
 leader of the quorum.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from odradek.cluster.controller.commands import (
     AddRaftVoter,
@@ -72,7 +72,23 @@ PEER_LISTENER = "PEER"
 _TIMEOUT_MS = 3_000
 
 
-def _by_topic(outcomes: Iterable[PartitionChangeResult]) -> list[DetailedTopicResults]:
+async def _change_partitions(
+    command: ElectLeaders | AlterPartitionReassignments,
+    partitions: Iterable[PartitionReference | Reassignment],
+    timeout_ms: int,
+    context: RequestContext,
+    services: Services,
+) -> tuple[list[DetailedTopicResults], ApiError | None]:
+    """One result per partition. An error for the whole request is repeated for each of them."""
+    error = None
+    outcomes: Iterable[PartitionChangeResult]
+    try:
+        services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
+        outcomes = (await services.controller.submit(command, timeout_ms)).results
+    except ApiError as failure:
+        error = failure
+        named = dict.fromkeys((entry.topic, entry.partition) for entry in partitions)
+        outcomes = (PartitionChangeResult(*key, error.code, error.message) for key in named)
     topics: dict[str, DetailedTopicResults] = {}
     for outcome in outcomes:
         result = DetailedPartitionResult(
@@ -82,24 +98,7 @@ def _by_topic(outcomes: Iterable[PartitionChangeResult]) -> list[DetailedTopicRe
             result.error_message = outcome.error_message or ErrorCode(outcome.error_code).message
         topic = topics.setdefault(outcome.topic, DetailedTopicResults(name=outcome.topic))
         topic.partitions.append(result)
-    return list(topics.values())
-
-
-async def _change_partitions(
-    command: ElectLeaders | AlterPartitionReassignments,
-    partitions: Iterable[PartitionReference | Reassignment],
-    timeout_ms: int,
-    context: RequestContext,
-    services: Services,
-) -> tuple[Sequence[PartitionChangeResult], ApiError | None]:
-    """One result per partition. An error for the whole request is repeated for each of them."""
-    try:
-        services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
-        reply = await services.controller.submit(command, timeout_ms)
-    except ApiError as error:
-        named = dict.fromkeys((entry.topic, entry.partition) for entry in partitions)
-        return [PartitionChangeResult(*key, error.code, error.message) for key in named], error
-    return reply.results, None
+    return list(topics.values()), error
 
 
 # -- ElectLeaders ----------------------------------------------------------------------------
@@ -122,15 +121,14 @@ async def handle_elect_leaders(
             for partition in wanted.partitions
         )
     command = ElectLeaders(request.election_type, partitions)
-    outcomes, error = await _change_partitions(
+    topics, error = await _change_partitions(
         command, partitions or (), request.timeout_ms, context, services
     )
-    response = ElectLeadersResponse()
+    response = ElectLeadersResponse(replica_election_results=topics)
     if error is not None and context.api_version >= 1:
         response.error_code = error.code
     elif error is not None and partitions is None:
         raise error
-    response.replica_election_results = _by_topic(outcomes)
     return response
 
 
@@ -154,17 +152,16 @@ async def handle_alter_partition_reassignments(
         for partition in topic.partitions
     )
     may_change_factor = request.allow_replication_factor_change
-    response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=may_change_factor, error_message=None
-    )
     command = AlterPartitionReassignments(reassignments, may_change_factor)
-    outcomes, error = await _change_partitions(
+    topics, error = await _change_partitions(
         command, reassignments, request.timeout_ms, context, services
     )
-    if error is not None:
-        response.error_code, response.error_message = error.code, error.message
-    response.responses = _by_topic(outcomes)
-    return response
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_change_factor,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        responses=topics,
+    )
 
 
 async def handle_list_partition_reassignments(

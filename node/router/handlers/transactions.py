@@ -143,12 +143,7 @@ async def handle_add_partitions_to_txn(
 ) -> AddPartitionsToTxnResponse:
     """Up to v3 from clients, for one transaction. From v4 from brokers, for several."""
     if context.api_version < _BATCHED_SINCE:
-        producer = TransactionalProducer(
-            request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-        )
-        results = await _add_for_client(producer, request.v3_and_below_topics, context, services)
+        results = await _add_for_client(request, context, services)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     services.authorizer.authorize(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     waiting = [
@@ -159,11 +154,14 @@ async def handle_add_partitions_to_txn(
 
 
 async def _add_for_client(
-    producer: TransactionalProducer,
-    topics: list[TopicPartitions],
-    context: RequestContext,
-    services: Services,
+    request: AddPartitionsToTxnRequest, context: RequestContext, services: Services
 ) -> list[TopicPartitionResults]:
+    producer = TransactionalProducer(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+    )
+    topics = request.v3_and_below_topics
     partitions = _partitions(topics)
     try:
         services.authorizer.authorize(
@@ -210,11 +208,8 @@ def _partition_error(
 
 
 def _existence_error(partition: Partition, services: Services) -> ErrorCode:
-    name, index = partition
-    topic = services.image.topics_by_name.get(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE
+    exists = services.metadata.partition(*partition) is not None
+    return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _all_or_nothing(errors: dict[Partition, ErrorCode]) -> dict[Partition, ErrorCode]:
@@ -329,12 +324,11 @@ async def handle_write_txn_markers(
 
 
 def _marker_error(name: str, index: int, services: Services) -> ErrorCode:
-    error = _existence_error((name, index), services)
-    if error is ErrorCode.NONE:
-        topic = services.image.topics_by_name[name]
-        if topic.partitions[index].leader != services.node_id:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return error
+    partition = services.metadata.partition(name, index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    is_leader = partition.leader == services.node_id
+    return ErrorCode.NONE if is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 # -- DescribeTransactions, ListTransactions -------------------------------------------------------
