@@ -11,7 +11,6 @@ from odradek.coordinator.transaction.transaction_metadata import (
     TransactionState,
 )
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
     DescribeTransactionsTransactionState,
     ListTransactionsRequest,
@@ -38,10 +37,7 @@ def describe_transaction(
         transaction_start_time_ms=known.start_ms if is_open else NO_TIME,
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
-        topics=[
-            TopicPartitions(name=topic, partitions=indexes)
-            for topic, indexes in by_topic(known.partitions).items()
-        ],
+        topics=by_topic(known.partitions),
     )
 
 

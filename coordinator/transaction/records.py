@@ -7,7 +7,9 @@ changes of the producer id (KIP-890); it is written once transaction.version is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -18,6 +20,7 @@ from odradek.coordinator.transaction.transaction_metadata import (
     TransactionMetadata,
     TransactionState,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.schema import array, int8, int16, int32, int64, string, struct
 from odradek.protocol.types import NO_PRODUCER_ID
 
@@ -28,18 +31,12 @@ class _Key:
 
 
 @struct
-class _Partitions:
-    topic: str = string()
-    partition_ids: list[int] = array(int32)
-
-
-@struct
 class _Value:
     producer_id: int = int64()
     producer_epoch: int = int16()
     transaction_timeout_ms: int = int32()
     transaction_status: int = int8()
-    transaction_partitions: list[_Partitions] | None = array(_Partitions, nullable_since=0)
+    transaction_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable_since=0)
     transaction_last_update_timestamp_ms: int = int64()
     transaction_start_timestamp_ms: int = int64()
     previous_producer_id: int = int64(default=-1, since=1, tag=0, ignorable=True)
@@ -58,10 +55,7 @@ class TransactionRecord(msgspec.Struct, frozen=True, gc=False):
 def _value_of(known: TransactionMetadata) -> _Value:
     partitions = None
     if known.state is not TransactionState.EMPTY:
-        partitions = [
-            _Partitions(topic=topic, partition_ids=indexes)
-            for topic, indexes in by_topic(known.partitions).items()
-        ]
+        partitions = by_topic(known.partitions)
     return _Value(
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
@@ -83,11 +77,7 @@ def _transaction_of(read: _Value) -> TransactionMetadata:
         producer_epoch=read.producer_epoch,
         timeout_ms=read.transaction_timeout_ms,
         state=TransactionState(read.transaction_status),
-        partitions=frozenset(
-            (named.topic, index)
-            for named in read.transaction_partitions or ()
-            for index in named.partition_ids
-        ),
+        partitions=partitions_of(read.transaction_partitions or ()),
         last_update_ms=read.transaction_last_update_timestamp_ms,
         start_ms=read.transaction_start_timestamp_ms,
         previous_producer_id=read.previous_producer_id,
@@ -96,12 +86,17 @@ def _transaction_of(read: _Value) -> TransactionMetadata:
     )
 
 
-def by_topic(partitions: frozenset[Partition]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[Partition]) -> list[TopicPartitions]:
     """Partitions by topic, both sorted."""
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        topics.setdefault(topic, []).append(index)
-    return topics
+    return [
+        TopicPartitions(name=name, partitions=[index for _, index in group])
+        for name, group in groupby(sorted(partitions), key=itemgetter(0))
+    ]
+
+
+def partitions_of(topics: Iterable[TopicPartitions]) -> frozenset[Partition]:
+    """The inverse of `by_topic`."""
+    return frozenset((topic.name, index) for topic in topics for index in topic.partitions)
 
 
 _SERDE: Final = RecordSerde(

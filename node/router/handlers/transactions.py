@@ -18,6 +18,7 @@ from typing import Final
 
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.coordinator.outcome import TransactionMarker
+from odradek.coordinator.transaction.records import partitions_of
 from odradek.coordinator.transaction.requests import (
     DescribeTransaction,
     EndTransaction,
@@ -162,7 +163,7 @@ async def _add_for_client(
         request.v3_and_below_producer_epoch,
     )
     topics = request.v3_and_below_topics
-    partitions = _partitions(topics)
+    partitions = partitions_of(topics)
     try:
         services.authorizer.authorize(
             context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, producer.transactional_id
@@ -181,7 +182,7 @@ async def _add_for_broker(
     producer = TransactionalProducer(
         transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     )
-    partitions = _partitions(transaction.topics)
+    partitions = partitions_of(transaction.topics)
     try:
         # A partition that does not exist could never get the marker.
         codes = _all_or_nothing(
@@ -220,10 +221,6 @@ def _all_or_nothing(errors: dict[Partition, ErrorCode]) -> dict[Partition, Error
         partition: ErrorCode.OPERATION_NOT_ATTEMPTED if error is ErrorCode.NONE else error
         for partition, error in errors.items()
     }
-
-
-def _partitions(topics: list[TopicPartitions]) -> frozenset[Partition]:
-    return frozenset((topic.name, index) for topic in topics for index in topic.partitions)
 
 
 def _results(

@@ -32,7 +32,6 @@ from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import WritableTxnMarker, WriteTxnMarkersRequest
 
 R = TypeVar("R")
@@ -187,10 +186,7 @@ class MarkerWriter:
                     producer_id=marker.producer_id,
                     producer_epoch=marker.producer_epoch,
                     transaction_result=marker.is_commit,
-                    topics=[
-                        TopicPartitions(name=name, partitions=indexes)
-                        for name, indexes in by_topic(frozenset(partitions)).items()
-                    ],
+                    topics=by_topic(partitions),
                     coordinator_epoch=marker.coordinator_epoch,
                     transaction_version=transaction_version,
                 )

@@ -33,7 +33,6 @@ from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTransaction,
@@ -354,10 +353,7 @@ class PartitionVerification:
                     producer_id=producer.producer_id,
                     producer_epoch=producer.producer_epoch,
                     verify_only=verify_only,
-                    topics=[
-                        TopicPartitions(name=name, partitions=indexes)
-                        for name, indexes in by_topic(partitions).items()
-                    ],
+                    topics=by_topic(partitions),
                 )
             ]
         )

@@ -25,6 +25,7 @@ from odradek.coordinator.transaction.hanging_transactions import (
     Unfinished,
     is_late,
 )
+from odradek.coordinator.transaction.records import partitions_of
 from odradek.coordinator.transaction.transaction_metadata import Partition, TransactionState
 from odradek.node.bus.messages import UNSENT, DescribeProducers, ProducersDescribed
 from odradek.node.bus.reply import drive
@@ -225,8 +226,7 @@ class Watchdog:
                     if state.error_code:
                         raise ApiError(ErrorCode(state.error_code))
                     partitions = unfinished.setdefault(state.producer_id, set())
-                    for topic in state.topics:
-                        partitions.update((topic.name, index) for index in topic.partitions)
+                    partitions.update(partitions_of(state.topics))
             except ApiError as error:
                 log.info("node %d did not list its transactions: %s", node_id, error)
                 return None

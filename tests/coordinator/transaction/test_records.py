@@ -3,7 +3,13 @@
 import msgspec
 import pytest
 
-from odradek.coordinator.transaction.records import TransactionRecord, by_topic, decode, encode
+from odradek.coordinator.transaction.records import (
+    TransactionRecord,
+    by_topic,
+    decode,
+    encode,
+    partitions_of,
+)
 from odradek.coordinator.transaction.transaction_metadata import (
     TransactionMetadata,
     TransactionState,
@@ -109,4 +115,6 @@ def test_an_id_that_fits_into_no_key_is_refused() -> None:
 
 def test_partitions_are_grouped_in_order() -> None:
     partitions = frozenset({("b", 0), ("a", 2), ("a", 1)})
-    assert by_topic(partitions) == {"a": [1, 2], "b": [0]}
+    topics = by_topic(partitions)
+    assert [(topic.name, topic.partitions) for topic in topics] == [("a", [1, 2]), ("b", [0])]
+    assert partitions_of(topics) == partitions
