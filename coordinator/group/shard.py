@@ -23,7 +23,7 @@ from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.heartbeats import check
 from odradek.coordinator.group.group_record import GroupRecord, group_ids_of
-from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler
+from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.modern.heartbeats import JOIN_GROUP_EPOCH
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.offset_commands import OffsetCommands
@@ -64,8 +64,8 @@ from odradek.protocol.messages.groups import (
 )
 
 _Outcome: TypeAlias = Outcome[GroupRecord]
-_Handler: TypeAlias = Callable[[Command, Any, int], _Outcome]
-_StepHandler: TypeAlias = Callable[[Command, Any, GroupStep], _Outcome]
+_Handler: TypeAlias = Callable[[Command, Any, GroupStep], _Outcome | None]
+"""Handles a request within a step; the outcome is that of the step, unless another is returned."""
 
 
 class GroupShard:
@@ -125,18 +125,16 @@ class GroupShard:
     def _register_handlers(self) -> None:
         """Fill the tables of requests, records and timers."""
         self._handlers: dict[type, _Handler] = {
-            HeartbeatRequest: self._heartbeat,
             JoinGroupRequest: self._join,
             SyncGroupRequest: self._sync,
             LeaveGroupRequest: self._leave,
             ConsumerHeartbeat: self._consumer_heartbeat,
             UpdateTopics: self._update_topics,
-        }
-        self._step_handlers: dict[type, _StepHandler] = {
             **self._offset_commands.handlers,
             **self._directory.handlers,
             DeleteGroup: self._cleanup.delete,
             ExplainGroup: GroupExplainer(self._directory).explain,
+            **self._rewinder.handlers,
         }
         self._replay: dict[type, Callable[[Any], None]] = {
             GroupMetadataRecord: self.classic.replay,
@@ -148,11 +146,10 @@ class GroupShard:
         self._type_of_timer: dict[str, GroupType[Any] | LiveRewinder] = dict.fromkeys(
             self._rewinder.timer_kinds, self._rewinder
         )
-        self._modern_handlers: dict[type, GroupTypeHandler] = dict(self._rewinder.handlers)
         for group_type in self.group_types:
             self._replay |= dict.fromkeys(group_type.record_types, group_type.replay)
             self._type_of_timer |= dict.fromkeys(group_type.timer_kinds, group_type)
-            self._modern_handlers |= group_type.handlers
+            self._handlers |= group_type.handlers
 
     # -- the shard of the runtime -----------------------------------------------------------------
 
@@ -165,16 +162,13 @@ class GroupShard:
         return self._with_consequences(self._decide(command, now_ms), now_ms)
 
     def _decide(self, command: Command, now_ms: int) -> _Outcome:
-        kind = type(command.request)
-        handle = self._handlers.get(kind)
-        if handle is not None:
-            return handle(command, command.request, now_ms)
+        request = command.request
+        if type(request) is HeartbeatRequest:
+            # The most frequent request of all: classic groups handle it without a step.
+            return self._heartbeat(command, request, now_ms)
         step = self._step(now_ms)
-        step_handler = self._step_handlers.get(kind)
-        if step_handler is not None:
-            return step_handler(command, command.request, step)
-        self._modern_handlers[kind](command, command.request, step)
-        return step.build()
+        outcome = self._handlers[type(request)](command, request, step)
+        return step.build() if outcome is None else outcome
 
     def _with_consequences(self, outcome: _Outcome, now_ms: int) -> _Outcome:
         """The outcome, with what its records mean for live rewinds and for ephemeral groups."""
@@ -262,7 +256,7 @@ class GroupShard:
 
     # -- membership -------------------------------------------------------------------------------
 
-    def _join(self, command: Command, request: JoinGroupRequest, now_ms: int) -> _Outcome:
+    def _join(self, command: Command, request: JoinGroupRequest, step: GroupStep) -> None:
         settings = self.settings
         group_id = request.group_id
         error = ErrorCode.NONE
@@ -286,26 +280,23 @@ class GroupShard:
             and self.classic.group(group_id) is None
             and (
                 group_type is not None
-                or not self.classic.unstored.may_include(request, command.client_id, now_ms)
+                or not self.classic.unstored.may_include(request, command.client_id, step.now_ms)
             )
         ):
             # No group can have this member.
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
-            return respond(command, join_error(command, error, request.member_id))
-        step = self._step(now_ms)
-        if consumers is not None and is_occupied:
+            step.reply(command.request_id, join_error(command, error, request.member_id))
+        elif consumers is not None and is_occupied:
             self.consumers.join(consumers, command, request, step)
-            return step.build()
-        if group_type is not None:
-            # The group is empty. Its offsets stay, and a group of any type may use them.
-            step.records += group_type.tombstones(group_id)
-        self.classic.join(command, request, step)
-        return step.build()
+        else:
+            if group_type is not None:
+                # The group is empty. Its offsets stay, and a group of any type may use them.
+                step.records += group_type.tombstones(group_id)
+            self.classic.join(command, request, step)
 
-    def _sync(self, command: Command, request: SyncGroupRequest, now_ms: int) -> _Outcome:
+    def _sync(self, command: Command, request: SyncGroupRequest, step: GroupStep) -> None:
         consumers = self.consumers.get(request.group_id)
-        step = self._step(now_ms)
         if consumers is not None:
             self.consumers.sync(consumers, command, request, step)
             self._rewinder.after_sync(request.group_id, step)
@@ -314,7 +305,6 @@ class GroupShard:
             self._rewinder.after_sync(request.group_id, step)
         else:
             self.classic.sync(command, request, step)
-        return step.build()
 
     def _heartbeat(self, command: Command, request: HeartbeatRequest, now_ms: int) -> _Outcome:
         consumers = self.consumers.get(request.group_id)
@@ -326,22 +316,19 @@ class GroupShard:
         self.consumers.classic_heartbeat(consumers, command, request, step)
         return step.build()
 
-    def _leave(self, command: Command, request: LeaveGroupRequest, now_ms: int) -> _Outcome:
+    def _leave(self, command: Command, request: LeaveGroupRequest, step: GroupStep) -> None:
         consumers = self.consumers.get(request.group_id)
-        step = self._step(now_ms)
         if consumers is not None:
             self.consumers.leave(consumers, command, request, step)
         else:
             self.classic.leave(command, request, step)
-        return step.build()
 
     # -- consumer groups --------------------------------------------------------------------------
 
     def _consumer_heartbeat(
-        self, command: Command, request: ConsumerHeartbeat, now_ms: int
+        self, command: Command, request: ConsumerHeartbeat, step: GroupStep
     ) -> _Outcome:
         heartbeat = request.request
-        step = self._step(now_ms)
         try:
             check(heartbeat, command.api_version, self.settings.consumer.assignors)
             group = self.consumers.get(heartbeat.group_id)
@@ -366,11 +353,10 @@ class GroupShard:
         # these records share a batch.
         return step.build(can_linger=heartbeat.member_epoch > JOIN_GROUP_EPOCH)
 
-    def _update_topics(self, command: Command, request: UpdateTopics, now_ms: int) -> _Outcome:
-        step = self._step(now_ms)
+    def _update_topics(self, command: Command, request: UpdateTopics, step: GroupStep) -> _Outcome:
         for group_type in self.group_types:
             group_type.update_topics(request, step)
         if request.has_new_rules:
-            step.timers += self._check_timers(self._directory.group_ids(), now_ms)
+            step.timers += self._check_timers(self._directory.group_ids(), step.now_ms)
         step.reply(command.request_id, None)
         return step.build(is_atomic=False)
