@@ -25,8 +25,13 @@ from odradek.coordinator.group.modern.records import (
     epochs_of,
     modern_format,
 )
-from odradek.protocol.messages.streams import KeyValue, StreamsGroupEndpoint, TaskIds
-from odradek.protocol.schema import array, int8, int16, int32, int64, optional, string, struct
+from odradek.protocol.messages.streams import (
+    KeyValue,
+    StreamsGroupEndpoint,
+    StreamsGroupHeartbeatTopology,
+    TaskIds,
+)
+from odradek.protocol.schema import array, int8, int32, int64, optional, string, struct
 
 Tasks: TypeAlias = Mapping[str, frozenset[int]]
 """The partitions of tasks by subtopology; a subtopology without tasks is omitted."""
@@ -58,17 +63,17 @@ class InternalTopic(msgspec.Struct, frozen=True, gc=False):
     """A topic of the topology; with 0 partitions or replicas the broker chooses the number."""
 
     name: str
-    partition_count: int = 0
+    partitions: int = 0
     replication_factor: int = 0
-    configs: Pairs = ()
+    topic_configs: Pairs = ()
 
 
 class StoredCopartitionGroup(msgspec.Struct, frozen=True, gc=False):
     """Topics with the same number of partitions, as indexes into the subtopology's lists."""
 
     source_topics: tuple[int, ...] = ()
-    source_topic_regexes: tuple[int, ...] = ()
-    repartition_sources: tuple[int, ...] = ()
+    source_topic_regex: tuple[int, ...] = ()
+    repartition_source_topics: tuple[int, ...] = ()
 
 
 class Subtopology(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,15 +81,15 @@ class Subtopology(msgspec.Struct, frozen=True, kw_only=True):
 
     subtopology_id: str
     source_topics: tuple[str, ...] = ()
-    source_topic_regexes: tuple[str, ...] = ()
-    changelogs: tuple[InternalTopic, ...] = ()
-    repartition_sinks: tuple[str, ...] = ()
-    repartition_sources: tuple[InternalTopic, ...] = ()
+    source_topic_regex: tuple[str, ...] = ()
+    state_changelog_topics: tuple[InternalTopic, ...] = ()
+    repartition_sink_topics: tuple[str, ...] = ()
+    repartition_source_topics: tuple[InternalTopic, ...] = ()
     copartition_groups: tuple[StoredCopartitionGroup, ...] = ()
 
     def sources(self) -> list[str]:
         """The topics that its tasks read."""
-        return [*self.source_topics, *(topic.name for topic in self.repartition_sources)]
+        return [*self.source_topics, *(topic.name for topic in self.repartition_source_topics)]
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -234,38 +239,6 @@ class _CurrentValue:
     pending_warmup: list[TaskIds] = array(TaskIds)
 
 
-@struct
-class _TopicValue:
-    name: str = string()
-    partition_count: int = int32()
-    replication_factor: int = int16()
-    configs: list[KeyValue] = array(KeyValue)
-
-
-@struct
-class _CopartitionGroupValue:
-    source_topics: list[int] = array(int16)
-    source_topic_regexes: list[int] = array(int16)
-    repartition_sources: list[int] = array(int16)
-
-
-@struct
-class _SubtopologyValue:
-    subtopology_id: str = string()
-    source_topics: list[str] = array(string)
-    source_topic_regexes: list[str] = array(string)
-    changelogs: list[_TopicValue] = array(_TopicValue)
-    repartition_sinks: list[str] = array(string)
-    repartition_sources: list[_TopicValue] = array(_TopicValue)
-    copartition_groups: list[_CopartitionGroupValue] = array(_CopartitionGroupValue)
-
-
-@struct
-class _TopologyValue:
-    epoch: int = int32()
-    subtopologies: list[_SubtopologyValue] = array(_SubtopologyValue)
-
-
 def _tasks_values(tasks: Tasks) -> list[TaskIds]:
     return [
         TaskIds(subtopology_id=subtopology, partitions=sorted(indexes))
@@ -364,6 +337,12 @@ STREAMS_FORMATS: Final = (
         _current,
         _current_value,
     ),
-    modern_format(23, StreamsTopologyRecord, "StreamsGroupTopologyValue", _TopologyValue, Topology),
+    modern_format(
+        23,
+        StreamsTopologyRecord,
+        "StreamsGroupTopologyValue",
+        StreamsGroupHeartbeatTopology,
+        Topology,
+    ),
 )
 """No release of Kafka has type 18. It decodes to None."""

@@ -196,9 +196,11 @@ def _topology(topology: Topology, configured: ConfiguredTopology) -> StreamsGrou
         return [
             TopicInfo(
                 name=topic.name,
-                partitions=configured.topics.get(topic.name, topic).partition_count,
+                partitions=configured.topics.get(topic.name, topic).partitions,
                 replication_factor=topic.replication_factor,
-                topic_configs=[KeyValue(key=pair.key, value=pair.value) for pair in topic.configs],
+                topic_configs=[
+                    KeyValue(key=pair.key, value=pair.value) for pair in topic.topic_configs
+                ],
             )
             for topic in sorted(topics, key=lambda topic: topic.name)
         ]
@@ -209,9 +211,9 @@ def _topology(topology: Topology, configured: ConfiguredTopology) -> StreamsGrou
             StreamsGroupDescribeSubtopology(
                 subtopology_id=part.subtopology_id,
                 source_topics=sorted(part.source_topics),
-                repartition_sink_topics=sorted(part.repartition_sinks),
-                state_changelog_topics=topic_infos(part.changelogs),
-                repartition_source_topics=topic_infos(part.repartition_sources),
+                repartition_sink_topics=sorted(part.repartition_sink_topics),
+                state_changelog_topics=topic_infos(part.state_changelog_topics),
+                repartition_source_topics=topic_infos(part.repartition_source_topics),
             )
             for part in topology.subtopologies
         ],

@@ -20,18 +20,13 @@ from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_err
 from odradek.coordinator.group.streams.records import (
     InternalTopic,
     StoredCopartitionGroup,
-    StoredPair,
     Subtopology,
     Topology,
 )
 from odradek.coordinator.group.topics import TopicCatalog, metadata_hash
 from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.streams import (
-    StreamsGroupHeartbeatTopology,
-    TopicInfo,
-    TopologyDescription,
-)
+from odradek.protocol.messages.streams import StreamsGroupHeartbeatTopology, TopologyDescription
 
 _NAMED_MAX: Final = 3
 """The number of topics that a message names; of further ones it has the number."""
@@ -89,34 +84,14 @@ def topology_of(requested: StreamsGroupHeartbeatTopology) -> Topology:
             ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH,
             f"The topology epoch {requested.epoch} must not be negative.",
         )
-    parts = [
-        Subtopology(
-            subtopology_id=part.subtopology_id,
-            source_topics=tuple(part.source_topics),
-            source_topic_regexes=tuple(part.source_topic_regex),
-            changelogs=tuple(map(_internal_topic, part.state_changelog_topics)),
-            repartition_sinks=tuple(part.repartition_sink_topics),
-            repartition_sources=tuple(map(_internal_topic, part.repartition_source_topics)),
-            copartition_groups=tuple(
-                StoredCopartitionGroup(
-                    tuple(group.source_topics),
-                    tuple(group.source_topic_regex),
-                    tuple(group.repartition_source_topics),
-                )
-                for group in part.copartition_groups
-            ),
-        )
-        for part in requested.subtopologies
-    ]
-    parts.sort(key=lambda part: part.subtopology_id)
-    topology = Topology(requested.epoch, tuple(parts))
+    # Their order has no meaning.
+    requested.subtopologies.sort(key=lambda part: part.subtopology_id)
+    for part in requested.subtopologies:
+        for topic in (*part.state_changelog_topics, *part.repartition_source_topics):
+            topic.topic_configs.sort(key=lambda pair: (pair.key, pair.value))
+    topology = msgspec.convert(requested, Topology, from_attributes=True)
     _check(topology)
     return topology
-
-
-def _internal_topic(topic: TopicInfo) -> InternalTopic:
-    configs = tuple(sorted(StoredPair(config.key, config.value) for config in topic.topic_configs))
-    return InternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
 
 
 def _invalid(why: str) -> ApiError:
@@ -129,8 +104,8 @@ def _check(topology: Topology) -> None:
     if len(set(ids)) < len(ids):
         raise _invalid("Two subtopologies have the same id.")
     if any(len(name) > TEXT_LENGTH_MAX for name in ids):
-        raise _invalid(f"A subtopology's id has at most {TEXT_LENGTH_MAX} letters.")
-    if any(part.source_topic_regexes for part in parts):
+        raise _invalid(f"A subtopology's id has at most {TEXT_LENGTH_MAX} characters.")
+    if any(part.source_topic_regex for part in parts):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             "Regular expressions for source topics are not supported yet.",
@@ -144,7 +119,11 @@ def _check(topology: Topology) -> None:
 
 
 def _check_topics(part: Subtopology) -> None:
-    names = [*part.sources(), *part.repartition_sinks, *(topic.name for topic in part.changelogs)]
+    names = [
+        *part.sources(),
+        *part.repartition_sink_topics,
+        *(topic.name for topic in part.state_changelog_topics),
+    ]
     internal = sorted(INTERNAL_TOPICS.intersection(names))
     if internal:
         raise _invalid(
@@ -157,22 +136,22 @@ def _check_topics(part: Subtopology) -> None:
             raise _invalid(f"Topic names {name} are not valid topic names: {why}.")
     if not part.sources():
         raise _invalid(f"No source topics found for subtopology {part.subtopology_id}.")
-    for topic in part.changelogs:
-        if topic.partition_count:
+    for topic in part.state_changelog_topics:
+        if topic.partitions:
             raise _invalid(
                 f"Changelog topic {topic.name} must have an undefined partition count, but it is"
-                f" set to {topic.partition_count}."
+                f" set to {topic.partitions}."
             )
-    for topic in part.repartition_sources:
-        if topic.partition_count < 0:
-            raise _invalid(f"Topic {topic.name} cannot have {topic.partition_count} partitions.")
+    for topic in part.repartition_source_topics:
+        if topic.partitions < 0:
+            raise _invalid(f"Topic {topic.name} cannot have {topic.partitions} partitions.")
 
 
 def _check_indexes(part: Subtopology, group: StoredCopartitionGroup) -> None:
     for indexes, length in (
         (group.source_topics, len(part.source_topics)),
-        (group.source_topic_regexes, len(part.source_topic_regexes)),
-        (group.repartition_sources, len(part.repartition_sources)),
+        (group.source_topic_regex, len(part.source_topic_regex)),
+        (group.repartition_source_topics, len(part.repartition_source_topics)),
     ):
         if any(not 0 <= index < length for index in indexes):
             raise _invalid(
@@ -198,7 +177,7 @@ def topic_names(topology: Topology) -> set[str]:
     names: set[str] = set()
     for part in topology.subtopologies:
         names.update(part.sources())
-        names.update(topic.name for topic in part.changelogs)
+        names.update(topic.name for topic in part.state_changelog_topics)
     return names
 
 
@@ -228,7 +207,7 @@ def configure(topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
             for part in topology.subtopologies
         },
         stateful=frozenset(
-            part.subtopology_id for part in topology.subtopologies if part.changelogs
+            part.subtopology_id for part in topology.subtopologies if part.state_changelog_topics
         ),
         topics=internal,
         missing=missing,
@@ -264,14 +243,14 @@ def _decide_partition_counts(topology: Topology, topics: TopicCatalog) -> dict[s
     counts: dict[str, int] = {}
     count_of = _partition_counter(topics, counts)
     counts.update(_count_repartition_topics(topology, count_of))
-    fixed = {t.name for part in parts for t in part.repartition_sources if t.partition_count}
-    flexible = {t.name for part in parts for t in part.repartition_sources} - fixed
+    fixed = {t.name for part in parts for t in part.repartition_source_topics if t.partitions}
+    flexible = {t.name for part in parts for t in part.repartition_source_topics} - fixed
     for part in parts:
         for group in part.copartition_groups:
             counts.update(_enforce_copartitioning(part, group, fixed, flexible, count_of))
     for part in parts:
         largest = max(map(count_of, part.sources()))
-        counts.update((topic.name, largest) for topic in part.changelogs)
+        counts.update((topic.name, largest) for topic in part.state_changelog_topics)
     return counts
 
 
@@ -281,19 +260,19 @@ def _count_repartition_topics(topology: Topology, count_of: Callable[[str], int]
     writes to one."""
     parts = topology.subtopologies
     counts = {
-        topic.name: topic.partition_count
+        topic.name: topic.partitions
         for part in parts
-        for topic in part.repartition_sources
-        if topic.partition_count
+        for topic in part.repartition_source_topics
+        if topic.partitions
     }
     is_open = True
     while is_open:
         is_open, has_progress = False, False
         for part in parts:
-            sinks = [name for name in part.repartition_sinks if name not in counts]
+            sinks = [name for name in part.repartition_sink_topics if name not in counts]
             if not sinks:
                 continue
-            known = [counts[t.name] for t in part.repartition_sources if t.name in counts]
+            known = [counts[t.name] for t in part.repartition_source_topics if t.name in counts]
             known += map(count_of, part.source_topics)
             if known:
                 counts.update(dict.fromkeys(sinks, max(known)))
@@ -306,7 +285,7 @@ def _count_repartition_topics(topology: Topology, count_of: Callable[[str], int]
                 " loops in the topology that cannot be resolved."
             )
     for part in parts:
-        if any(topic.name not in counts for topic in part.repartition_sources):
+        if any(topic.name not in counts for topic in part.repartition_source_topics):
             raise _invalid(
                 "Failed to compute number of partitions for all repartition topics, because a"
                 " repartition source topic is never used as a sink topic."
@@ -324,7 +303,9 @@ def _enforce_copartitioning(
     """The numbers of partitions that make the topics of the group copartitioned. Raises
     _TopicConfigurationError if that is impossible."""
     names = [part.source_topics[index] for index in group.source_topics]
-    names += (part.repartition_sources[index].name for index in group.repartition_sources)
+    names += (
+        part.repartition_source_topics[index].name for index in group.repartition_source_topics
+    )
     internal = [name for name in names if name in fixed or name in flexible]
     # Source topics cannot be changed, nor topics whose partition count the application has set.
     given = [name for name in names if name not in internal]
@@ -353,16 +334,16 @@ def _internal_topics(topology: Topology, counts: Mapping[str, int]) -> dict[str,
     """All repartition topics and changelogs, with their numbers of partitions."""
     return {
         topic.name: msgspec.structs.replace(
-            topic, partition_count=topic.partition_count or counts[topic.name]
+            topic, partitions=topic.partitions or counts[topic.name]
         )
         for part in topology.subtopologies
-        for topic in (*part.repartition_sources, *part.changelogs)
+        for topic in (*part.repartition_source_topics, *part.state_changelog_topics)
     }
 
 
 def _check_existing(internal: Mapping[str, InternalTopic], topics: TopicCatalog) -> None:
     for name in sorted(internal):
-        wanted, topic = internal[name].partition_count, topics.topic(name)
+        wanted, topic = internal[name].partitions, topics.topic(name)
         if topic is not None and topic.partition_count != wanted:
             raise _TopicConfigurationError(
                 StatusCode.INCORRECTLY_PARTITIONED_TOPICS,

@@ -103,9 +103,9 @@ def _new_topic(topic: InternalTopic) -> NewTopic:
     return NewTopic(
         topic.name,
         fresh_topic_id(),
-        partition_count=topic.partition_count,
+        partition_count=topic.partitions,
         replication_factor=topic.replication_factor or -1,
-        configs=tuple((pair.key, pair.value) for pair in topic.configs),
+        configs=tuple((pair.key, pair.value) for pair in topic.topic_configs),
     )
 
 

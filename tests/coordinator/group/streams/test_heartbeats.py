@@ -252,7 +252,7 @@ def test_topics_that_are_missing_are_told_and_asked_for() -> None:
     assert [each.status_code for each in answer.response.status or ()] == [
         StatusCode.MISSING_INTERNAL_TOPICS
     ]
-    assert {topic.name: topic.partition_count for topic in answer.missing} == {
+    assert {topic.name: topic.partitions for topic in answer.missing} == {
         "words": 2,
         "counts": 2,
     }

@@ -108,11 +108,11 @@ KAFKAS: list[tuple[ModernRecord, str, str]] = [
                     Subtopology(
                         subtopology_id="0",
                         source_topics=("a", "b"),
-                        changelogs=(
+                        state_changelog_topics=(
                             InternalTopic("c", 0, 1, (StoredPair("cleanup.policy", "compact"),)),
                         ),
-                        repartition_sinks=("s",),
-                        repartition_sources=(InternalTopic("r", 4),),
+                        repartition_sink_topics=("s",),
+                        repartition_source_topics=(InternalTopic("r", 4),),
                         copartition_groups=(StoredCopartitionGroup((1,), (), (0,)),),
                     ),
                 ),

@@ -25,7 +25,7 @@ def code_of(found: ConfiguredTopology) -> StatusCode | None:
 
 
 def partitions(found: ConfiguredTopology) -> dict[str, int]:
-    return {topic.name: topic.partition_count for topic in found.topics.values()}
+    return {topic.name: topic.partitions for topic in found.topics.values()}
 
 
 def test_a_topology_whose_topics_are_there_is_ready() -> None:
@@ -51,7 +51,7 @@ def test_internal_topics_are_counted_by_what_flows_into_them() -> None:
         StatusCode.MISSING_INTERNAL_TOPICS,
         "Internal topics are missing: counts, words",
     )
-    assert {topic.name: topic.partition_count for topic in found.missing} == {
+    assert {topic.name: topic.partitions for topic in found.missing} == {
         "words": 5,
         "counts": 5,
     }
