@@ -150,7 +150,7 @@ class Api:
     @property
     def response(self) -> type:
         """The class that the request names in its base: `Request["ProduceResponse"]`."""
-        [base] = self.request.__dict__["__orig_bases__"]
+        base = self.request.__dict__["__orig_bases__"][-1]
         [name] = get_args(base)
         return cast("type", getattr(sys.modules[self.request.__module__], name.__forward_arg__))
 

@@ -245,8 +245,8 @@ def struct(declaration: type[T]) -> type[T]:
     The result is a dataclass as far as `dataclasses.replace` and its kin are concerned. Its
     constructor is compiled when first used: a process uses a fraction of some 400 classes.
     """
-    fields = [value for value in vars(declaration).values() if isinstance(value, Field)]
-    for field in fields:
+    own = [value for value in vars(declaration).values() if isinstance(value, Field)]
+    for field in own:
         default: object
         if field.default == () and field.kind is FieldKind.ARRAY:
             default = dataclasses.field(default_factory=list)
@@ -259,7 +259,8 @@ def struct(declaration: type[T]) -> type[T]:
     made = make(declaration)
     for name, method in _METHODS.items():
         setattr(made, name, method)
-    _FIELDS[made] = tuple(fields)
+    inherited = (field for base in declaration.__bases__ for field in _FIELDS.get(base, ()))
+    _FIELDS[made] = (*inherited, *own)
     return made
 
 

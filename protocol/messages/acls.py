@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from odradek.protocol.messages.responses import ErrorMessageResponse
 from odradek.protocol.schema import array, int8, int16, int32, string, struct
 from odradek.protocol.types import Request
 
 
 @struct
-class DescribeAclsRequest(Request["DescribeAclsResponse"]):
-    """List the ACLs that match. 1 means any, a null name any name. v1 adds the pattern type."""
+class AclFilter:
+    """The ACLs that match. 1 means any, a null name any name. v1 adds the pattern type."""
 
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable_since=0)
@@ -17,6 +18,11 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
     host_filter: str | None = string(nullable_since=0)
     operation: int = int8()
     permission_type: int = int8()
+
+
+@struct
+class DescribeAclsRequest(AclFilter, Request["DescribeAclsResponse"]):
+    """List the ACLs that match."""
 
 
 @struct
@@ -40,12 +46,9 @@ class DescribeAclsResource:
 
 
 @struct
-class DescribeAclsResponse:
+class DescribeAclsResponse(ErrorMessageResponse):
     """The ACLs found."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
     resources: list[DescribeAclsResource] = array(DescribeAclsResource)
 
 
@@ -86,23 +89,10 @@ class CreateAclsResponse:
 
 
 @struct
-class DeleteAclsFilter:
-    """A filter as in DescribeAcls."""
-
-    resource_type_filter: int = int8()
-    resource_name_filter: str | None = string(nullable_since=0)
-    pattern_type_filter: int = int8(default=3, since=1)
-    principal_filter: str | None = string(nullable_since=0)
-    host_filter: str | None = string(nullable_since=0)
-    operation: int = int8()
-    permission_type: int = int8()
-
-
-@struct
 class DeleteAclsRequest(Request["DeleteAclsResponse"]):
     """Remove all ACLs that match any of these filters."""
 
-    filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
+    filters: list[AclFilter] = array(AclFilter)
 
 
 @struct

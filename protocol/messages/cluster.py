@@ -12,6 +12,7 @@ from odradek.protocol.messages.partitions import (
     TopicPartitionResults,
     TopicPartitions,
 )
+from odradek.protocol.messages.responses import ErrorMessageResponse
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -153,7 +154,7 @@ class AlterPartitionReassignmentsResponse:
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean(default=True, since=1, ignorable=True)
     error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
+    error_message: str | None = string(nullable_since=0, default=None)
     responses: list[DetailedTopicResults] = array(DetailedTopicResults)
 
 
@@ -184,12 +185,9 @@ class OngoingTopicReassignment:
 
 
 @struct
-class ListPartitionReassignmentsResponse:
+class ListPartitionReassignmentsResponse(ErrorMessageResponse):
     """The ongoing reassignments."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
     topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)
 
 
@@ -297,12 +295,9 @@ class UpdatableFeatureResult:
 
 
 @struct
-class UpdateFeaturesResponse:
+class UpdateFeaturesResponse(ErrorMessageResponse):
     """The result of the update; up to v1 one result per feature."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
     results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, until=1, ignorable=True)
 
 
@@ -314,12 +309,8 @@ class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"]):
 
 
 @struct
-class UnregisterBrokerResponse:
+class UnregisterBrokerResponse(ErrorMessageResponse):
     """The result of the removal."""
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
 
 
 @struct
@@ -335,12 +326,8 @@ class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
 
 
 @struct
-class AddRaftVoterResponse:
+class AddRaftVoterResponse(ErrorMessageResponse):
     """Whether the voter was added."""
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, ignorable=True)
 
 
 @struct
@@ -353,12 +340,8 @@ class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"]):
 
 
 @struct
-class RemoveRaftVoterResponse:
+class RemoveRaftVoterResponse(ErrorMessageResponse):
     """Whether the voter was removed."""
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, ignorable=True)
 
 
 @struct
@@ -369,9 +352,5 @@ class UnregisterControllerRequest(Request["UnregisterControllerResponse"]):
 
 
 @struct
-class UnregisterControllerResponse:
+class UnregisterControllerResponse(ErrorMessageResponse):
     """The result of the removal."""
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)

@@ -4,6 +4,7 @@ IncrementalAlterConfigs (44), ListConfigResources (74).
 
 from __future__ import annotations
 
+from odradek.protocol.messages.responses import ErrorCodeResponse
 from odradek.protocol.schema import array, boolean, int8, int16, int32, string, struct
 from odradek.protocol.types import Request
 
@@ -166,9 +167,7 @@ class ListedConfigResource:
 
 
 @struct
-class ListConfigResourcesResponse:
+class ListConfigResourcesResponse(ErrorCodeResponse):
     """The resources."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
     config_resources: list[ListedConfigResource] = array(ListedConfigResource)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from odradek.protocol.messages.partitions import TopicPartitions
+from odradek.protocol.messages.partitions import PartitionResult, TopicPartitions
+from odradek.protocol.messages.responses import ErrorCodeResponse
 from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct
 from odradek.protocol.types import Request
 
@@ -38,7 +39,7 @@ class DescribeLagRequest(Request["DescribeLagResponse"]):
 
 
 @struct
-class DescribeLagResponsePartition:
+class DescribeLagResponsePartition(PartitionResult):
     """The lag up to the high watermark.
 
     `records` leaves out transaction markers unless there are too many to count. `bytes` counts
@@ -47,8 +48,6 @@ class DescribeLagResponsePartition:
     `lost_records` were deleted before they were read.
     """
 
-    partition_index: int = int32()
-    error_code: int = int16()
     log_start_offset: int = int64(default=-1)
     last_stable_offset: int = int64(default=-1)
     high_watermark: int = int64(default=-1)
@@ -198,14 +197,12 @@ class ExplainedGroup:
 
 
 @struct
-class ExplainGroupResponse:
+class ExplainGroupResponse(ErrorCodeResponse):
     """`now` is the responding node's clock. With an error code the list is incomplete.
 
     `has_more`: there are groups after the last one.
     """
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
     now: int = int64()
     has_more: bool = boolean()
     groups: list[ExplainedGroup] = array(ExplainedGroup)
@@ -278,15 +275,13 @@ class ExplainedSharePartition:
 
 
 @struct
-class ExplainedPartition:
+class ExplainedPartition(PartitionResult):
     """A partition in this node's view; offsets are -1 unless it is the leader.
 
     The open transaction is the oldest one, at which the last stable offset stays. `open_silent_ms`
     is the age of its producer's last batch. -1 without one.
     """
 
-    partition_index: int = int32()
-    error_code: int = int16()
     leader_id: int = int32(default=-1)
     leader_epoch: int = int32(default=-1)
     replicas: list[int] = array(int32)

@@ -8,6 +8,7 @@ Where both describe APIs use one struct name, the one of KIP-848 carries its API
 from __future__ import annotations
 
 from odradek.protocol.messages.partitions import TopicIdPartitions
+from odradek.protocol.messages.responses import ErrorMessageResponse
 from odradek.protocol.schema import (
     array,
     binary,
@@ -331,12 +332,9 @@ class HeartbeatAssignment:
 
 
 @struct
-class ConsumerGroupHeartbeatResponse:
+class ConsumerGroupHeartbeatResponse(ErrorMessageResponse):
     """The member's epoch, and its assignment when that has changed."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     member_id: str | None = string(nullable_since=0, default=None)
     member_epoch: int = int32()
     heartbeat_interval_ms: int = int32()
@@ -388,8 +386,8 @@ class ConsumerGroupDescribeMember:
 
 
 @struct
-class ConsumerGroupDescribedGroup:
-    """A group, its epochs and members."""
+class DescribedGroupEpochs:
+    """A group with its state and epochs."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -397,6 +395,12 @@ class ConsumerGroupDescribedGroup:
     group_state: str = string()
     group_epoch: int = int32()
     assignment_epoch: int = int32()
+
+
+@struct
+class ConsumerGroupDescribedGroup(DescribedGroupEpochs):
+    """A group, its epochs and members."""
+
     assignor_name: str = string()
     members: list[ConsumerGroupDescribeMember] = array(ConsumerGroupDescribeMember)
     authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.messages.partitions import TopicName
+from odradek.protocol.messages.responses import ErrorMessageResponse
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -180,12 +181,9 @@ class DescribeClusterBroker:
 
 
 @struct
-class DescribeClusterResponse:
+class DescribeClusterResponse(ErrorMessageResponse):
     """The cluster's nodes and, if asked for, the authorized operations."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     endpoint_type: int = int8(default=1, since=1, ignorable=True)
     cluster_id: str = string()
     controller_id: int = int32(default=-1)

@@ -41,11 +41,9 @@ class TopicPartitionResults:
 
 
 @struct
-class DetailedPartitionResult:
+class DetailedPartitionResult(PartitionResult):
     """The result for one partition, with an error message."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
 
 

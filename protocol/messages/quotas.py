@@ -4,6 +4,7 @@ DescribeUserScramCredentials (50), AlterUserScramCredentials (51).
 
 from __future__ import annotations
 
+from odradek.protocol.messages.responses import ErrorMessageResponse
 from odradek.protocol.schema import (
     array,
     binary,
@@ -60,12 +61,9 @@ class DescribeClientQuotasEntryData:
 
 
 @struct
-class DescribeClientQuotasResponse:
+class DescribeClientQuotasResponse(ErrorMessageResponse):
     """The quotas found; null with an error."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
     entries: list[DescribeClientQuotasEntryData] | None = array(
         DescribeClientQuotasEntryData, nullable_since=0
     )
@@ -146,12 +144,9 @@ class DescribeUserScramCredentialsResult:
 
 
 @struct
-class DescribeUserScramCredentialsResponse:
+class DescribeUserScramCredentialsResponse(ErrorMessageResponse):
     """The credentials found."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
     results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult)
 
 

@@ -8,7 +8,8 @@ and get new versions like any other API.
 
 from __future__ import annotations
 
-from odradek.protocol.messages.partitions import TopicIdPartitions, TopicOffsets
+from odradek.protocol.messages.partitions import PartitionResult, TopicIdPartitions, TopicOffsets
+from odradek.protocol.messages.responses import ErrorMessageResponse
 from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uuid
 from odradek.protocol.types import Request, Uuid
 
@@ -64,11 +65,9 @@ class RewindGroupRequest(Request["RewindGroupResponse"]):
 
 
 @struct
-class RewindGroupResponsePartition:
+class RewindGroupResponsePartition(PartitionResult):
     """The group's offset before and after (-1: no committed offset)."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
     previous_offset: int = int64(default=-1)
     actual_offset: int = int64(default=-1)
 
@@ -82,15 +81,12 @@ class RewindGroupResponseTopic:
 
 
 @struct
-class RewindGroupResponse:
+class RewindGroupResponse(ErrorMessageResponse):
     """The offsets that were set: the requested ones, limited to what the log contains.
 
     If any partition has an error, none has been rewound.
     """
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     topics: list[RewindGroupResponseTopic] = array(RewindGroupResponseTopic)
 
 
@@ -117,12 +113,9 @@ class SavedOffsets:
 
 
 @struct
-class DescribeRewindsResponse:
+class DescribeRewindsResponse(ErrorMessageResponse):
     """Rewinds that can be undone, the newest first; snapshots by name."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     is_under_way: bool = boolean()
     undo_points: list[SavedOffsets] = array(SavedOffsets)
     snapshots: list[SavedOffsets] = array(SavedOffsets)
@@ -138,12 +131,9 @@ class AlterSnapshotRequest(Request["AlterSnapshotResponse"]):
 
 
 @struct
-class AlterSnapshotResponse:
+class AlterSnapshotResponse(ErrorMessageResponse):
     """The offsets in a new snapshot."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     topics: list[TopicOffsets] = array(TopicOffsets)
 
 

@@ -8,7 +8,11 @@ one struct name for different things, it carries its API's name in front.
 from __future__ import annotations
 
 from odradek.protocol.messages.current_leader import NodeEndpoint
-from odradek.protocol.messages.groups import DescribedAssignment, HeartbeatAssignment
+from odradek.protocol.messages.groups import (
+    DescribedAssignment,
+    DescribedGroupEpochs,
+    HeartbeatAssignment,
+)
 from odradek.protocol.messages.partitions import (
     DetailedPartitionResult,
     TopicIdPartitions,
@@ -16,6 +20,7 @@ from odradek.protocol.messages.partitions import (
     TopicOffsets,
     TopicPartitions,
 )
+from odradek.protocol.messages.responses import ErrorMessageResponse
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -45,12 +50,9 @@ class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"]):
 
 
 @struct
-class ShareGroupHeartbeatResponse:
+class ShareGroupHeartbeatResponse(ErrorMessageResponse):
     """The member's epoch, and its assignment when that has changed."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     member_id: str | None = string(nullable_since=0, default=None)
     member_epoch: int = int32()
     heartbeat_interval_ms: int = int32()
@@ -79,15 +81,9 @@ class ShareGroupDescribeMember:
 
 
 @struct
-class ShareGroupDescribedGroup:
+class ShareGroupDescribedGroup(DescribedGroupEpochs):
     """A group, its epochs and members."""
 
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-    group_id: str = string()
-    group_state: str = string()
-    group_epoch: int = int32()
-    assignment_epoch: int = int32()
     assignor_name: str = string()
     members: list[ShareGroupDescribeMember] = array(ShareGroupDescribeMember)
     authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS)
@@ -169,12 +165,9 @@ class AcquiredRecords:
 
 
 @struct
-class ShareFetchPartitionData:
+class ShareFetchPartitionData(DetailedPartitionResult):
     """Whole batches, of which only the acquired ranges belong to the member."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     acknowledge_error_code: int = int16()
     acknowledge_error_message: str | None = string(nullable_since=0, default=None)
     current_leader: ShareLeaderIdAndEpoch = nested(ShareLeaderIdAndEpoch)
@@ -191,12 +184,9 @@ class ShareFetchableTopicResponse:
 
 
 @struct
-class ShareFetchResponse:
+class ShareFetchResponse(ErrorMessageResponse):
     """The acquired records and the duration of their locks."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     acquisition_lock_timeout_ms: int = int32()
     responses: list[ShareFetchableTopicResponse] = array(ShareFetchableTopicResponse)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
@@ -214,12 +204,9 @@ class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
 
 
 @struct
-class ShareAcknowledgePartitionData:
+class ShareAcknowledgePartitionData(DetailedPartitionResult):
     """The result for one partition."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     current_leader: ShareLeaderIdAndEpoch = nested(ShareLeaderIdAndEpoch)
 
 
@@ -232,12 +219,9 @@ class ShareAcknowledgeTopicResponse:
 
 
 @struct
-class ShareAcknowledgeResponse:
+class ShareAcknowledgeResponse(ErrorMessageResponse):
     """One result per partition; v2 adds the duration of renewed locks."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     acquisition_lock_timeout_ms: int = int32(since=2, ignorable=True)
     responses: list[ShareAcknowledgeTopicResponse] = array(ShareAcknowledgeTopicResponse)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
@@ -323,12 +307,9 @@ class AlterShareGroupOffsetsResponseTopic:
 
 
 @struct
-class AlterShareGroupOffsetsResponse:
+class AlterShareGroupOffsetsResponse(ErrorMessageResponse):
     """One result per offset."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     responses: list[AlterShareGroupOffsetsResponseTopic] = array(
         AlterShareGroupOffsetsResponseTopic
     )
@@ -353,12 +334,9 @@ class DeleteShareGroupOffsetsResponseTopic:
 
 
 @struct
-class DeleteShareGroupOffsetsResponse:
+class DeleteShareGroupOffsetsResponse(ErrorMessageResponse):
     """One result per topic."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     responses: list[DeleteShareGroupOffsetsResponseTopic] = array(
         DeleteShareGroupOffsetsResponseTopic
     )

@@ -6,7 +6,9 @@ Where two APIs use one struct name for different things, it carries its API's na
 
 from __future__ import annotations
 
+from odradek.protocol.messages.groups import DescribedGroupEpochs
 from odradek.protocol.messages.partitions import TopicPartitions
+from odradek.protocol.messages.responses import ErrorMessageResponse
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -142,15 +144,12 @@ class EndpointToPartitions:
 
 
 @struct
-class StreamsGroupHeartbeatResponse:
+class StreamsGroupHeartbeatResponse(ErrorMessageResponse):
     """The member's epoch, and its tasks when they have changed.
 
     v1 can request the topology's description (KIP-1331) and has a 64-bit recovery lag.
     """
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     member_id: str = string()
     member_epoch: int = int32()
     heartbeat_interval_ms: int = int32()
@@ -267,15 +266,9 @@ class TopologyDescription:
 
 
 @struct
-class StreamsGroupDescribedGroup:
+class StreamsGroupDescribedGroup(DescribedGroupEpochs):
     """A group, its epochs, topology and members; v1 adds the description and the assignor."""
 
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-    group_id: str = string()
-    group_state: str = string()
-    group_epoch: int = int32()
-    assignment_epoch: int = int32()
     topology: StreamsGroupDescribeTopology | None = optional(
         StreamsGroupDescribeTopology, nullable_since=0
     )
@@ -309,9 +302,5 @@ class StreamsGroupTopologyDescriptionUpdateRequest(
 
 
 @struct
-class StreamsGroupTopologyDescriptionUpdateResponse:
+class StreamsGroupTopologyDescriptionUpdateResponse(ErrorMessageResponse):
     """The result of the update."""
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.protocol.schema import array, binary, boolean, int8, int16, int32, string, struct, uuid
+from odradek.protocol.messages.responses import ErrorCodeResponse
+from odradek.protocol.schema import array, binary, boolean, int8, int32, string, struct, uuid
 from odradek.protocol.types import Request, Uuid
 
 
@@ -14,14 +15,12 @@ class GetTelemetrySubscriptionsRequest(Request["GetTelemetrySubscriptionsRespons
 
 
 @struct
-class GetTelemetrySubscriptionsResponse:
+class GetTelemetrySubscriptionsResponse(ErrorCodeResponse):
     """The metrics to push, their encoding and interval.
 
     In `requested_metrics` the single name "" means all metrics, and an empty list none.
     """
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
     client_instance_id: Uuid = uuid()
     subscription_id: int = int32()
     accepted_compression_types: list[int] = array(int8)
@@ -43,8 +42,5 @@ class PushTelemetryRequest(Request["PushTelemetryResponse"]):
 
 
 @struct
-class PushTelemetryResponse:
+class PushTelemetryResponse(ErrorCodeResponse):
     """The result of the push."""
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()

@@ -6,10 +6,12 @@ DescribeProducers (61), DescribeTransactions (65), ListTransactions (66).
 from __future__ import annotations
 
 from odradek.protocol.messages.partitions import (
+    DetailedPartitionResult,
     PartitionResult,
     TopicPartitionResults,
     TopicPartitions,
 )
+from odradek.protocol.messages.responses import ErrorCodeResponse
 from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uuid
 from odradek.protocol.types import Request, Uuid
 
@@ -98,11 +100,8 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
 
 
 @struct
-class AddOffsetsToTxnResponse:
+class AddOffsetsToTxnResponse(ErrorCodeResponse):
     """The result."""
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
 
 
 @struct
@@ -116,11 +115,9 @@ class EndTxnRequest(Request["EndTxnResponse"]):
 
 
 @struct
-class EndTxnResponse:
+class EndTxnResponse(ErrorCodeResponse):
     """The result; v5 adds producer id and epoch for the next transaction."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
     producer_id: int = int64(default=-1, since=5, ignorable=True)
     producer_epoch: int = int16(default=-1, since=5, ignorable=True)
 
@@ -233,12 +230,9 @@ class ProducerState:
 
 
 @struct
-class DescribeProducersPartitionResponse:
+class DescribeProducersPartitionResponse(DetailedPartitionResult):
     """The producers of one partition."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     active_producers: list[ProducerState] = array(ProducerState)
 
 
@@ -312,11 +306,9 @@ class ListTransactionsTransactionState:
 
 
 @struct
-class ListTransactionsResponse:
+class ListTransactionsResponse(ErrorCodeResponse):
     """The transactions, and the unknown state filters."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
     unknown_state_filters: list[str] = array(string)
     transaction_states: list[ListTransactionsTransactionState] = array(
         ListTransactionsTransactionState

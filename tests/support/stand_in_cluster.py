@@ -218,7 +218,7 @@ class StandInCluster:
                     removing_replicas=list(state.removing_replicas),
                 )
             )
-        return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
+        return ListPartitionReassignmentsResponse(topics=list(topics.values()))
 
     def _copy(self) -> None:
         """Copy a step of every reassignment that can continue."""
@@ -256,7 +256,6 @@ class StandInCluster:
         reply = self.harness.do(AlterPartitionReassignments(wanted))
         assert isinstance(reply, PartitionsReply)
         return AlterPartitionReassignmentsResponse(
-            error_message=None,
             responses=[
                 DetailedTopicResults(
                     name=result.topic,

@@ -188,7 +188,7 @@ async def handle_list_partition_reassignments(
                 removing_replicas=list(state.removing_replicas),
             )
         )
-    return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
+    return ListPartitionReassignmentsResponse(topics=list(topics.values()))
 
 
 # -- UpdateFeatures --------------------------------------------------------------------------
@@ -210,7 +210,6 @@ async def handle_update_features(
             error_code=reply.error_code, error_message=reply.error_message
         )
     return UpdateFeaturesResponse(
-        error_message=None,
         results=[
             UpdatableFeatureResult(
                 feature=result.name,
@@ -239,7 +238,7 @@ async def handle_unregister_broker(
     """Remove the registration of a broker. Needs ALTER on the cluster."""
     services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
     await services.controller.submit(UnregisterBroker(request.broker_id), UNREGISTER_TIMEOUT_MS)
-    return UnregisterBrokerResponse(error_message=None)
+    return UnregisterBrokerResponse()
 
 
 # -- AddRaftVoter, RemoveRaftVoter -----------------------------------------------------------
@@ -260,7 +259,7 @@ async def handle_add_raft_voter(
         request.voter_id, request.voter_directory_id, waits=request.ack_when_committed
     )
     await services.controller.submit(command, request.timeout_ms)
-    return AddRaftVoterResponse(error_message=None)
+    return AddRaftVoterResponse()
 
 
 async def handle_remove_raft_voter(
@@ -275,7 +274,7 @@ async def handle_remove_raft_voter(
     _check_voter(request, services)
     command = RemoveRaftVoter(request.voter_id, request.voter_directory_id)
     await services.controller.submit(command, REMOVE_VOTER_TIMEOUT_MS)
-    return RemoveRaftVoterResponse(error_message=None)
+    return RemoveRaftVoterResponse()
 
 
 def _check_voter(request: AddRaftVoterRequest | RemoveRaftVoterRequest, services: Services) -> None:
