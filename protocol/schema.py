@@ -1,17 +1,18 @@
-"""How a message is declared: one class for all its versions, a specifier for every field.
+"""Declarations of messages: one class for all versions of a message, with a specifier for each
+field.
 
     @struct
     class PartitionProduceData:
         index: int = int32()
         records: memoryview | None = records(nullable_since=0)
 
-A specifier says what the field looks like on the wire and in which versions. It is typed as the
-value that the field will hold, so that a type checker sees an ordinary class with keyword
-arguments and a default for everything; `struct` then puts real slots and a constructor in place.
-Versions are those of the message, in nested structs too, and `until` is inclusive as in Kafka's
-own tables. Fields stand in wire order; tagged ones follow, wherever they are declared.
+A specifier declares the type of the field on the wire and its versions. To a type checker it has
+the type of the field's value, so a message is an ordinary class with keyword arguments and a
+default for each of them; `struct` creates the slots and the constructor. Versions are those of the
+message, in nested structs too, and `until` is inclusive as in Kafka's schemas. Fields are in wire
+order, after those of a base class. Tagged fields follow all others, wherever they are declared.
 
-Nothing here knows bytes: `encoding` and `decoding` read the declarations and write functions.
+`encoding` and `decoding` compile functions from the declarations.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 NEWEST: Final = 1 << 15
-"""Larger than any version: the `until` of a field that is there to stay."""
+"""Larger than any version: the `until` of a field that was never removed."""
 
 
 class FieldKind(Enum):
-    """The forms a value has on the wire; for those of fixed size, their letter in `struct`."""
+    """The types of values on the wire. Those of fixed size have their struct code as value."""
 
     BOOLEAN = "?"
     INT8 = "b"
@@ -48,19 +49,14 @@ class FieldKind(Enum):
     ARRAY = "array"
 
 
-FIXED_SIZE: Final = frozenset(
-    {
-        FieldKind.BOOLEAN,
-        FieldKind.INT8,
-        FieldKind.INT16,
-        FieldKind.INT32,
-        FieldKind.INT64,
-        FieldKind.UINT16,
-        FieldKind.FLOAT64,
-        FieldKind.UUID,
-    }
-)
-"""The kinds whose value is their letter in `struct`."""
+_VARIABLE_SIZE: Final = {
+    FieldKind.STRING,
+    FieldKind.BYTES,
+    FieldKind.RECORDS,
+    FieldKind.STRUCT,
+    FieldKind.ARRAY,
+}
+FIXED_SIZE: Final = frozenset(FieldKind) - _VARIABLE_SIZE
 
 
 class _Unset(Enum):
@@ -72,13 +68,12 @@ Scalar = int | float | str | bytes | memoryview | None
 
 
 class Versions(TypedDict, total=False):
-    """Options of every specifier. Without them a field stands in the body of every version.
+    """Options of all specifiers. Without them a field is in the body of all versions.
 
-    A field with `tag` travels in the tagged section of its versions and only if it differs from
-    its default. A field that is not `ignorable` must hold its default when a message is written
-    in a version that lacks it: dropping it silently would change what the message says.
-    Besides those that Kafka ignores, ours are the mere hints in responses, so that a handler may
-    fill them without asking for the version.
+    A field with a `tag` is in the tagged section, and only if it differs from its default. A field
+    that is not `ignorable` must hold its default in messages of versions that lack it. Besides
+    Kafka's ignorable fields, optional information in responses is ignorable, so that handlers can
+    set it in all versions.
     """
 
     since: int
@@ -89,11 +84,10 @@ class Versions(TypedDict, total=False):
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Field:
-    """One declared field: its form, its versions, and what it holds when nothing is said.
+    """One declared field.
 
-    `element` is the class of a STRUCT, and for an ARRAY a class or the kind of its scalars.
-    `default` is None for null; for lists `()` stands for a new empty one, for a struct `()` is one
-    whose fields all have their defaults.
+    `element` is the class of a STRUCT, and for an ARRAY the class or kind of its elements. The
+    `default` is None for null, `()` for a new empty list or a new struct of defaults.
     """
 
     kind: FieldKind
@@ -110,7 +104,7 @@ class Field:
         self.name = name
 
     def is_in(self, version: int) -> bool:
-        """Whether `version` has the field at all, in the body or as a tag."""
+        """Whether `version` has the field, in the body or as a tag."""
         return self.since <= version <= self.until
 
     def is_nullable(self, version: int) -> bool:
@@ -119,7 +113,7 @@ class Field:
 
 
 class Specifier(Generic[T]):
-    """Declares fields of one scalar kind, and by itself names that kind as an array's element."""
+    """Declares fields of one scalar kind. Without a call it is the element of an array."""
 
     __slots__ = ("kind", "zero")
 
@@ -163,7 +157,7 @@ uuid: Final = Specifier[Uuid](FieldKind.UUID, ZERO_UUID)
 string: Final = Specifier[str](FieldKind.STRING, "")
 binary: Final = Specifier[bytes](FieldKind.BYTES, b"")
 records: Final = Specifier[memoryview](FieldKind.RECORDS, memoryview(b""))
-"""Record batches: decoded to a view of the frame, encoded from any `RecordBuffers` uncopied."""
+"""Record batches: decoded to a view of the frame, encoded from `RecordBuffers` without a copy."""
 
 
 @overload
@@ -199,17 +193,17 @@ def array(
 
 
 def nested(element: type[S], **versions: Unpack[Versions]) -> S:
-    """A struct that is always there; by default one with the defaults of all its fields."""
+    """A struct that is never null; by default one with the defaults of all its fields."""
     return cast("S", Field(kind=FieldKind.STRUCT, element=element, default=(), **versions))
 
 
 def optional(
     element: type[S], *, nullable_since: int = NEWEST, **versions: Unpack[Versions]
 ) -> S | None:
-    """A struct that may be missing, which is None: a nullable one, or a tagged one.
+    """A nullable or tagged struct, by default None.
 
-    Kafka's classes hold an all-defaults struct where a tag was absent. None says the same, and
-    costs nothing in the many messages that do not use the tag.
+    For an absent tag Kafka's classes have a struct of defaults. None means the same and needs no
+    memory.
     """
     field = Field(
         kind=FieldKind.STRUCT,
@@ -230,7 +224,7 @@ def fields_of(struct_class: type) -> tuple[Field, ...]:
 
 
 def has_records(struct_class: type) -> bool:
-    """Whether record batches stand anywhere in the message, in any version."""
+    """Whether the message has record batches anywhere, in any version."""
     return any(
         field.kind is FieldKind.RECORDS
         or (isinstance(field.element, type) and has_records(field.element))
@@ -240,10 +234,9 @@ def has_records(struct_class: type) -> bool:
 
 @dataclass_transform(kw_only_default=True)
 def struct(declaration: type[T]) -> type[T]:
-    """Turn a declaration into a mutable slotted class with a keyword-only constructor.
+    """Turn a declaration into a mutable dataclass with slots and a keyword-only constructor.
 
-    The result is a dataclass as far as `dataclasses.replace` and its kin are concerned. Its
-    constructor is compiled when first used: a process uses a fraction of some 400 classes.
+    The constructor is compiled at its first use: a process uses few of some 400 classes.
     """
     own = [value for value in vars(declaration).values() if isinstance(value, Field)]
     for field in own:

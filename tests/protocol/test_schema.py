@@ -44,6 +44,22 @@ class Sample:
     leader: Endpoint | None = optional(Endpoint, since=10, tag=0)
 
 
+@struct
+class NamedEndpoint(Endpoint):
+    """A struct with a base class."""
+
+    name: str = string()
+
+
+def test_the_fields_of_a_base_class_come_first() -> None:
+    assert [field.name for field in fields_of(NamedEndpoint)] == ["host", "port", "name"]
+    endpoint = NamedEndpoint(host="h", name="n")
+    assert (endpoint.host, endpoint.port, endpoint.name) == ("h", 9092, "n")
+    assert repr(endpoint) == "NamedEndpoint(host='h', port=9092, name='n')"
+    assert endpoint != NamedEndpoint(host="other", name="n")
+    assert dataclasses.replace(endpoint, port=1) == NamedEndpoint(host="h", port=1, name="n")
+
+
 def test_every_field_has_its_default() -> None:
     sample = Sample()
     assert (sample.name, sample.nickname, sample.is_internal) == ("", None, False)
