@@ -567,10 +567,14 @@ class _NoTransport(asyncio.Transport):
 
 
 @pytest.mark.parametrize("pipelined", [1, 20])
-def test_a_small_request_costs_little_python(tmp_path: Path, pipelined: int) -> None:
+def test_a_small_request_costs_little_python(
+    tmp_path: Path, pipelined: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Measured on a 2.5 GHz core: 2.5 us a request at one per read, 0.9 us at twenty (limit: 8
     us).
     """
+    # On a busy machine the process may be suspended within a call.
+    monkeypatch.setattr("odradek.node.wire.connection.TURN_S_MAX", 60.0)
     loop = asyncio.new_event_loop()
     arena = Arena.create(tmp_path / "arena", 4 * UNIT_BYTES)
     waiting: list[Slot] = []
