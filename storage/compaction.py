@@ -17,7 +17,7 @@ from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records import BatchHeader, read_header
 from odradek.storage.catalog import Catalog
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.record_filter import LastRecord, OffsetMap, RecordFilter
+from odradek.storage.record_filter import OffsetMap, RecordFilter
 from odradek.storage.rewrite import (
     PartitionRewrite,
     SegmentRewrite,
@@ -141,7 +141,7 @@ class CompactionPass:
             record_filter = RecordFilter(
                 last_offsets,
                 aborted,
-                last_records(log),
+                dict(log.producers),
                 end_offset=end_offset,
                 now_ms=self._now_ms,
                 delete_retention_ms=log.settings.delete_retention_ms,
@@ -200,13 +200,3 @@ class CompactionPass:
 def scratch_path(catalog: Catalog) -> Path:
     """The file for keys that do not fit into memory. Left over only after a kill."""
     return catalog.directory / _SCRATCH_NAME
-
-
-def last_records(log: PartitionLog) -> dict[int, LastRecord]:
-    """What must be kept of each active producer."""
-    return {
-        producer_id: LastRecord(
-            entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch
-        )
-        for producer_id, entry in log.producers.items()
-    }

@@ -332,14 +332,10 @@ class MetadataLog:
         with self._snapshot_path(mark.index, mark.term).open("rb") as file:
             return os.pread(file.fileno(), size_max, _SNAPSHOT_HEAD.size + offset)
 
-    def iter_snapshot(self, *, chunk_bytes: int = 1 << 20) -> Iterator[bytes]:
-        """The newest snapshot's content in chunks; nothing when there is none."""
-        if self._snapshot is None:
-            return
-        offset = 0
-        while chunk := self.read_snapshot(offset, chunk_bytes):
-            yield chunk
-            offset += len(chunk)
+    def snapshot_content(self) -> bytes:
+        """The content of the newest snapshot. Empty if there is none."""
+        mark = self._snapshot
+        return b"" if mark is None else self.read_snapshot(0, mark.size)
 
     def _install_snapshot(self, mark: SnapshotManifest) -> None:
         """Make a complete, synced file the snapshot. Entries are dropped if they do not reach it
@@ -379,12 +375,8 @@ class MetadataLog:
             raise MetadataLogError(
                 f"{path} is missing. Restore it, or format the node and let it join again."
             )
-        checksum = 0
-        size = 0
-        for chunk in self.iter_snapshot():
-            checksum = crc32c(chunk, checksum)
-            size += len(chunk)
-        if (size, checksum) != (mark.size, mark.checksum):
+        content = path.read_bytes()[_SNAPSHOT_HEAD.size :]
+        if (len(content), crc32c(content)) != (mark.size, mark.checksum):
             raise MetadataLogError(
                 f"{path} is corrupt. Restore it, or format the node and let it join again."
             )

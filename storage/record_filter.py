@@ -15,11 +15,11 @@ Called by compaction.py: once for the dirty part to build the offset map, once f
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
 
 from odradek.protocol.control_records import ControlType, EndTransactionMarker, read_control_batch
 from odradek.protocol.record_spans import RecordSpan, delete_horizon_of, rebuild_batch, record_spans
 from odradek.protocol.records import BatchHeader, decompress_records
+from odradek.storage.producer_state import ProducerStateEntry
 from odradek.storage.scratch_table import ScratchTable
 from odradek.storage.transactions import AbortedTransactionRow
 
@@ -137,14 +137,6 @@ class OffsetMap:
         return last is not None and last > offset
 
 
-class LastRecord(NamedTuple):
-    """What must be kept of an active producer: the batch with its last sequence, or, if it has none
-    in its epoch, the marker of this epoch."""
-
-    last_offset: int | None
-    producer_epoch: int
-
-
 class RecordFilter:
     """Filters the batches of one partition, in the order of the log."""
 
@@ -152,7 +144,7 @@ class RecordFilter:
         self,
         last_offsets: OffsetMap,
         aborted: Iterable[AbortedTransactionRow],
-        producers: Mapping[int, LastRecord],
+        producers: Mapping[int, ProducerStateEntry],
         *,
         end_offset: int,
         now_ms: int,
@@ -222,9 +214,11 @@ class RecordFilter:
         return batch if header.record_count == 0 else rebuild_batch(header, b"", ())
 
     def _is_last_of_producer(self, header: BatchHeader, last_offset: int) -> bool:
-        last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
-        if last is None:
+        """Whether it is the batch with the last sequence of an active producer or, if the producer
+        has none in its epoch, the marker of this epoch."""
+        entry = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
+        if entry is None:
             return False
-        if last.last_offset is not None:
-            return last_offset == last.last_offset
-        return header.is_control and header.producer_epoch == last.producer_epoch
+        if entry.batches:
+            return last_offset == entry.batches[-1].last_offset
+        return header.is_control and header.producer_epoch == entry.producer_epoch

@@ -62,7 +62,10 @@ def offset_by_time(
             offset = extent.end_offset
             continue
         segment = open_segment(extent.segment_id)
-        reached = _first_to_reach(segment, number, timestamp_min)
+        with segment.begin() as transaction:
+            reached = first_to_reach(
+                transaction, segment.batches, segment.timestamps, number, timestamp_min
+            )
         if reached is not None and reached >= offset:
             return min(reached, extent.end_offset)
         # A batch below the log start reached it first. Scan the headers of the others.
@@ -183,11 +186,6 @@ def live_bytes(extent: Extent, log_start_offset: int) -> int:
         return 0
     offsets = extent.end_offset - extent.first_offset
     return extent.byte_count * (extent.end_offset - log_start_offset) // offsets
-
-
-def _first_to_reach(segment: Segment, number: int, timestamp: int) -> int | None:
-    with segment.begin() as transaction:
-        return first_to_reach(transaction, segment.batches, segment.timestamps, number, timestamp)
 
 
 def _size_of(base_offset: int, value: memoryview) -> BatchSize:

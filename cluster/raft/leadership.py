@@ -110,19 +110,21 @@ class Leadership:
 
     def handle_response(self, message: PeerResponse, now_ms: int) -> bool:
         """A peer's response of this term; False if it is impossible."""
+        if isinstance(message, AppendAccepted) and message.match_index > self._log.last_index:
+            return False
+        progress = self.peers[message.sender]
+        progress.last_contact_ms = now_ms
         if isinstance(message, AppendAccepted):
-            if message.match_index > self._log.last_index:
-                return False
-            self._accepted(message, now_ms)
+            self._accepted(progress, message, now_ms)
         elif isinstance(message, AppendRejected):
-            self._rejected(message, now_ms)
+            # Probe further back, skipping what cannot match by the hint and our own terms.
+            index, _ = self._log.last_possible_match(message.hint_index, message.hint_term)
+            progress.rejected(message.previous_index, index + 1)
         else:
-            progress = self._record_contact(message.sender, now_ms)
             progress.snapshot_received(message.index, message.snapshot_term, message.offset)
         return True
 
-    def _accepted(self, message: AppendAccepted, now_ms: int) -> None:
-        progress = self._record_contact(message.sender, now_ms)
+    def _accepted(self, progress: Progress, message: AppendAccepted, now_ms: int) -> None:
         was_in_snapshot = progress.state is ProgressState.SNAPSHOT
         progress.accepted(message.match_index)
         if (
@@ -134,17 +136,6 @@ class Leadership:
             # It has reached our first entry by entries, perhaps of an earlier leader.
             progress.probe(message.match_index + 1)
         self._update_caught_up(progress, now_ms)
-
-    def _rejected(self, message: AppendRejected, now_ms: int) -> None:
-        """Probe further back, skipping what cannot match by the hint and our own terms."""
-        progress = self._record_contact(message.sender, now_ms)
-        index, _ = self._log.last_possible_match(message.hint_index, message.hint_term)
-        progress.rejected(message.previous_index, index + 1)
-
-    def _record_contact(self, sender: int, now_ms: int) -> Progress:
-        progress = self.peers[sender]
-        progress.last_contact_ms = now_ms
-        return progress
 
     def _update_caught_up(self, progress: Progress, now_ms: int) -> None:
         progress.update_caught_up(

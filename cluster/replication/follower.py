@@ -34,6 +34,8 @@ from odradek.protocol.types import NEVER, NO_EPOCH, NO_OFFSET, Uuid
 BACK_OFF_MS: Final = 50
 BACK_OFF_MS_MAX: Final = 1_000
 """replica.fetch.backoff.ms"""
+WAIT_MS_MAX: Final = 500
+"""replica.fetch.wait.max.ms"""
 RESPONSE_TIMEOUT_MS: Final = 5_000
 """After the wait of a request. Then the session is started over."""
 
@@ -137,15 +139,11 @@ class ReplicaFetchSession:
         broker_id: int,
         store: int,
         budget: TokenBudget,
-        wait_ms_max: int = 500,
-        bytes_max: int = 1 << 20,
     ) -> None:
         self._cluster_id = cluster_id
         self._broker_id = broker_id
         self._store = store
         self._budget = budget
-        self._wait_ms_max = wait_ms_max
-        self._bytes_max = bytes_max
         self.broker_epoch = -1
         self._by_handle: dict[int, FetchedPartition] = {}
         self._by_identity: dict[tuple[Uuid, int], FetchedPartition] = {}
@@ -258,7 +256,7 @@ class ReplicaFetchSession:
         )
         self._started.clear()
         self._request_id += 1
-        wait_ms = self._wait_ms_max
+        wait_ms = WAIT_MS_MAX
         if self._changed:
             wait_ms = min(wait_ms, max(1, self._budget.next_ms(now_ms) - now_ms))
         self._deadlines_ms[self._request_id] = now_ms + wait_ms + RESPONSE_TIMEOUT_MS
@@ -273,7 +271,6 @@ class ReplicaFetchSession:
             tuple(positions),
             forgotten,
             wait_ms,
-            self._bytes_max,
             log_starts=log_starts,
         )
 

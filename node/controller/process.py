@@ -298,7 +298,7 @@ def _load_image(metadata_log: MetadataLog) -> MetadataImage:
     snapshot = metadata_log.snapshot
     if snapshot is None:
         return MetadataImage.empty()
-    return image_of_snapshot(b"".join(metadata_log.iter_snapshot()), snapshot.index)
+    return image_of_snapshot(metadata_log.snapshot_content(), snapshot.index)
 
 
 def _frees_space(entry: Entry) -> bool:

@@ -254,7 +254,7 @@ class RaftDriver:
         self._complete(ready, listener)
         if ready.snapshot is None or result.is_snapshot_corrupt:
             return False
-        listener.on_snapshot(ready.snapshot.index, b"".join(self._log.iter_snapshot()))
+        listener.on_snapshot(ready.snapshot.index, self._log.snapshot_content())
         return True
 
     def _complete(self, ready: Ready, listener: RaftListener) -> bool:

@@ -116,7 +116,7 @@ def test_the_metadata_log_holds_what_the_simulated_disk_holds(tmp_path: Path, se
             twin.previous_index,
             twin.previous_term,
         )
-        assert b"".join(log.iter_snapshot()) == twin.content
+        assert log.snapshot_content() == twin.content
         node = RaftNode(own_id, RaftSettings(), restored_from(log), jitter_ms=lambda: 0, now_ms=0)
         assert (node.term, node.vote) == (twin.hard_state.term, twin.hard_state.vote)
         assert node.log.snapshot == twin.snapshot

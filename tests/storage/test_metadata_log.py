@@ -138,7 +138,7 @@ def test_a_snapshot_replaces_the_prefix_only_when_told(folder: Path) -> None:
     log.close()
     log = MetadataLog.open(folder)
     assert (log.first_index, log.last_index, log.term_at(6)) == (7, 10, 4)
-    assert b"".join(log.iter_snapshot(chunk_bytes=777)) == b"state" * 999
+    assert log.snapshot_content() == b"state" * 999
     mark = log.snapshot
     assert mark is not None
     assert (mark.index, mark.term, mark.size, mark.configuration) == (8, 4, 4995, b"voters")
@@ -174,13 +174,13 @@ def test_an_unfinished_snapshot_leaves_the_former_one(folder: Path) -> None:
     write_snapshot(log, index=2, term=1, content=b"first")
     log.begin_snapshot(index=4, term=1).write(b"sec")
     log.begin_snapshot(index=3, term=1).write(b"thi")
-    assert b"".join(log.iter_snapshot()) == b"first"
+    assert log.snapshot_content() == b"first"
     log.close()
     assert sorted(path.name for path in folder.glob("snapshot-*")) == ["snapshot-2-1"]
     (folder / "snapshot-4-1.unfinished").write_bytes(b"sec")  # as after a crash
     (folder / "snapshot-4-1").write_bytes(b"second")  # a crash between name and mark
     log = MetadataLog.open(folder)
-    assert b"".join(log.iter_snapshot()) == b"first"
+    assert log.snapshot_content() == b"first"
     assert sorted(path.name for path in folder.glob("snapshot-*")) == ["snapshot-2-1"]
     log.begin_snapshot(index=4, term=1).abort()
     write_snapshot(log, index=4, term=1, content=b"second")

@@ -14,7 +14,8 @@ from odradek.protocol.control_records import (
 )
 from odradek.protocol.record_spans import delete_horizon_of
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
-from odradek.storage.record_filter import LastRecord, OffsetMap, RecordFilter, short_key
+from odradek.storage.producer_state import BatchMetadata, ProducerStateEntry
+from odradek.storage.record_filter import OffsetMap, RecordFilter, short_key
 from odradek.storage.transactions import AbortedTransactionRow
 
 NOW = 1_000_000
@@ -62,7 +63,7 @@ def clean(
     batches: Iterable[bytes],
     *,
     aborted: Iterable[AbortedTransactionRow] = (),
-    producers: dict[int, LastRecord] | None = None,
+    producers: dict[int, ProducerStateEntry] | None = None,
     end_offset: int = 10_000,
     now_ms: int = NOW,
     dirty_from: int = 0,
@@ -156,7 +157,7 @@ def test_the_last_batch_of_an_active_producer_stays_empty() -> None:
         batch_of(1, ("a", "2"), producer_id=5),
         batch_of(2, ("a", "3"), producer_id=6),
     ]
-    producers = {5: LastRecord(1, 0)}
+    producers = {5: ProducerStateEntry(0, -1, 0, -1, (BatchMetadata(0, 1, 0, 0),))}
     cleaned = clean(batches, producers=producers)
     assert pairs_of(cleaned) == [(2, b"a", b"3")]
     header = read_header(cleaned[0])
@@ -226,7 +227,7 @@ def test_an_emptied_marker_of_a_producer_that_has_nothing_else_stays() -> None:
         marker(0, ControlType.COMMIT, producer_id=5),
         batch_of(1, ("b", "1")),
     ]
-    producers = {5: LastRecord(None, 0)}
+    producers = {5: ProducerStateEntry(0, -1, 0, -1, ())}
     first = clean(batches, producers=producers)
     second = clean(first, producers=producers, now_ms=NOW + RETENTION)
     assert read_header(second[0]).record_count == 0

@@ -50,7 +50,7 @@ NOW_MS = 1_000_000
 
 def conversation(rate: int | None = None) -> ReplicaFetchSession:
     made = ReplicaFetchSession(
-        cluster_id="c", broker_id=2, store=0, budget=TokenBudget(NOW_MS, rate), wait_ms_max=500
+        cluster_id="c", broker_id=2, store=0, budget=TokenBudget(NOW_MS, rate)
     )
     made.connected()
     return made
