@@ -26,31 +26,31 @@ def broker(*listeners: BrokerListener, broker_id: int = 1) -> BrokerImage:
     return BrokerImage(broker_id, 1, listeners=listeners)
 
 
-def test_the_advertised_address_of_the_clients_own_listener_is_told() -> None:
+def test_a_client_gets_the_advertised_address_of_its_own_listener() -> None:
     both = broker(BrokerListener("INTERNAL", "in", 1), BrokerListener("EXTERNAL", "out", 2))
     assert address_of(both, Caller(), 1) == ("out", 2)
     assert address_of(both, Caller("INTERNAL"), 9) == ("in", 1)
 
 
-def test_a_leader_that_was_just_lost_sight_of_is_none_to_clients() -> None:
+def test_an_unreachable_leader_is_no_leader_for_clients() -> None:
     partition = PartitionImage((1, 2), (1, 2), 1)
     assert leader_for_clients(partition, frozenset()) == 1
     assert leader_for_clients(partition, frozenset({2})) == 1
     assert leader_for_clients(partition, frozenset({1})) == NO_LEADER
 
 
-def test_what_advertises_nothing_is_where_the_client_reached_it() -> None:
+def test_without_an_advertised_address_a_client_gets_the_address_that_it_used() -> None:
     for silent in (BrokerListener("EXTERNAL", "", 0), BrokerListener("EXTERNAL", "host", 0)):
         assert address_of(broker(silent), Caller(), 1) == ("reached", 7)
     assert address_of(broker(), Caller(), 1) == ("reached", 7)
 
 
-def test_nothing_is_told_of_another_broker_without_an_address() -> None:
+def test_another_broker_without_an_address_has_none() -> None:
     assert address_of(broker(BrokerListener("EXTERNAL", "", 0)), Caller(), 9) is None
     assert address_of(broker(BrokerListener("INTERNAL", "in", 1)), Caller(), 9) is None
 
 
-def test_brokers_are_named_with_an_address_or_not_at_all() -> None:
+def test_brokers_without_an_address_are_left_out() -> None:
     public = (BrokerListener("EXTERNAL", "out", 2),)
     brokers = {
         1: BrokerImage(1, 10, listeners=public, rack="r"),

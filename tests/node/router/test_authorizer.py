@@ -57,13 +57,13 @@ def test_all_operations_of_a_resource_are_those_of_kafka(
     assert Authorizer().authorized_operations(Client(), resource, name) == field
 
 
-def test_only_allowed_operations_are_in_the_field_each_at_its_number() -> None:
+def test_the_authorized_operations_field_has_a_bit_for_each_allowed_operation() -> None:
     authorizer = AllowsOnly(AclOperation.READ, AclOperation.DESCRIBE)
     field = authorizer.authorized_operations(Client(), ResourceType.TOPIC, "t")
     assert field == 1 << 3 | 1 << 8
     assert authorizer.authorized_operations(Client(), ResourceType.CLUSTER, "c") == 1 << 8
 
 
-def test_nothing_allowed_is_told_from_not_asked() -> None:
+def test_no_allowed_operation_differs_from_not_requested() -> None:
     assert AllowsOnly().authorized_operations(Client(), ResourceType.TOPIC, "t") == 0
     assert NO_AUTHORIZED_OPERATIONS == -(2**31)

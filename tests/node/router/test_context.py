@@ -31,17 +31,17 @@ def context(**circumstances: object) -> RequestContext:
     )
 
 
-def test_what_one_request_holds_no_other_does() -> None:
+def test_requests_do_not_share_what_they_hold() -> None:
     first, second = context(), context()
     first.holds.append(object())
     assert second.holds == []
 
 
-def test_a_client_that_has_not_said_who_it_is_is_anonymous() -> None:
+def test_an_unauthenticated_client_is_anonymous() -> None:
     assert context().principal == "User:ANONYMOUS"
 
 
-def test_a_request_without_a_frame_can_be_kept_and_dropped() -> None:
+def test_a_request_without_a_frame_can_be_retained_and_closed() -> None:
     """Coordinators make requests of their own: nothing of them lies in the arena."""
     request = context()
     request.retain()
@@ -49,12 +49,12 @@ def test_a_request_without_a_frame_can_be_kept_and_dropped() -> None:
     assert request.offset_of(request.frame) == request.arena_offset == 0
 
 
-def test_a_context_takes_nothing_that_is_not_declared() -> None:
+def test_a_context_has_only_declared_attributes() -> None:
     with pytest.raises(AttributeError):
         context().tenant = "x"  # type: ignore[attr-defined]  # that is the point
 
 
-def test_a_new_image_is_seen_by_whoever_asks_after_it(harness: RouterHarness) -> None:
+def test_services_return_the_newest_image(harness: RouterHarness) -> None:
     before = harness.services.image
     harness.controller.has("t", 1)
     harness.follow()
@@ -62,5 +62,5 @@ def test_a_new_image_is_seen_by_whoever_asks_after_it(harness: RouterHarness) ->
     assert "t" not in before.topics_by_name
 
 
-def test_no_state_of_a_request_is_among_the_services(harness: RouterHarness) -> None:
+def test_services_and_requests_have_no_attribute_in_common(harness: RouterHarness) -> None:
     assert vars(harness.services).keys() & set(RequestContext.__struct_fields__) == set()

@@ -155,7 +155,7 @@ def answer_to(message: ToController) -> CommandSubmitted:
     return CommandSubmitted(message.request_id, ErrorCode.NONE, reply)
 
 
-def test_metadata_is_followed_from_where_the_link_stands(play: Play) -> None:
+def test_the_link_subscribes_to_metadata_at_its_offset(play: Play) -> None:
     async def scene(harness: Room) -> None:
         controller = harness.controller
         assert await controller.hears(SubscribeMetadata) == SubscribeMetadata("router-0", 7, 0)
@@ -177,7 +177,7 @@ def test_metadata_is_followed_from_where_the_link_stands(play: Play) -> None:
     play(scene)
 
 
-def test_who_is_asked_whether_it_is_there_says_so(play: Play) -> None:
+def test_a_liveness_check_is_answered(play: Play) -> None:
     async def scene(harness: Room) -> None:
         await harness.controller.hears(SubscribeMetadata)
         harness.controller.says(LivenessCheck())
@@ -186,7 +186,7 @@ def test_who_is_asked_whether_it_is_there_says_so(play: Play) -> None:
     play(scene)
 
 
-def test_what_is_known_already_is_not_told_again_and_old_images_stay_as_they_are(
+def test_known_records_are_skipped_and_old_images_stay_unchanged(
     play: Play,
 ) -> None:
     async def scene(harness: Room) -> None:
@@ -205,7 +205,7 @@ def test_what_is_known_already_is_not_told_again_and_old_images_stay_as_they_are
     play(scene)
 
 
-def test_nothing_is_heard_before_the_start(tmp_path: Path) -> None:
+def test_nothing_is_received_before_the_start(tmp_path: Path) -> None:
     """Whoever hears of images is built after the link, and the controller may be quick."""
 
     async def scene() -> None:
@@ -245,7 +245,7 @@ def test_a_command_is_answered(play: Play) -> None:
     play(scene)
 
 
-def test_whoever_is_answered_sees_what_the_command_did(play: Play) -> None:
+def test_an_answered_command_is_visible_in_the_image(play: Play) -> None:
     async def scene(harness: Room) -> None:
         await harness.controller.hears(SubscribeMetadata)
         seen: list[tuple[int, int]] = []
@@ -265,7 +265,7 @@ def test_whoever_is_answered_sees_what_the_command_did(play: Play) -> None:
     play(scene)
 
 
-def test_answers_find_their_commands_in_any_order(play: Play) -> None:
+def test_commands_are_answered_in_any_order(play: Play) -> None:
     async def scene(harness: Room) -> None:
         await harness.controller.hears(SubscribeMetadata)
         answers = [Answer(harness.link) for _ in range(3)]
@@ -286,7 +286,7 @@ def test_answers_find_their_commands_in_any_order(play: Play) -> None:
     play(scene)
 
 
-def test_a_refusal_is_an_error(play: Play) -> None:
+def test_an_error_code_raises_an_api_error(play: Play) -> None:
     async def scene(harness: Room) -> None:
         await harness.controller.hears(SubscribeMetadata)
         answer = Answer(harness.link)
@@ -301,7 +301,7 @@ def test_a_refusal_is_an_error(play: Play) -> None:
     play(scene)
 
 
-def test_a_command_waits_for_a_controller_that_is_away(play: Play) -> None:
+def test_a_command_waits_for_an_unreachable_controller(play: Play) -> None:
     async def scene(harness: Room) -> None:
         await harness.controller.hears(SubscribeMetadata)
         harness.controller.close()
@@ -313,7 +313,7 @@ def test_a_command_waits_for_a_controller_that_is_away(play: Play) -> None:
     play(scene)
 
 
-def test_a_command_that_died_with_its_controller_is_asked_again(play: Play) -> None:
+def test_an_unanswered_command_is_sent_again_to_a_restarted_controller(play: Play) -> None:
     async def scene(harness: Room) -> None:
         await harness.controller.hears(SubscribeMetadata)
         answered, lost = Answer(harness.link), Answer(harness.link)
@@ -329,7 +329,7 @@ def test_a_command_that_died_with_its_controller_is_asked_again(play: Play) -> N
     play(scene)
 
 
-def test_a_command_is_not_waited_for_longer_than_it_may_take(play: Play) -> None:
+def test_a_command_times_out(play: Play) -> None:
     async def scene(harness: Room) -> None:
         await harness.controller.hears(SubscribeMetadata)
         answer = Answer(harness.link, timeout_ms=20)
@@ -358,7 +358,7 @@ def asked(link: ControllerLink, timeout_ms: int) -> "asyncio.Future[QuorumState 
     return answer
 
 
-def test_the_quorums_state_is_told_by_the_controller(play: Play) -> None:
+def test_the_controller_describes_the_quorum(play: Play) -> None:
     state = QuorumState(2, 5, 30, ())
 
     async def scene(harness: Room) -> None:
@@ -373,7 +373,7 @@ def test_the_quorums_state_is_told_by_the_controller(play: Play) -> None:
     play(scene)
 
 
-def test_a_controller_that_does_not_say_how_the_quorum_stands_is_not_waited_for(play: Play) -> None:
+def test_describe_quorum_times_out(play: Play) -> None:
     async def scene(harness: Room) -> None:
         await harness.controller.hears(SubscribeMetadata)
         async with asyncio.timeout(DEADLINE_S):

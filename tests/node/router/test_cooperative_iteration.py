@@ -36,17 +36,17 @@ def _list(count: int) -> Callable[[], Awaitable[list[int]]]:
     return work
 
 
-def test_a_short_list_comes_at_once() -> None:
+def test_a_short_list_does_not_yield() -> None:
     assert asyncio.run(_turns_of(_list(ITEMS_PER_TURN))) == (list(range(ITEMS_PER_TURN)), 0)
 
 
-def test_others_have_their_turn_in_a_long_list() -> None:
+def test_a_long_list_yields_to_the_loop() -> None:
     items, turns = asyncio.run(_turns_of(_list(4 * ITEMS_PER_TURN)))
     assert items == list(range(4 * ITEMS_PER_TURN))
     assert turns == 3
 
 
-def test_others_have_their_turn_in_many_short_lists_of_one_request() -> None:
+def test_many_short_lists_of_one_request_yield_to_the_loop() -> None:
     async def work() -> list[int]:
         pace, done = LoopYielder(), []
         for _ in range(10):

@@ -192,7 +192,7 @@ async def serves(client: Client) -> bool:
 # -- the table -------------------------------------------------------------------------------------
 
 
-def test_every_api_is_handled_by_a_function_of_its_own_messages() -> None:
+def test_every_handler_has_the_messages_of_its_api() -> None:
     for key, handler in HANDLERS.items():
         assert inspect.iscoroutinefunction(handler)
         api = APIS[key]
@@ -227,7 +227,7 @@ def test_requests_are_answered_with_their_correlation_ids_in_their_version(house
     house.run(scenario())
 
 
-def test_what_was_produced_is_fetched_byte_for_byte(house: House) -> None:
+def test_produced_batches_are_fetched_unchanged(house: House) -> None:
     """The worker finds the batches where the kernel put them."""
     batches = [batch_of(2, size=3), batch_of(1, size=200_000)]
 
@@ -244,7 +244,7 @@ def test_what_was_produced_is_fetched_byte_for_byte(house: House) -> None:
     house.run(scenario())
 
 
-def test_pipelined_requests_are_answered_in_order_though_the_first_one_waits(
+def test_pipelined_requests_are_answered_in_order_if_the_first_one_waits(
     house: House,
 ) -> None:
     async def scenario() -> None:
@@ -260,7 +260,7 @@ def test_pipelined_requests_are_answered_in_order_though_the_first_one_waits(
     house.run(scenario())
 
 
-def test_bytes_on_their_way_to_a_worker_are_not_overwritten(house: House) -> None:
+def test_bytes_that_a_worker_has_not_read_are_not_overwritten(house: House) -> None:
     batch = batch_of(1, size=100_000)
 
     async def scenario() -> None:
@@ -278,7 +278,7 @@ def test_bytes_on_their_way_to_a_worker_are_not_overwritten(house: House) -> Non
     house.run(scenario())
 
 
-def test_a_request_without_an_answer_does_not_hold_up_the_next_one(house: House) -> None:
+def test_a_request_without_a_response_does_not_delay_the_next_one(house: House) -> None:
     async def scenario() -> None:
         client = await house.connect()
         client.post(produce_request(batch_of(1), acks=0), PRODUCE)
@@ -354,7 +354,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(house: Hous
         "no body",
     ],
 )
-def test_what_makes_no_sense_closes_its_connection_and_no_other(house: House, body: bytes) -> None:
+def test_a_malformed_request_closes_only_its_connection(house: House, body: bytes) -> None:
     async def scenario() -> None:
         client, other = await house.connect(), await house.connect()
         client.send(body)
@@ -364,7 +364,7 @@ def test_what_makes_no_sense_closes_its_connection_and_no_other(house: House, bo
     house.run(scenario())
 
 
-def test_an_api_that_nobody_handles_closes_the_connection(
+def test_an_api_without_a_handler_closes_the_connection(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(dispatch.HANDLERS, ApiKey.DESCRIBE_CLUSTER)
@@ -377,7 +377,7 @@ def test_an_api_that_nobody_handles_closes_the_connection(
     house.run(scenario())
 
 
-def test_a_request_that_would_fill_the_memory_is_not_decoded(house: House) -> None:
+def test_a_too_large_request_is_not_decoded(house: House) -> None:
     names = [MetadataRequestTopic(name="x" * 200)] * (DECODED_BYTES_MAX // 200 + 1)
 
     async def scenario() -> None:
@@ -397,7 +397,7 @@ def test_a_request_that_would_fill_the_memory_is_not_decoded(house: House) -> No
 # -- handlers that fail ----------------------------------------------------------------------------
 
 
-def test_what_a_client_may_be_told_becomes_the_response_s_own_error(
+def test_an_api_error_becomes_the_error_code_of_the_response(
     house: House, handle: Callable[[ApiKey, Handler], None]
 ) -> None:
     handle(ApiKey.DESCRIBE_CLUSTER, raising(ApiError(ErrorCode.REQUEST_TIMED_OUT, "say why")))
@@ -412,7 +412,7 @@ def test_what_a_client_may_be_told_becomes_the_response_s_own_error(
     house.run(scenario())
 
 
-def test_an_error_that_the_response_has_no_place_for_closes_the_connection(
+def test_an_api_error_without_a_field_closes_the_connection(
     house: House, handle: Callable[[ApiKey, Handler], None]
 ) -> None:
     """An answer without it would tell the client that all is well."""
@@ -433,7 +433,7 @@ def test_an_error_that_the_response_has_no_place_for_closes_the_connection(
     house.run(scenario())
 
 
-def test_an_exception_of_ours_is_logged_and_closes_the_connection(
+def test_an_unexpected_exception_is_logged_and_closes_the_connection(
     house: House,
     handle: Callable[[ApiKey, Handler], None],
     caplog: pytest.LogCaptureFixture,
@@ -454,7 +454,7 @@ def test_an_exception_of_ours_is_logged_and_closes_the_connection(
     assert record.getMessage().startswith("DescribeCluster v1")
 
 
-def test_a_response_that_cannot_be_written_is_logged_and_closes_the_connection(
+def test_a_response_that_cannot_be_encoded_is_logged_and_closes_the_connection(
     house: House,
     handle: Callable[[ApiKey, Handler], None],
     caplog: pytest.LogCaptureFixture,
@@ -472,7 +472,7 @@ def test_a_response_that_cannot_be_written_is_logged_and_closes_the_connection(
     assert any("DescribeCluster v1" in record.getMessage() for record in caplog.records)
 
 
-def test_a_late_failure_harms_nobody_who_was_answered_in_the_same_turn(
+def test_a_broken_response_does_not_affect_other_replies_of_the_turn(
     house: House, handle: Callable[[ApiKey, Handler], None]
 ) -> None:
     """A worker's message carries the answers of many requests; one response may be broken."""
@@ -498,7 +498,7 @@ def test_a_late_failure_harms_nobody_who_was_answered_in_the_same_turn(
     house.run(scenario())
 
 
-def test_handlers_learn_how_the_request_came(
+def test_handlers_get_the_context_of_the_request(
     house: House, handle: Callable[[ApiKey, Handler], None]
 ) -> None:
     seen: list[RequestContext] = []

@@ -45,7 +45,7 @@ def reader(idle_ms: int, fetch_idle_ms: int, offset: int) -> ExplainedReader:
     )
 
 
-def test_a_partition_that_is_left_out_of_fetches_grows_idle_while_its_client_is_not() -> None:
+def test_a_partition_that_is_not_fetched_becomes_idle_while_its_client_is_active() -> None:
     readers = FetchActivity()
     fetch(readers, wanted("t", 0, 5), wanted("t", 1, 7), now_ms=100)
     fetch(readers, wanted("t", 1, 8), now_ms=900)
@@ -53,14 +53,14 @@ def test_a_partition_that_is_left_out_of_fetches_grows_idle_while_its_client_is_
     assert of(readers, 1, 1_000) == [reader(100, 100, 8)]
 
 
-def test_clients_that_name_topics_by_id_are_found_too() -> None:
+def test_fetches_by_topic_id_are_found() -> None:
     readers = FetchActivity()
     fetch(readers, wanted(TOPIC_ID, 0, 5))
     fetch(readers, wanted("t", 0, 6), connection=2)
     assert sorted(reading.offset for reading in of(readers)) == [5, 6]
 
 
-def test_what_a_fetch_was_refused_with_counts_until_the_next_one() -> None:
+def test_an_error_of_a_fetch_lasts_until_the_next_fetch() -> None:
     readers = FetchActivity()
     fetch(readers, wanted("t", 0, 5))
     readers.record_error(1, "t", 0, 29)
@@ -70,7 +70,7 @@ def test_what_a_fetch_was_refused_with_counts_until_the_next_one() -> None:
     assert of(readers)[0].error_code == 0
 
 
-def test_a_connection_that_goes_takes_its_notes_along() -> None:
+def test_a_closed_connection_has_no_entries() -> None:
     readers = FetchActivity()
     fetch(readers, wanted("t", 0, 5))
     readers.remove_connection(1)
@@ -79,7 +79,7 @@ def test_a_connection_that_goes_takes_its_notes_along() -> None:
     assert len(readers) == 0
 
 
-def test_notes_of_a_connection_have_a_bound() -> None:
+def test_entries_of_a_connection_are_limited() -> None:
     readers = FetchActivity()
     fetch(readers, *(wanted("t", index, 0) for index in range(PARTITIONS_MAX + 1)))
     fetch(readers, wanted("t", 0, 1))
@@ -88,7 +88,7 @@ def test_notes_of_a_connection_have_a_bound() -> None:
     assert of(readers, 0) != []
 
 
-def test_a_session_that_goes_on_fetches_all_of_its_partitions() -> None:
+def test_an_incremental_fetch_counts_for_all_partitions_of_the_session() -> None:
     readers = FetchActivity()
 
     def seen(now_ms: int) -> list[tuple[int, int]]:

@@ -23,7 +23,7 @@ def _never() -> bool:
     return False
 
 
-def test_notice_wakes_whoever_waits_for_the_partition_and_nobody_else() -> None:
+def test_a_notice_wakes_only_fetches_of_the_partition() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         first = waits.park([(0, 1), (0, 2)], 60_000, _never)
         second = waits.park([(0, 2)], 60_000, _never)
@@ -61,7 +61,7 @@ async def _value(reply: object) -> object:
     return await done
 
 
-def test_append_between_the_look_and_the_flag_is_not_missed() -> None:
+def test_an_append_between_the_read_and_the_watch_flag_is_not_missed() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         order: list[str] = []
 
@@ -77,7 +77,7 @@ def test_append_between_the_look_and_the_flag_is_not_missed() -> None:
     _run(scenario)
 
 
-def test_partition_is_flagged_again_after_its_notice() -> None:
+def test_the_watch_flag_is_set_again_after_a_notice() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         waits.park([(0, 1)], 60_000, _never)
         waits.on_advanced(0, (1,))
@@ -87,7 +87,7 @@ def test_partition_is_flagged_again_after_its_notice() -> None:
     _run(scenario)
 
 
-def test_fetch_that_was_woken_is_forgotten_everywhere() -> None:
+def test_a_woken_fetch_is_referenced_nowhere() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         # A consumer of many partitions of which one is busy must not leave traces in the others.
         for _ in range(100):
@@ -101,7 +101,7 @@ def test_fetch_that_was_woken_is_forgotten_everywhere() -> None:
     _run(scenario)
 
 
-def test_client_that_is_gone_waits_no_longer() -> None:
+def test_fetches_of_a_closed_connection_end() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         gone = [waits.park([(0, 1)], 2**31 - 1, _never, owner=4) for _ in range(3)]
         other = waits.park([(0, 1)], 60_000, _never, owner=5)
@@ -114,7 +114,7 @@ def test_client_that_is_gone_waits_no_longer() -> None:
     _run(scenario)
 
 
-def test_router_that_stops_answers_at_once_and_parks_no_more() -> None:
+def test_a_stopping_router_ends_all_fetches_and_parks_no_more() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         parked = waits.park([(0, 1)], 60_000, _never)
         waits.end_all()
@@ -124,7 +124,7 @@ def test_router_that_stops_answers_at_once_and_parks_no_more() -> None:
     _run(scenario)
 
 
-def test_thousand_deadlines_all_come_and_none_early() -> None:
+def test_a_thousand_fetches_expire_and_none_early() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -138,7 +138,7 @@ def test_thousand_deadlines_all_come_and_none_early() -> None:
     _run(scenario)
 
 
-def test_new_metadata_wakes_everyone() -> None:
+def test_wake_all_wakes_every_fetch() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         parked = [waits.park([(0, number)], 60_000, _never) for number in range(5)]
         waits.wake_all()
@@ -184,7 +184,7 @@ async def _turns(count: int = 3) -> None:
         await asyncio.sleep(0)
 
 
-def test_as_many_as_there_is_something_for_are_woken_longest_first() -> None:
+def test_competing_fetches_are_woken_in_order_while_there_are_records() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         basket = Basket(waits)
         for who in range(5):
@@ -203,7 +203,7 @@ def test_as_many_as_there_is_something_for_are_woken_longest_first() -> None:
     _run(scenario)
 
 
-def test_whoever_cannot_use_what_is_there_does_not_keep_it_from_the_next() -> None:
+def test_a_fetch_that_takes_nothing_does_not_block_the_next_one() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         basket = Basket(waits)
         basket.wait(0, needs=3)
@@ -218,7 +218,7 @@ def test_whoever_cannot_use_what_is_there_does_not_keep_it_from_the_next() -> No
     _run(scenario)
 
 
-def test_whoever_is_gone_is_passed_over() -> None:
+def test_fetches_of_closed_connections_are_skipped() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         basket = Basket(waits)
         for who in range(3):
@@ -230,7 +230,7 @@ def test_whoever_is_gone_is_passed_over() -> None:
     _run(scenario)
 
 
-def test_a_notice_wakes_a_line_like_a_signal_and_the_partition_is_watched_on() -> None:
+def test_a_notice_wakes_a_queue_and_the_partition_stays_watched() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         basket, other = Basket(waits), Basket(waits, "other")
         plain = waits.park([(0, 1)], 60_000, _never)
@@ -252,7 +252,7 @@ def test_a_notice_wakes_a_line_like_a_signal_and_the_partition_is_watched_on() -
     _run(scenario)
 
 
-def test_a_signal_is_for_one_line_and_for_nobody_else_at_the_partition() -> None:
+def test_available_records_wake_only_their_queue() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         def line(key: str) -> ExclusiveWatch:
             return ExclusiveWatch(key, (0, 1), lambda: True)
@@ -269,7 +269,7 @@ def test_a_signal_is_for_one_line_and_for_nobody_else_at_the_partition() -> None
     _run(scenario)
 
 
-def test_a_long_line_is_passed_in_turns_of_the_loop() -> None:
+def test_a_long_queue_is_woken_over_several_turns_of_the_loop() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         basket = Basket(waits)
         for who in range(3 * WAKES_PER_TURN):
@@ -285,7 +285,7 @@ def test_a_long_line_is_passed_in_turns_of_the_loop() -> None:
     _run(scenario)
 
 
-def test_whatever_happens_nobody_sleeps_beside_what_it_could_have() -> None:
+def test_no_fetch_waits_while_there_are_records_for_it() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         dice = random.Random(7)
         basket = Basket(waits)

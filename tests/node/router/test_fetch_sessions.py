@@ -47,7 +47,7 @@ def test_epoch_minus_one_fetches_without_a_session() -> None:
     assert [(p.topic, p.fetch_offset) for p in fetch.partitions] == [("a", 5)]
 
 
-def test_epoch_zero_opens_and_the_next_one_fetches_all_that_was_named() -> None:
+def test_epoch_zero_creates_a_session_and_the_next_fetch_has_all_its_partitions() -> None:
     sessions = _sessions()
     opened = sessions.new_context(_request(("a", 0, 5), ("b", 1, 6), epoch=0), VERSION, 0)
     assert opened.session_id == 101
@@ -66,7 +66,7 @@ def test_forgotten_partitions_are_not_served_again() -> None:
     assert [p.topic for p in follow.partitions] == ["b"]
 
 
-def test_wrong_epoch_and_unknown_session_are_told_apart() -> None:
+def test_a_wrong_epoch_and_an_unknown_session_are_different_errors() -> None:
     sessions = _sessions()
     sessions.new_context(_request(("a", 0, 5), epoch=0), VERSION, 0)
     wrong = sessions.new_context(_request(session_id=101, epoch=2), VERSION, 0)
@@ -75,14 +75,14 @@ def test_wrong_epoch_and_unknown_session_are_told_apart() -> None:
     assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_session_opened_by_name_cannot_go_on_by_topic_id() -> None:
+def test_a_session_with_names_cannot_continue_with_topic_ids() -> None:
     sessions = _sessions()
     sessions.new_context(_request(("a", 0, 5), epoch=0), 12, 0)
     mixed = sessions.new_context(_request(session_id=101, epoch=1), 13, 0)
     assert mixed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_final_epoch_closes_the_session_it_names() -> None:
+def test_the_final_epoch_closes_the_session() -> None:
     sessions = _sessions()
     sessions.new_context(_request(("a", 0, 5), epoch=0), VERSION, 0)
     sessions.new_context(_request(("a", 0, 5), session_id=101, epoch=-1), VERSION, 0)
@@ -111,7 +111,7 @@ def test_epoch_wraps_to_one() -> None:
     assert wrapped.error_code == ErrorCode.NONE
 
 
-def test_incremental_answer_names_a_partition_only_when_something_is_new() -> None:
+def test_an_incremental_response_has_only_changed_partitions() -> None:
     sessions = _sessions()
     fetch = sessions.new_context(_request(("a", 0, 5), epoch=0), VERSION, 0)
     wanted = fetch.partitions[0]
@@ -136,7 +136,7 @@ def test_incremental_answer_names_a_partition_only_when_something_is_new() -> No
     assert not news(False, 0, 11, 3)
 
 
-def test_what_was_told_is_remembered_when_the_client_moves_on() -> None:
+def test_what_was_sent_is_kept_when_the_fetch_offset_changes() -> None:
     sessions = _sessions()
     opened = sessions.new_context(_request(("a", 0, 5), epoch=0), VERSION, 0)
     update_if_changed(

@@ -80,7 +80,7 @@ def gather(harness: GroupHarness, lag: GroupLagMetrics) -> None:
     harness.result(done)
 
 
-def test_a_group_has_a_line_for_each_topic(harness: GroupHarness) -> None:
+def test_a_group_has_a_series_for_each_topic(harness: GroupHarness) -> None:
     now_ms = harness.services.now_ms()
     harness.append("t", batch_of(4, timestamp=now_ms - 9_000))
     harness.append("t", batch_of(3, timestamp=now_ms - 2_000), partition=1)
@@ -96,7 +96,7 @@ def test_a_group_has_a_line_for_each_topic(harness: GroupHarness) -> None:
     assert lag.omitted_count == 0
 
 
-def test_lines_are_by_partition_where_that_is_set_and_none_where_that_is(
+def test_series_are_by_partition_or_off_as_configured(
     harness: GroupHarness,
 ) -> None:
     harness.append("t", batch_of(4))
@@ -110,7 +110,7 @@ def test_lines_are_by_partition_where_that_is_set_and_none_where_that_is(
     assert not none.records
 
 
-def test_a_topic_that_is_gone_has_no_line(harness: GroupHarness) -> None:
+def test_a_deleted_topic_has_no_series(harness: GroupHarness) -> None:
     commit(harness, "g", "t", 0)
     commit(harness, "g", "u", 0)
     lag = lag_of(harness)
@@ -119,7 +119,7 @@ def test_a_topic_that_is_gone_has_no_line(harness: GroupHarness) -> None:
     assert set(lag.records) == {("g", "t")}
 
 
-def test_too_many_lines_and_names_that_are_too_long_are_counted(
+def test_series_over_the_limit_and_too_long_names_are_only_counted(
     harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_lag_metrics, "SERIES_MAX", 2)
@@ -182,7 +182,7 @@ def lag_elsewhere(harness: GroupHarness, passage: Passage) -> GroupLagMetrics:
     )
 
 
-def test_leaders_elsewhere_are_asked(harness: GroupHarness) -> None:
+def test_leaders_on_other_brokers_are_queried(harness: GroupHarness) -> None:
     harness.append("t", batch_of(4))
     commit(harness, "g", "t", 1, 0)
     commit(harness, "h", "t", 2)
@@ -191,7 +191,7 @@ def test_leaders_elsewhere_are_asked(harness: GroupHarness) -> None:
     assert lag.records == {("g", "t"): 3, ("h", "t"): 2}
 
 
-def test_a_scrape_does_not_wait_for_a_leader_that_is_slow_and_the_next_one_has_it(
+def test_a_scrape_does_not_wait_for_a_slow_leader_and_the_next_one_has_its_lag(
     harness: GroupHarness,
 ) -> None:
     harness.append("t", batch_of(4))
@@ -209,7 +209,7 @@ def test_a_scrape_does_not_wait_for_a_leader_that_is_slow_and_the_next_one_has_i
     assert not passage._held, f"who asks within {CACHE_S} s is told the same"
 
 
-def test_what_is_not_known_is_left_out(harness: GroupHarness) -> None:
+def test_a_series_with_an_unknown_partition_is_left_out(harness: GroupHarness) -> None:
     commit(harness, "g", "t", 0)
     passage = Passage(harness)
     passage.is_open = False

@@ -101,7 +101,7 @@ def run(test: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(on_loop())
 
 
-def test_a_request_is_answered_also_the_first_one() -> None:
+def test_requests_are_answered_including_the_first_one() -> None:
     async def test(stage: Stage) -> None:
         for _ in range(3):
             answer = await stage.send()
@@ -112,7 +112,7 @@ def test_a_request_is_answered_also_the_first_one() -> None:
     run(test)
 
 
-def test_a_node_that_nobody_knows_is_not_waited_for() -> None:
+def test_a_request_to_an_unknown_node_fails_at_once() -> None:
     async def test(stage: Stage) -> None:
         with pytest.raises(ApiError) as caught:
             await stage.send(2)
@@ -121,7 +121,7 @@ def test_a_node_that_nobody_knows_is_not_waited_for() -> None:
     run(test)
 
 
-def test_what_a_node_that_was_fenced_has_not_answered_fails() -> None:
+def test_pending_requests_to_a_fenced_node_fail() -> None:
     async def test(stage: Stage) -> None:
         await stage.send()
         stage.is_answering = False
@@ -133,7 +133,7 @@ def test_what_a_node_that_was_fenced_has_not_answered_fails() -> None:
     run(test)
 
 
-def test_a_node_that_is_elsewhere_now_is_asked_there() -> None:
+def test_requests_go_to_the_new_address_of_a_node() -> None:
     async def test(stage: Stage) -> None:
         await stage.send()
         address, stage.address = stage.address, None
@@ -146,7 +146,7 @@ def test_a_node_that_is_elsewhere_now_is_asked_there() -> None:
     run(test)
 
 
-def test_other_requests_than_those_of_nodes_are_not_carried_out() -> None:
+def test_requests_of_other_apis_are_not_handled() -> None:
     async def test(stage: Stage) -> None:
         answers: list[bytes] = []
         for payload in (b"nonsense", b"\x94\x01\x13\x00\xc4\x00"):

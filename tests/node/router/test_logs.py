@@ -40,9 +40,7 @@ def index_of(partition: int, topic_id: bytes = TOPIC_ID) -> int:
     return store_index(topic_id, partition, STORE_COUNT)
 
 
-def test_a_store_that_its_worker_has_not_made_is_asked_again_later(
-    logs: Logs, tmp_path: Path
-) -> None:
+def test_a_store_that_does_not_exist_yet_is_opened_later(logs: Logs, tmp_path: Path) -> None:
     index = index_of(0)
     assert logs.reader(index) is None
     assert logs.locate(TOPIC_ID, 0) is None
@@ -55,7 +53,7 @@ def test_a_store_that_its_worker_has_not_made_is_asked_again_later(
     store.close()
 
 
-def test_a_store_that_is_just_being_made_is_not_there_yet(logs: Logs, tmp_path: Path) -> None:
+def test_a_store_that_is_being_created_cannot_be_read_yet(logs: Logs, tmp_path: Path) -> None:
     """Its worker makes file after file, and the router may look in between."""
     folder = store_folder(tmp_path, 0)
     folder.mkdir(parents=True)
@@ -76,7 +74,7 @@ def test_partitions_are_found_in_the_store_that_the_layout_says(logs: Logs, tmp_
 
 
 @pytest.mark.parametrize("partition", [4, 2**31 - 1, -1, -(2**31)])
-def test_partitions_that_do_not_exist_are_nowhere(
+def test_partitions_that_do_not_exist_have_no_location(
     logs: Logs, tmp_path: Path, partition: int
 ) -> None:
     stores = [open_numbered(tmp_path, index) for index in range(STORE_COUNT)]
@@ -85,7 +83,7 @@ def test_partitions_that_do_not_exist_are_nowhere(
         store.close()
 
 
-def test_a_deleted_topic_is_forgotten(logs: Logs, tmp_path: Path) -> None:
+def test_a_deleted_topic_has_no_location(logs: Logs, tmp_path: Path) -> None:
     store = open_numbered(tmp_path, index_of(0))
     number = create(store, 0)
     assert logs.locate(TOPIC_ID, 0) is not None
@@ -109,7 +107,7 @@ def test_a_replica_that_moved_away_and_came_back_is_found_where_it_is_now(
     store.close()
 
 
-def test_files_that_a_worker_has_dropped_are_let_go_of(logs: Logs, tmp_path: Path) -> None:
+def test_dropped_segment_files_are_closed(logs: Logs, tmp_path: Path) -> None:
     logs.release_dropped_segments()
     store = open_numbered(tmp_path, index_of(0))
     number = create(store, 0)
@@ -127,7 +125,7 @@ def test_files_that_a_worker_has_dropped_are_let_go_of(logs: Logs, tmp_path: Pat
     store.close()
 
 
-def test_a_router_lets_go_of_dropped_files_though_nobody_asks_it_for_anything(
+def test_an_idle_router_closes_dropped_segment_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("odradek.node.router.logs.LET_GO_S", 0.01)
@@ -154,7 +152,7 @@ def test_a_router_lets_go_of_dropped_files_though_nobody_asks_it_for_anything(
     store.close()
 
 
-def test_offsets_are_seen_as_soon_as_they_are_committed(logs: Logs, tmp_path: Path) -> None:
+def test_committed_offsets_are_visible_at_once(logs: Logs, tmp_path: Path) -> None:
     store = open_numbered(tmp_path, index_of(0))
     number = create(store, 0)
     reader = logs.reader(index_of(0))
@@ -174,7 +172,7 @@ def test_a_watch_reaches_the_worker_of_the_store(logs: Logs, tmp_path: Path) -> 
     store.close()
 
 
-def test_a_response_on_its_way_outlives_the_closing_of_the_stores(
+def test_buffers_of_a_response_stay_valid_after_the_stores_are_closed(
     logs: Logs, tmp_path: Path
 ) -> None:
     store = open_numbered(tmp_path, index_of(0))

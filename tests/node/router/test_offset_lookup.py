@@ -80,7 +80,7 @@ def run(question: Coroutine[object, object, T]) -> T:
     return asyncio.run(send())
 
 
-def test_the_ends_are_asked_of_whoever_leads(harness: RouterHarness) -> None:
+def test_bounds_come_from_the_leaders(harness: RouterHarness) -> None:
     there = Elsewhere(harness)
     positions = positions_of(harness, there)
     bounds = run(positions.bounds([HERE, THERE], 1))
@@ -91,20 +91,20 @@ def test_the_ends_are_asked_of_whoever_leads(harness: RouterHarness) -> None:
     ]
 
 
-def test_how_far_logs_are_committed_is_no_matter_of_transactions(harness: RouterHarness) -> None:
+def test_end_offsets_are_high_watermarks_despite_open_transactions(harness: RouterHarness) -> None:
     there = Elsewhere(harness)
     assert run(positions_of(harness, there).end_offsets([HERE, THERE])) == {HERE: 5, THERE: 20}
     assert [asked.isolation_level for _, asked in there.asked] == [0]
 
 
-def test_times_are_looked_up_where_the_records_are(harness: RouterHarness) -> None:
+def test_offsets_for_times_come_from_the_leaders(harness: RouterHarness) -> None:
     positions = positions_of(harness, Elsewhere(harness))
     found = run(positions.offsets_for_times({HERE: 2**60, THERE: 7}, 0))
     assert found == {HERE: None, THERE: 100}
     assert run(positions.offsets_for_times({HERE: -2}, 0)) == {HERE: 0}
 
 
-def test_who_cannot_be_asked_is_an_error_of_its_partitions(harness: RouterHarness) -> None:
+def test_an_unreachable_leader_is_an_error_of_its_partitions(harness: RouterHarness) -> None:
     there = Elsewhere(harness)
     there.is_away = True
     positions = positions_of(harness, there)
@@ -117,7 +117,7 @@ def test_who_cannot_be_asked_is_an_error_of_its_partitions(harness: RouterHarnes
     }
 
 
-def test_a_partition_without_a_leader_has_no_ends_just_now(harness: RouterHarness) -> None:
+def test_a_partition_without_a_leader_is_an_error(harness: RouterHarness) -> None:
     harness.lead("u", 6, -1)
     bounds = run(positions_of(harness, Elsewhere(harness)).bounds([THERE], 0))
     assert bounds == {THERE: ErrorCode.LEADER_NOT_AVAILABLE}

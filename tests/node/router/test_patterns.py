@@ -20,7 +20,7 @@ def test_a_pattern_matches_whole_names() -> None:
 
 
 @pytest.mark.parametrize("regex", ["(", "a{1001}", r"(a)\1", "(?=a)", "[z-a]", "\ud800"])
-def test_what_re2_does_not_take_is_refused_with_a_reason(regex: str) -> None:
+def test_an_invalid_pattern_is_refused_with_a_reason(regex: str) -> None:
     with pytest.raises(ApiError) as refused:
         TopicPatterns().matching_topics(regex, TOPICS)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -33,7 +33,7 @@ def test_a_pattern_that_would_take_too_much_memory_is_refused() -> None:
 
 
 @pytest.mark.parametrize("regex", ["(a+)+b", "(a|a)*b", "(a*)*b", "(.*a){20}b"])
-def test_hostile_patterns_take_linear_time(regex: str) -> None:
+def test_patterns_take_linear_time(regex: str) -> None:
     """Backtracking would take longer than the universe is old."""
     topics = {"a" * length: None for length in range(200, 249)}
     started = time.monotonic()
@@ -41,7 +41,7 @@ def test_hostile_patterns_take_linear_time(regex: str) -> None:
     assert time.monotonic() - started < LIVENESS_S
 
 
-def test_answers_hold_until_the_topics_change() -> None:
+def test_matches_are_cached_until_the_topics_change() -> None:
     patterns = TopicPatterns()
     first = patterns.matching_topics("o.*", TOPICS)
     assert patterns.matching_topics("o.*", TOPICS) is first
@@ -49,7 +49,7 @@ def test_answers_hold_until_the_topics_change() -> None:
     assert patterns.matching_topics("o.*", more) == (*first, "others")
 
 
-def test_no_more_patterns_are_kept_than_there_is_room_for() -> None:
+def test_the_number_of_cached_patterns_is_limited() -> None:
     patterns = TopicPatterns()
     for number in range(PATTERN_COUNT_MAX + 5):
         patterns.matching_topics(f"t{number}", TOPICS)

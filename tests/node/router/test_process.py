@@ -115,7 +115,7 @@ def parked_count(broker: EmbeddedBroker) -> int:
 
 @pytest.mark.parametrize("key", ["max.connections.per.ip", "max.connections"])
 @pytest.mark.parametrize("scope", ["", "0"], ids=["all brokers", "this broker"])
-def test_a_limit_of_connections_holds_as_soon_as_it_is_set(
+def test_a_connection_limit_applies_at_once(
     broker: EmbeddedBroker, wire: WireClient, key: str, scope: str
 ) -> None:
     with ExitStack() as stack:
@@ -127,7 +127,7 @@ def test_a_limit_of_connections_holds_as_soon_as_it_is_set(
         assert is_served(broker, stack)
 
 
-def test_a_limit_is_still_there_after_the_router_s_death(broker: EmbeddedBroker) -> None:
+def test_a_connection_limit_survives_the_restart_of_the_router(broker: EmbeddedBroker) -> None:
     with WireClient(broker.bootstrap_servers) as wire:
         configure(wire, "max.connections.per.ip", "1")
     broker.kill_process("router-0")
@@ -150,7 +150,7 @@ def has_configured(broker: EmbeddedBroker, key: str, value: str | None) -> bool:
 # -- what one process does to the other ------------------------------------------------------------
 
 
-def test_what_is_created_can_be_used_at_once(wire: WireClient) -> None:
+def test_a_created_topic_can_be_used_at_once(wire: WireClient) -> None:
     """The answer waits until the router knows the topic and the worker has its partitions."""
     for _ in range(20):
         name = unique("fresh")
@@ -170,7 +170,7 @@ def test_a_long_poll_is_woken_by_an_append(
     assert parked_count(broker) == 0
 
 
-def test_a_long_poll_hears_that_its_topic_is_deleted(
+def test_a_long_poll_ends_when_its_topic_is_deleted(
     broker: EmbeddedBroker, wire: WireClient, topic: str
 ) -> None:
     wire.post(fetch_request(topic, {0: 0}, max_wait_ms=60_000), FETCH)
@@ -182,7 +182,7 @@ def test_a_long_poll_hears_that_its_topic_is_deleted(
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_records_flow_while_the_controller_is_away(
+def test_produce_and_fetch_work_while_the_controller_is_down(
     broker: EmbeddedBroker, wire: WireClient, topic: str
 ) -> None:
     before = broker.processes
@@ -205,7 +205,7 @@ def producer_id(wire: WireClient) -> int:
     return answer.producer_id
 
 
-def test_a_router_that_died_is_replaced_at_its_address_and_gives_no_id_twice(
+def test_a_dead_router_is_replaced_at_its_address_and_allocates_no_producer_id_twice(
     broker: EmbeddedBroker, wire: WireClient, topic: str
 ) -> None:
     append(wire, topic, b"before")
@@ -226,7 +226,7 @@ def test_a_router_that_died_is_replaced_at_its_address_and_gives_no_id_twice(
 # -- the end ---------------------------------------------------------------------------------------
 
 
-def test_a_node_that_stops_answers_its_long_polls_and_does_not_wait_for_them(
+def test_a_stopping_node_ends_its_long_polls_at_once(
     tmp_path: Path,
 ) -> None:
     settings = {"http.listen": "127.0.0.1:0"}
@@ -250,7 +250,7 @@ def test_a_node_that_stops_answers_its_long_polls_and_does_not_wait_for_them(
         assert "did not finish in time" not in broker.log()
 
 
-def test_the_metrics_tell_how_far_groups_are_behind(
+def test_the_metrics_have_the_lag_of_groups(
     broker: EmbeddedBroker, wire: WireClient, topic: str
 ) -> None:
     append(wire, topic, b"read", b"unread", b"unread")

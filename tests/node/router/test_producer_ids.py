@@ -57,7 +57,7 @@ def takers(blocks: Blocks) -> Takers:
     return Takers(ProducerIds(MetadataCache(1, {}, image), cast("ControllerLink", blocks)))
 
 
-def test_ids_of_a_block_are_given_without_asking_again(blocks: Blocks, takers: Takers) -> None:
+def test_ids_of_a_block_need_no_further_request(blocks: Blocks, takers: Takers) -> None:
     takers.draw()
     blocks.asked[0].resolve(ProducerIdsReply(5000, 3))
     takers.draw(2)
@@ -67,14 +67,14 @@ def test_ids_of_a_block_are_given_without_asking_again(blocks: Blocks, takers: T
     assert len(blocks.asked) == 2
 
 
-def test_all_who_come_meanwhile_wait_for_one_block(blocks: Blocks, takers: Takers) -> None:
+def test_concurrent_requests_wait_for_one_block(blocks: Blocks, takers: Takers) -> None:
     takers.draw(4)
     assert len(blocks.asked) == 1
     blocks.asked[0].resolve(ProducerIdsReply(0, 1000))
     assert sorted(number for number in takers.got if number is not None) == [0, 1, 2, 3]
 
 
-def test_when_a_block_is_too_small_for_all_the_next_is_asked_for(
+def test_when_a_block_is_too_small_the_next_one_is_requested(
     blocks: Blocks, takers: Takers
 ) -> None:
     takers.draw(5)
@@ -85,7 +85,7 @@ def test_when_a_block_is_too_small_for_all_the_next_is_asked_for(
     assert sorted(number for number in takers.got if number is not None) == [0, 1, 100, 101, 102]
 
 
-def test_who_asked_is_told_of_the_failure_and_the_next_tries_again(
+def test_a_failed_block_is_an_error_of_one_request_and_the_next_one_requests_again(
     blocks: Blocks, takers: Takers
 ) -> None:
     takers.draw(2)

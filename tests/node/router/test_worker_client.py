@@ -186,7 +186,7 @@ def test_the_first_request_leaves_at_once_and_the_rest_of_the_turn_in_one_messag
     asyncio.run(main())
 
 
-def test_requests_wait_for_a_worker_that_is_away(tmp_path: Path) -> None:
+def test_requests_wait_for_an_unreachable_worker(tmp_path: Path) -> None:
     async def main() -> None:
         async with _bus(tmp_path, []) as (worker_client, context, address):
             reply = _append(worker_client, 0, b"early")
@@ -203,7 +203,9 @@ def test_requests_wait_for_a_worker_that_is_away(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_a_dead_worker_had_been_sent_is_answered_retriably(tmp_path: Path) -> None:
+def test_requests_that_were_sent_to_a_dead_worker_fail_with_a_retriable_error(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
         async with _bus(tmp_path, []) as (worker_client, context, address):
             first = _Peer(context, address, 0)
@@ -227,7 +229,7 @@ def test_what_a_dead_worker_had_been_sent_is_answered_retriably(tmp_path: Path) 
     asyncio.run(main())
 
 
-def test_a_worker_that_leaves_answers_what_it_has_and_the_rest_waits(tmp_path: Path) -> None:
+def test_a_leaving_worker_answers_what_it_has_and_later_requests_wait(tmp_path: Path) -> None:
     async def main() -> None:
         async with _bus(tmp_path, []) as (worker_client, context, address):
             first = _Peer(context, address, 0)
@@ -253,7 +255,9 @@ def test_a_worker_that_leaves_answers_what_it_has_and_the_rest_waits(tmp_path: P
     asyncio.run(main())
 
 
-def test_other_workers_get_what_was_not_sent_and_the_rest_is_answered(tmp_path: Path) -> None:
+def test_after_a_resize_unsent_requests_go_to_the_new_workers_and_the_others_fail(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
         async with _bus(tmp_path, []) as (worker_client, context, address):
             before = [_Peer(context, address, index) for index in (0, 1)]
@@ -304,7 +308,7 @@ def test_other_workers_get_what_was_not_sent_and_the_rest_is_answered(tmp_path: 
     asyncio.run(main())
 
 
-def test_what_was_not_sent_to_a_dead_worker_goes_to_its_successor(tmp_path: Path) -> None:
+def test_unsent_requests_go_to_the_successor_of_a_dead_worker(tmp_path: Path) -> None:
     async def main() -> None:
         async with _bus(tmp_path, []) as (worker_client, context, address):
             first = _Peer(context, address, 0)
@@ -329,7 +333,7 @@ def test_what_was_not_sent_to_a_dead_worker_goes_to_its_successor(tmp_path: Path
     asyncio.run(main())
 
 
-def test_sleeping_worker_is_rung_for_and_a_sleeping_router_is_woken(tmp_path: Path) -> None:
+def test_a_sleeping_worker_and_a_sleeping_router_are_woken(tmp_path: Path) -> None:
     async def main() -> None:
         async with _bus(tmp_path, []) as (worker_client, context, address):
             peer = _Peer(context, address, 0)
@@ -367,7 +371,7 @@ def test_large_batches_travel_in_the_arena(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_more_requests_than_the_ring_holds_all_arrive(tmp_path: Path) -> None:
+def test_more_requests_than_fit_into_the_ring_all_arrive(tmp_path: Path) -> None:
     async def main() -> None:
         async with _bus(tmp_path, []) as (worker_client, context, address):
             peer = _Peer(context, address, 0)
@@ -387,7 +391,7 @@ def test_more_requests_than_the_ring_holds_all_arrive(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_reconnection_of_the_same_worker_loses_nothing(tmp_path: Path) -> None:
+def test_a_reconnected_worker_loses_no_request(tmp_path: Path) -> None:
     async def main() -> None:
         async with _bus(tmp_path, []) as (worker_client, context, address):
             peer = _Peer(context, address, 0)
@@ -405,7 +409,7 @@ def test_reconnection_of_the_same_worker_loses_nothing(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_watched_partitions_are_announced(tmp_path: Path) -> None:
+def test_advanced_partitions_are_reported(tmp_path: Path) -> None:
     async def main() -> None:
         advanced: list[tuple[int, tuple[int, ...]]] = []
         async with _bus(tmp_path, advanced) as (_, context, address):

@@ -26,7 +26,7 @@ def sent() -> tuple[AlterPartitionSender, list[SubmitCommand]]:
     return proposals, told
 
 
-def test_proposals_of_one_moment_are_one_command_and_each_has_its_answer() -> None:
+def test_proposals_of_one_call_are_one_command_with_a_result_for_each() -> None:
     proposals, (submit,) = sent()
     command = decode_command(submit.command)
     assert isinstance(command, AlterPartition)
@@ -44,13 +44,13 @@ def test_proposals_of_one_moment_are_one_command_and_each_has_its_answer() -> No
     assert list(proposals.expired(1 << 50)) == []
 
 
-def test_a_command_that_failed_failed_for_all() -> None:
+def test_a_failed_command_fails_all_its_proposals() -> None:
     proposals, (submit,) = sent()
     answer = CommandSubmitted(submit.request_id, ErrorCode.STALE_BROKER_EPOCH, b"")
     assert [code for _, code in proposals.on_response(answer)] == [ErrorCode.STALE_BROKER_EPOCH] * 2
 
 
-def test_what_is_not_answered_in_time_has_an_unknown_fate() -> None:
+def test_a_proposal_without_an_answer_in_time_times_out() -> None:
     proposals, _ = sent()
     assert list(proposals.expired(1_000 + TIMEOUT_MS - 1)) == []
     assert list(proposals.expired(1_000 + TIMEOUT_MS)) == [
@@ -59,7 +59,7 @@ def test_what_is_not_answered_in_time_has_an_unknown_fate() -> None:
     ]
 
 
-def test_replicas_resign_once_in_a_while_and_nobody_waits_for_an_answer() -> None:
+def test_replicas_resign_at_most_once_per_interval_without_waiting_for_an_answer() -> None:
     told: list[SubmitCommand] = []
     proposals = AlterPartitionSender(1, told.append)
     image = MetadataImage.empty()
@@ -74,7 +74,7 @@ def test_replicas_resign_once_in_a_while_and_nobody_waits_for_an_answer() -> Non
     assert len(told) == 2
 
 
-def test_who_was_refused_between_two_commands_is_in_the_next() -> None:
+def test_replicas_that_fail_between_two_commands_are_in_the_next_one() -> None:
     """Another store's refusals, which come all the time, must not hide the one of this one."""
     told: list[SubmitCommand] = []
     proposals = AlterPartitionSender(1, told.append)

@@ -86,7 +86,7 @@ def test_every_partition_of_the_image_is_created_in_its_store(tmp_path: Path) ->
     partitions.close()
 
 
-def test_worker_takes_only_the_stores_that_are_its_own(tmp_path: Path) -> None:
+def test_a_worker_opens_only_its_own_stores(tmp_path: Path) -> None:
     first = open_partitions(tmp_path, worker=0, worker_count=2)
     second = open_partitions(tmp_path, worker=1, worker_count=2)
     assert sorted(first.stores) == [0, 2]
@@ -99,7 +99,7 @@ def test_worker_takes_only_the_stores_that_are_its_own(tmp_path: Path) -> None:
         partitions.close()
 
 
-def test_partition_led_elsewhere_takes_no_appends(tmp_path: Path) -> None:
+def test_a_partition_that_another_node_leads_refuses_appends(tmp_path: Path) -> None:
     partitions = open_partitions(tmp_path)
     partitions.follow(image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 1)))
     admission = partitions.admission(*place(partitions, TOPIC_ID, 0))
@@ -107,7 +107,7 @@ def test_partition_led_elsewhere_takes_no_appends(tmp_path: Path) -> None:
     partitions.close()
 
 
-def test_too_small_an_isr_refuses_acks_all_and_nothing_else(tmp_path: Path) -> None:
+def test_an_isr_below_min_insync_replicas_refuses_only_acks_all(tmp_path: Path) -> None:
     partitions = open_partitions(tmp_path)
     image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0))
     partitions.follow(image)
@@ -134,7 +134,7 @@ def test_changed_topic_config_reaches_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_deleted_topic_is_dropped_also_by_a_worker_that_was_away(
+def test_a_worker_deletes_topics_that_were_deleted_while_it_was_down(
     tmp_path: Path, is_restarted: bool
 ) -> None:
     partitions = open_partitions(tmp_path)

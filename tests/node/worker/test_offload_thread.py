@@ -9,7 +9,7 @@ from odradek.node.worker.offload_thread import OffloadThread
 DEADLINE_S = 10
 
 
-def test_work_is_done_in_another_thread_that_was_settled_first() -> None:
+def test_work_runs_in_another_thread_after_settle() -> None:
     seen: list[tuple[str, int]] = []
 
     def note(what: str) -> None:
@@ -24,7 +24,7 @@ def test_work_is_done_in_another_thread_that_was_settled_first() -> None:
     assert seen[0][1] != threading.get_ident()
 
 
-def test_the_owner_goes_on_meanwhile() -> None:
+def test_the_owner_runs_at_the_same_time() -> None:
     helper = OffloadThread(lambda: None)
     owner_was_here = threading.Event()
     outcome: list[bool] = []
@@ -34,7 +34,7 @@ def test_the_owner_goes_on_meanwhile() -> None:
     assert outcome == [True]
 
 
-def test_an_error_is_raised_where_it_is_waited_for_and_the_helper_goes_on() -> None:
+def test_wait_raises_the_error_and_the_thread_continues() -> None:
     def fail() -> None:
         raise OSError("the disk is gone")
 

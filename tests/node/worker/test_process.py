@@ -172,7 +172,7 @@ def topic(number: int, partitions: int = 3) -> tuple[Record, ...]:
     )
 
 
-def test_a_worker_is_ready_when_its_stores_are_in_step_and_its_routers_know_it(
+def test_a_worker_is_ready_when_its_stores_are_up_to_date_and_its_routers_are_connected(
     house: House,
 ) -> None:
     house.decide(*topic(1))
@@ -187,7 +187,7 @@ def test_a_worker_is_ready_when_its_stores_are_in_step_and_its_routers_know_it(
     assert house.worker.metrics()["odradek_partitions"] == 3
 
 
-def test_metadata_is_carried_out_when_the_worker_says_so(house: House) -> None:
+def test_a_worker_reports_metadata_after_it_has_applied_it(house: House) -> None:
     house.greet()
     house.say(house.decide(*topic(1)), house.decide(*topic(2, 1)))
     assert house.hear() == MetadataApplied(WORKER, 3)
@@ -199,13 +199,13 @@ def test_metadata_is_carried_out_when_the_worker_says_so(house: House) -> None:
     assert house.worker.metrics()["odradek_partitions"] == 1
 
 
-def test_a_worker_that_does_its_work_says_so_when_it_is_asked(house: House) -> None:
+def test_a_worker_answers_a_liveness_check(house: House) -> None:
     house.greet()
     house.say(LivenessCheck())
     assert house.hear() == LivenessReply(WORKER)
 
 
-def test_a_gap_is_asked_for_and_a_new_controller_followed_from_where_the_worker_stands(
+def test_a_worker_requests_missing_metadata_and_subscribes_to_a_new_controller_at_its_offset(
     house: House,
 ) -> None:
     house.greet()
@@ -222,7 +222,7 @@ def test_a_gap_is_asked_for_and_a_new_controller_followed_from_where_the_worker_
     assert (again.offset, again.incarnation) == (3, follow.incarnation)
 
 
-def test_a_worker_that_died_drops_what_was_deleted_meanwhile(house: House) -> None:
+def test_a_restarted_worker_deletes_partitions_that_were_deleted_meanwhile(house: House) -> None:
     house.greet()
     house.say(house.decide(*topic(1), *topic(2)))
     assert house.hear() == MetadataApplied(WORKER, 2)
@@ -239,7 +239,7 @@ def test_a_worker_that_died_drops_what_was_deleted_meanwhile(house: House) -> No
     assert found == [False, True, True]
 
 
-def test_a_worker_that_is_told_to_stop_says_so_and_answers_what_it_was_sent(house: House) -> None:
+def test_a_stopping_worker_sends_worker_leaving_and_answers_its_requests(house: House) -> None:
     house.greet()
     house.open_router()
     house.worker.wait_until_ready()
@@ -251,7 +251,7 @@ def test_a_worker_that_is_told_to_stop_says_so_and_answers_what_it_was_sent(hous
     assert {type(message) for message in heard} == {WorkerLeaving, ProducersDescribed}
 
 
-def test_a_worker_that_is_told_to_stop_leaves_its_stores_closed(house: House) -> None:
+def test_a_stopped_worker_has_closed_its_stores(house: House) -> None:
     house.greet()
     house.say(house.decide(*topic(1)))
     assert house.hear() == MetadataApplied(WORKER, 2)
@@ -303,7 +303,7 @@ def all_values(wire: WireClient, name: str, partition: int = 0) -> list[bytes | 
         values += more
 
 
-def test_a_killed_worker_answers_again_with_all_that_was_acknowledged(
+def test_a_killed_worker_restarts_with_all_acknowledged_records(
     broker: EmbeddedBroker, wire: WireClient, name: str
 ) -> None:
     for number in range(20):
@@ -321,7 +321,7 @@ def test_a_killed_worker_answers_again_with_all_that_was_acknowledged(
     assert values[-1] == b"after"
 
 
-def test_a_producer_goes_on_after_its_worker_was_killed(
+def test_a_producer_continues_after_its_worker_was_killed(
     broker: EmbeddedBroker, wire: WireClient, name: str
 ) -> None:
     def send(sequence: int) -> tuple[int, int]:
@@ -348,7 +348,7 @@ def test_a_long_poll_outlives_the_worker(
     assert values_of(partitions_of(wire.receive(FetchResponse))[0]) == [b"news"]
 
 
-def test_a_setting_of_a_topic_holds_as_soon_as_it_is_set(wire: WireClient, name: str) -> None:
+def test_a_topic_config_applies_at_once(wire: WireClient, name: str) -> None:
     batch = batch_of(b"x" * 2_000)
     assert produce(wire, name, batch).error_code == ErrorCode.NONE
     config = IncrementalAlterableConfig(name="max.message.bytes", config_operation=0, value="1000")
@@ -364,7 +364,7 @@ def test_a_setting_of_a_topic_holds_as_soon_as_it_is_set(wire: WireClient, name:
     assert produce(wire, name, batch).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_topic_of_an_old_name_is_empty(wire: WireClient, name: str) -> None:
+def test_a_topic_that_was_deleted_and_created_again_is_empty(wire: WireClient, name: str) -> None:
     append(wire, name, b"old")
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
     (deleted,) = wire.ask(request, 5, DeleteTopicsResponse).responses
@@ -374,7 +374,7 @@ def test_a_topic_of_an_old_name_is_empty(wire: WireClient, name: str) -> None:
     assert values_of(fetch(wire, name, 0)) == [b"new"]
 
 
-def test_a_topic_that_is_created_while_the_worker_is_away_can_be_used_soon(
+def test_a_topic_created_while_the_worker_is_down_can_be_used_after_its_restart(
     broker: EmbeddedBroker, wire: WireClient
 ) -> None:
     broker.kill_worker()
@@ -390,9 +390,7 @@ def test_a_topic_that_is_created_while_the_worker_is_away_can_be_used_soon(
     broker.wait_until_ready()
 
 
-def test_a_node_that_is_stopped_and_started_has_everything(
-    broker: EmbeddedBroker, name: str
-) -> None:
+def test_a_restarted_node_has_all_records(broker: EmbeddedBroker, name: str) -> None:
     with WireClient(broker.bootstrap_servers) as wire:
         append(wire, name, b"a", b"b")
         append(wire, name, b"c", partition=1)

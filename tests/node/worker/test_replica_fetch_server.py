@@ -117,7 +117,7 @@ def part_of(answer: LeaderResponse) -> ReplicaPartitionData:
     return part
 
 
-def test_batches_are_sent_as_they_are_and_the_next_only_when_these_have_arrived(
+def test_batches_are_sent_unchanged_and_the_next_after_the_followers_position(
     played: Played,
 ) -> None:
     for fill in range(3):
@@ -143,7 +143,7 @@ def test_a_request_waits_until_the_log_grows(played: Played) -> None:
     assert part_of(played.hear()).byte_count == len(batch_of())
 
 
-def test_a_follower_that_diverges_is_told_no_high_watermark_until_it_asks_anew(
+def test_a_diverging_follower_gets_no_high_watermark_before_its_next_position(
     played: Played,
 ) -> None:
     """It is on a log of its own, which would then be committed in its eyes: found by the
@@ -160,7 +160,7 @@ def test_a_follower_that_diverges_is_told_no_high_watermark_until_it_asks_anew(
     assert part_of(played.hear()).byte_count == len(batch_of())
 
 
-def test_a_high_watermark_that_moved_meanwhile_is_told_once_the_records_have_arrived(
+def test_a_high_watermark_that_moved_meanwhile_is_sent_after_the_followers_position(
     played: Played,
 ) -> None:
     played.begin()
@@ -174,7 +174,7 @@ def test_a_high_watermark_that_moved_meanwhile_is_told_once_the_records_have_arr
     assert part_of(played.hear()).high_watermark == 1
 
 
-def test_a_wait_ends(played: Played) -> None:
+def test_a_request_is_answered_after_its_wait_time(played: Played) -> None:
     played.begin()
     played.ask()
     played.hear_nothing()
@@ -182,7 +182,7 @@ def test_a_wait_ends(played: Played) -> None:
     assert played.hear().fetched == ReplicaFetchResponse(2, 0, ErrorCode.NONE)
 
 
-def test_a_new_high_watermark_is_told_a_moment_later(played: Played) -> None:
+def test_a_new_high_watermark_is_sent_after_the_linger_time(played: Played) -> None:
     played.leader.append(1, batch_of())
     played.ask(is_full=True, subscribed=(played.wanted(),))
     assert part_of(played.hear()).high_watermark == 0
@@ -193,13 +193,15 @@ def test_a_new_high_watermark_is_told_a_moment_later(played: Played) -> None:
     assert part_of(played.hear()).high_watermark == 1
 
 
-def test_an_epoch_that_is_over_is_refused(played: Played) -> None:
+def test_an_old_leader_epoch_is_fenced(played: Played) -> None:
     played.ask(is_full=True, subscribed=(played.wanted(epoch=4),))
     assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 @pytest.mark.parametrize("is_leading", [True, False], ids=["leads already", "leads next"])
-def test_who_knows_of_an_epoch_before_us_waits_for_it(played: Played, is_leading: bool) -> None:
+def test_a_follower_with_a_newer_leader_epoch_waits_for_the_image(
+    played: Played, is_leading: bool
+) -> None:
     if not is_leading:
         played.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
     played.leader.append(1, batch_of(), acks=1)
@@ -214,7 +216,7 @@ def test_who_knows_of_an_epoch_before_us_waits_for_it(played: Played, is_leading
     assert played.leader.log().high_watermark == 0
 
 
-def test_who_waits_for_an_epoch_that_another_leads_is_told_so(played: Played) -> None:
+def test_an_early_follower_gets_an_error_if_another_node_leads_the_epoch(played: Played) -> None:
     played.ask(is_full=True, subscribed=(played.wanted(epoch=7),))
     played.hear_nothing()
     played.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
@@ -223,13 +225,15 @@ def test_who_waits_for_an_epoch_that_another_leads_is_told_so(played: Played) ->
     assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_partition_that_is_not_here_is_unknown(played: Played) -> None:
+def test_a_partition_of_another_node_is_unknown(played: Played) -> None:
     stranger = ReplicaFetchPartition(1, bytes(16), 0, 5, 0, -1)
     played.ask(is_full=True, subscribed=(stranger,))
     assert part_of(played.hear()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_log_that_parts_from_ours_is_told_where_and_counts_for_nothing(played: Played) -> None:
+def test_a_diverging_follower_gets_the_diverging_epoch_and_makes_no_progress(
+    played: Played,
+) -> None:
     played.leader.append(1, batch_of(4))
     # It has records of epoch 3, of which we have none.
     played.ask(is_full=True, subscribed=(played.wanted(offset=4, last_epoch=3),))
@@ -242,14 +246,14 @@ def test_a_log_that_parts_from_ours_is_told_where_and_counts_for_nothing(played:
     assert (part.diverging_epoch, part.diverging_end) == (5, 4)
 
 
-def test_an_offset_that_is_not_ours_is_told_with_our_ends(played: Played) -> None:
+def test_an_offset_out_of_range_is_answered_with_the_log_bounds(played: Played) -> None:
     played.leader.append(1, batch_of(4))
     played.ask(is_full=True, subscribed=(played.wanted(offset=9),))
     part = part_of(played.hear())
     assert (part.error_code, part.log_start_offset, part.log_end_offset) == (1, 0, 4)
 
 
-def test_who_loses_the_lead_says_so_to_those_who_wait(played: Played) -> None:
+def test_waiting_followers_get_an_error_when_the_leader_resigns(played: Played) -> None:
     played.begin()
     played.ask()
     played.hear_nothing()
@@ -257,7 +261,7 @@ def test_who_loses_the_lead_says_so_to_those_who_wait(played: Played) -> None:
     assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_session_that_is_not_known_and_a_cluster_that_is_another_are_refused(
+def test_an_unknown_session_and_another_cluster_are_refused(
     played: Played,
 ) -> None:
     played.ask()
@@ -266,7 +270,7 @@ def test_a_session_that_is_not_known_and_a_cluster_that_is_another_are_refused(
     assert played.hear().fetched.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-def test_a_follower_that_starts_anew_replaces_the_one_it_was(played: Played) -> None:
+def test_a_restarted_follower_replaces_its_former_session(played: Played) -> None:
     played.begin()
     again = ReplicaLink(played.harness.context, played.harness.addresses[0], b"1-0-2", None)
     wait_until(again.take_connected, what="the connection")

@@ -74,7 +74,9 @@ def played(tmp_path: Path) -> Iterator[Played]:
     played.harness.close()
 
 
-def test_what_is_fetched_is_appended_told_and_believed(played: Played) -> None:
+def test_fetched_batches_are_appended_and_reported_and_move_the_high_watermark(
+    played: Played,
+) -> None:
     first = played.hear()
     (wanted,) = first.subscribed
     assert (wanted.fetch_offset, wanted.last_epoch, wanted.leader_epoch) == (0, -1, 5)
@@ -89,7 +91,7 @@ def test_what_is_fetched_is_appended_told_and_believed(played: Played) -> None:
     assert played.follower.replication.fetchers.fetched_bytes == sum(map(len, batches))
 
 
-def test_a_hole_that_compaction_left_is_kept(played: Played) -> None:
+def test_a_gap_that_compaction_left_is_kept(played: Played) -> None:
     first = played.hear()
     batches = [as_stored(batch_of(2), 4, 3), as_stored(batch_of(), 90, 3)]
     played.give(first, first.subscribed[0].handle, b"".join(batches))
@@ -97,7 +99,7 @@ def test_a_hole_that_compaction_left_is_kept(played: Played) -> None:
     assert played.follower.batches() == batches
 
 
-def test_what_is_broken_is_asked_for_again(played: Played) -> None:
+def test_a_corrupt_batch_is_fetched_again(played: Played) -> None:
     first = played.hear()
     good = as_stored(batch_of(2), 0, 3)
     played.give(first, first.subscribed[0].handle, good[:-1] + b"!")
@@ -112,9 +114,7 @@ def test_what_is_broken_is_asked_for_again(played: Played) -> None:
     assert played.hear().reached[0].fetch_offset == 2
 
 
-def test_a_log_that_the_disk_does_not_cut_is_asked_about_again(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_truncation_is_retried(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     first = played.hear()
     handle = first.subscribed[0].handle
     played.give(first, handle, as_stored(batch_of(2), 0, 3) + as_stored(batch_of(), 2, 4))
@@ -138,7 +138,7 @@ def test_a_log_that_the_disk_does_not_cut_is_asked_about_again(
     assert played.follower.log().epochs.entries == ((3, 0),)
 
 
-def test_a_leader_whose_address_nobody_knows_is_not_asked(tmp_path: Path) -> None:
+def test_a_leader_without_an_address_is_not_fetched_from(tmp_path: Path) -> None:
     harness = ReplicaHarness(tmp_path, 1)
     harness.address_of = lambda node_id, store: None  # type: ignore[method-assign]  # nobody was told
     harness.start(FOLLOWER)
@@ -147,7 +147,7 @@ def test_a_leader_whose_address_nobody_knows_is_not_asked(tmp_path: Path) -> Non
     harness.close()
 
 
-def test_a_leader_whose_workers_are_others_now_is_asked_where_they_are(played: Played) -> None:
+def test_a_leader_with_new_workers_is_fetched_from_at_their_address(played: Played) -> None:
     played.hear()
     moved = bind_replica_listener(played.harness.context, "tcp://127.0.0.1:*", None)
     address = moved.getsockopt(zmq.LAST_ENDPOINT)

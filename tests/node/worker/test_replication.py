@@ -118,7 +118,7 @@ def test_acks_1_does_not_wait_and_followers_take_no_produce(harness: ReplicaHarn
     assert follower.answers() == {2: ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 
-def test_many_partitions_share_a_conversation_and_big_batches_keep_their_bytes(
+def test_many_partitions_share_a_fetch_session_and_large_batches_are_copied_unchanged(
     tmp_path: Path,
 ) -> None:
     harness = ReplicaHarness(tmp_path, store_count=2)
@@ -134,7 +134,7 @@ def test_many_partitions_share_a_conversation_and_big_batches_keep_their_bytes(
     harness.close()
 
 
-def test_three_replicas_and_one_that_is_away(tmp_path: Path) -> None:
+def test_three_replicas_with_one_that_is_down(tmp_path: Path) -> None:
     harness = ReplicaHarness(tmp_path, 3)
     everybody = (0, 1, 2)
     harness.start(state(0, 1, replicas=everybody))
@@ -168,7 +168,7 @@ def test_three_replicas_and_one_that_is_away(tmp_path: Path) -> None:
     harness.close()
 
 
-def test_a_node_that_is_about_to_stop_is_not_asked_back_in(harness: ReplicaHarness) -> None:
+def test_a_node_in_controlled_shutdown_does_not_join_the_isr(harness: ReplicaHarness) -> None:
     harness.decide(BrokerRegistered(1, 7, b"i" * 16, (), is_in_controlled_shutdown=True))
     harness.start(state(0, 1, 0))
     leader, follower = harness.nodes
@@ -188,7 +188,9 @@ def test_a_node_that_is_about_to_stop_is_not_asked_back_in(harness: ReplicaHarne
     assert {broker for broker, _ in leader.proposals[0].in_sync} == {0, 1}
 
 
-def test_too_few_in_sync_are_refused_before_and_after_the_append(tmp_path: Path) -> None:
+def test_an_isr_below_min_insync_replicas_is_an_error_before_and_after_the_append(
+    tmp_path: Path,
+) -> None:
     harness = ReplicaHarness(tmp_path, min_insync_replicas="2")
     harness.start(state(0, 1))
     leader, follower = harness.nodes
@@ -203,7 +205,9 @@ def test_too_few_in_sync_are_refused_before_and_after_the_append(tmp_path: Path)
     harness.close()
 
 
-def test_an_append_that_waits_too_long_or_loses_its_leader_is_told(harness: ReplicaHarness) -> None:
+def test_a_delayed_append_fails_after_its_timeout_or_when_the_leader_resigns(
+    harness: ReplicaHarness,
+) -> None:
     harness.start(state(0, 1))
     leader, follower = harness.nodes
     follower.stop()
@@ -217,7 +221,7 @@ def test_an_append_that_waits_too_long_or_loses_its_leader_is_told(harness: Repl
     assert leader.answers() == {2: ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 
-def test_what_a_dead_leader_had_alone_is_cut_when_it_comes_back(harness: ReplicaHarness) -> None:
+def test_a_restarted_leader_truncates_records_that_only_it_had(harness: ReplicaHarness) -> None:
     harness.start(state(0, 1))
     first, second = harness.nodes
     acknowledged(harness, 1, batch_of(2, fill=1))
@@ -239,7 +243,7 @@ def test_what_a_dead_leader_had_alone_is_cut_when_it_comes_back(harness: Replica
     assert first.log().epochs.entries == ((1, 0), (2, 2))
 
 
-def test_a_leader_comes_back_with_the_high_watermark_it_had(harness: ReplicaHarness) -> None:
+def test_a_restarted_leader_has_its_former_high_watermark(harness: ReplicaHarness) -> None:
     harness.start(state(0, 1))
     leader, follower = harness.nodes
     acknowledged(harness, 1, batch_of(2))
@@ -254,7 +258,7 @@ def test_a_leader_comes_back_with_the_high_watermark_it_had(harness: ReplicaHarn
     assert log.high_watermark == 5
 
 
-def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(
+def test_a_follower_behind_the_leaders_log_start_restarts_there(
     harness: ReplicaHarness,
 ) -> None:
     harness.start(state(0, 1))
@@ -310,7 +314,7 @@ def brokers(harness: ReplicaHarness, *fenced: int) -> None:
         node.follow()
 
 
-def test_a_deletion_is_answered_when_the_followers_logs_start_there_too(
+def test_delete_records_is_answered_when_the_followers_logs_start_there_too(
     harness: ReplicaHarness,
 ) -> None:
     harness.start(state(0, 1))
@@ -327,7 +331,9 @@ def test_a_deletion_is_answered_when_the_followers_logs_start_there_too(
     assert deleted(harness, 3) == RecordsDeleted(3, ErrorCode.NONE, 3)
 
 
-def test_a_deletion_does_not_wait_for_the_dead_and_not_for_ever(harness: ReplicaHarness) -> None:
+def test_delete_records_does_not_wait_for_fenced_replicas_and_times_out(
+    harness: ReplicaHarness,
+) -> None:
     harness.start(state(0, 1))
     brokers(harness)
     acknowledged(harness, 1, batch_of(5))
@@ -340,7 +346,7 @@ def test_a_deletion_does_not_wait_for_the_dead_and_not_for_ever(harness: Replica
     assert deleted(harness, 3) == RecordsDeleted(3, ErrorCode.NONE, 3)
 
 
-def test_a_deletion_hears_that_the_lead_is_lost(harness: ReplicaHarness) -> None:
+def test_delete_records_fails_when_the_leader_resigns(harness: ReplicaHarness) -> None:
     harness.start(state(0, 1))
     brokers(harness)
     acknowledged(harness, 1, batch_of(5))
@@ -351,7 +357,7 @@ def test_a_deletion_hears_that_the_lead_is_lost(harness: ReplicaHarness) -> None
     assert deleted(harness, 2) == RecordsDeleted(2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
-def test_what_a_former_leader_deleted_is_not_there_again(harness: ReplicaHarness) -> None:
+def test_records_that_a_former_leader_deleted_stay_deleted(harness: ReplicaHarness) -> None:
     harness.start(state(0, 1))
     brokers(harness)
     acknowledged(harness, 1, batch_of(5))
@@ -365,7 +371,7 @@ def test_what_a_former_leader_deleted_is_not_there_again(harness: ReplicaHarness
     )
 
 
-def test_the_start_of_an_idle_log_reaches_the_followers(harness: ReplicaHarness) -> None:
+def test_the_log_start_of_an_idle_partition_reaches_the_followers(harness: ReplicaHarness) -> None:
     """As retention moves it: nobody asks, and nothing is appended."""
     harness.start(state(0, 1))
     acknowledged(harness, 1, batch_of(5))
@@ -389,7 +395,7 @@ def test_the_high_watermark_of_an_idle_partition_reaches_the_followers_and_their
     assert PartitionsAdvanced(store, (number,)) in follower.broadcast
 
 
-def test_a_leader_that_starts_anew_is_found_again(harness: ReplicaHarness) -> None:
+def test_followers_reconnect_to_a_restarted_leader(harness: ReplicaHarness) -> None:
     harness.start(state(0, 1))
     leader, _ = harness.nodes
     acknowledged(harness, 1, batch_of())
@@ -399,7 +405,7 @@ def test_a_leader_that_starts_anew_is_found_again(harness: ReplicaHarness) -> No
     harness.settle()
 
 
-def test_a_partition_that_is_led_elsewhere_is_followed_at_once(harness: ReplicaHarness) -> None:
+def test_a_partition_with_a_new_leader_is_fetched_from_it_at_once(harness: ReplicaHarness) -> None:
     harness.start(state(0, 1), partitions=2)
     first, second = harness.nodes
     acknowledged(harness, 1, batch_of())
@@ -416,7 +422,7 @@ def test_a_partition_that_is_led_elsewhere_is_followed_at_once(harness: ReplicaH
     assert first.log(1).epochs.entries[-1] == (3, 4)
 
 
-def test_a_replica_that_was_moved_away_is_dropped_and_a_new_one_filled(tmp_path: Path) -> None:
+def test_a_replica_that_was_moved_away_is_deleted_and_a_new_one_is_filled(tmp_path: Path) -> None:
     harness = ReplicaHarness(tmp_path, 3)
     harness.start(state(0, 1))
     acknowledged(harness, 1, batch_of(5))
@@ -432,7 +438,7 @@ def test_a_replica_that_was_moved_away_is_dropped_and_a_new_one_filled(tmp_path:
     harness.close()
 
 
-def test_a_broken_batch_is_not_believed_and_fetched_again(harness: ReplicaHarness) -> None:
+def test_a_corrupt_batch_is_not_appended_and_fetched_again(harness: ReplicaHarness) -> None:
     harness.start(state(0, 1))
     _, follower = harness.nodes
     turn = follower.store().begin(harness.now_ms)
@@ -444,7 +450,7 @@ def test_a_broken_batch_is_not_believed_and_fetched_again(harness: ReplicaHarnes
     acknowledged(harness, 1, batch_of())
 
 
-def test_a_partition_without_other_replicas_is_none_of_our_business(
+def test_a_partition_with_one_replica_is_not_replicated(
     harness: ReplicaHarness,
 ) -> None:
     harness.start(state(0, 1, replicas=(0,)))
@@ -601,7 +607,7 @@ def image_of(*states: PartitionImage, offset: int, ports: Sequence[int]) -> Meta
 
 
 @pytest.mark.e2e
-def test_a_worker_without_replicas_answers_a_follower_that_knows_more_and_sleeps(
+def test_a_worker_without_replicas_answers_an_early_follower_and_sleeps(
     tmp_path: Path,
 ) -> None:
     ports = [free_pair(), free_pair()]
@@ -626,7 +632,7 @@ def test_a_worker_without_replicas_answers_a_follower_that_knows_more_and_sleeps
 
 
 @pytest.mark.e2e
-def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_back(
+def test_a_killed_leader_loses_no_acknowledged_record_and_truncates_after_its_restart(
     tmp_path: Path,
 ) -> None:
     ports = [free_pair(), free_pair()]
@@ -679,7 +685,7 @@ def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_
         second.close()
 
 
-def test_a_worker_that_starts_within_a_reign_has_older_proposals_made_void(
+def test_a_leader_that_restarts_within_its_epoch_invalidates_older_proposals(
     harness: ReplicaHarness,
 ) -> None:
     """The worker before it may have proposed to take the follower in: it may lead soon."""

@@ -102,7 +102,7 @@ def numbers(requests: list[tuple[RouterState, Request]]) -> list[int]:
     return [message.request_id for _, message in requests]
 
 
-def test_a_worker_greets_and_maps_the_memory_it_is_told_of(bus: Bus) -> None:
+def test_a_worker_greets_and_maps_the_routers_arena(bus: Bus) -> None:
     (router,) = bus.routers
     router.arena.view[2 << 20 : (2 << 20) + 5] = b"bytes"
     router.ask(request(1))
@@ -119,7 +119,7 @@ def test_requests_come_in_order_and_many_messages_at_a_time(bus: Bus) -> None:
     assert bus.links.read() == []
 
 
-def test_one_router_cannot_keep_a_worker_from_the_others(wide_bus: Bus) -> None:
+def test_a_busy_router_does_not_starve_the_others(wide_bus: Bus) -> None:
     """A turn takes a bounded number of messages from each."""
     first, second = wide_bus.routers
     for number in range(500):
@@ -134,7 +134,7 @@ def test_one_router_cannot_keep_a_worker_from_the_others(wide_bus: Bus) -> None:
     assert turn == list(range(500))
 
 
-def test_replies_go_to_the_router_that_is_owed_them_in_one_message(wide_bus: Bus) -> None:
+def test_replies_go_to_their_router_in_one_message(wide_bus: Bus) -> None:
     first, second = wide_bus.states()
     first.replies += [Appended(1, 0, 10), Appended(2, 0, 11)]
     second.replies.append(Appended(1, 0, 20))
@@ -145,7 +145,7 @@ def test_replies_go_to_the_router_that_is_owed_them_in_one_message(wide_bus: Bus
     assert [router.replies.read() for router in wide_bus.routers] == [None, None]
 
 
-def test_a_notice_reaches_every_router_with_its_replies(wide_bus: Bus) -> None:
+def test_a_broadcast_reaches_every_router_with_its_replies(wide_bus: Bus) -> None:
     first, _ = wide_bus.states()
     first.replies.append(Appended(1, 0, 10))
     wide_bus.links.broadcast(PartitionsAdvanced(0, (7,)))
@@ -173,7 +173,7 @@ def test_a_slow_router_is_waited_for_and_gets_everything(bus: Bus) -> None:
     assert heard == replies
 
 
-def test_a_router_that_is_gone_is_not_waited_for(bus: Bus) -> None:
+def test_a_dead_router_is_not_waited_for(bus: Bus) -> None:
     (state,) = bus.states()
     bus.routers[0].wakeup_pipe.close()
     state.replies.extend(
@@ -191,7 +191,7 @@ def is_woken(links: RouterLinks) -> bool:
     return bool(select.select([links.wakeup_pipe], [], [], 10)[0])
 
 
-def test_a_sleeping_worker_is_rung_for(bus: Bus) -> None:
+def test_a_sleeping_worker_is_woken(bus: Bus) -> None:
     (router,) = bus.routers
     assert bus.links.fall_asleep()
     router.ask(request(1))
@@ -205,7 +205,7 @@ def test_a_sleeping_worker_is_rung_for(bus: Bus) -> None:
     assert not select.select([bus.links.wakeup_pipe], [], [], 0)[0], "the ringing was taken in"
 
 
-def test_a_worker_that_is_awake_is_left_in_peace(bus: Bus) -> None:
+def test_an_awake_worker_is_not_woken(bus: Bus) -> None:
     (router,) = bus.routers
     assert bus.links.fall_asleep()
     bus.links.wake_up()
@@ -213,7 +213,7 @@ def test_a_worker_that_is_awake_is_left_in_peace(bus: Bus) -> None:
     assert not router.requests.must_wake()
 
 
-def test_a_worker_does_not_fall_asleep_over_a_request(wide_bus: Bus) -> None:
+def test_a_worker_does_not_fall_asleep_with_a_request_in_the_ring(wide_bus: Bus) -> None:
     for router in wide_bus.routers:
         router.ask(request(1))
         assert not wide_bus.links.fall_asleep()
@@ -222,7 +222,7 @@ def test_a_worker_does_not_fall_asleep_over_a_request(wide_bus: Bus) -> None:
     assert wide_bus.links.fall_asleep()
 
 
-def test_a_sleeping_router_is_rung_for_and_one_that_is_awake_is_not(bus: Bus) -> None:
+def test_a_sleeping_router_is_woken_and_an_awake_one_is_not(bus: Bus) -> None:
     (router,) = bus.routers
     (state,) = bus.states()
     state.replies.append(Appended(1))
@@ -236,14 +236,12 @@ def test_a_sleeping_router_is_rung_for_and_one_that_is_awake_is_not(bus: Bus) ->
 
 
 @pytest.mark.parametrize("last_count", [0, 1, 5])
-def test_what_is_there_is_had_at_once(bus: Bus, last_count: int) -> None:
+def test_requests_in_the_ring_are_read_without_spinning(bus: Bus, last_count: int) -> None:
     bus.routers[0].ask(request(1), request(2))
     assert numbers(bus.links.read_or_spin(last_count)) == [1, 2]
 
 
-def test_after_a_single_request_the_next_one_is_looked_for_and_found(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_worker_spins_after_a_single_request(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     def asks_late(read_count: int) -> float:
         if read_count == 3:
             bus.routers[0].ask(request(7))
@@ -257,7 +255,7 @@ def test_after_a_single_request_the_next_one_is_looked_for_and_found(
     assert numbers(bus.links.read_or_spin(1)) == [7]
 
 
-def test_a_look_in_vain_ends(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spinning_without_a_request_ends(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(lambda read_count: read_count * 1e-5)
     monkeypatch.setattr("odradek.node.worker.router_links.time.perf_counter", clock)
     assert bus.links.read_or_spin(1) == []
@@ -279,7 +277,7 @@ class Clock:
 # -- deaths ----------------------------------------------------------------------------------------
 
 
-def test_without_a_router_nothing_is_read_and_nothing_kept(tmp_path: Path) -> None:
+def test_without_a_router_nothing_is_read_and_replies_are_dropped(tmp_path: Path) -> None:
     context: Context = zmq.Context()
     links = RouterLinks(context, tmp_path, router_count=2, worker=3, incarnation=1)
     assert links.read() == []
@@ -292,7 +290,7 @@ def test_without_a_router_nothing_is_read_and_nothing_kept(tmp_path: Path) -> No
     context.term()
 
 
-def test_a_router_that_started_anew_is_greeted_and_served_from_its_own_rings(bus: Bus) -> None:
+def test_a_restarted_router_is_greeted_and_served_from_its_new_rings(bus: Bus) -> None:
     (old_state,) = bus.states()
     old_arena = old_state.arena
     router = bus.replace_router()
@@ -307,7 +305,7 @@ def test_a_router_that_started_anew_is_greeted_and_served_from_its_own_rings(bus
     assert router.hear() == [Appended(5)]
 
 
-def test_what_was_owed_to_a_dead_router_is_not_told_to_its_successor(bus: Bus) -> None:
+def test_replies_to_a_dead_router_are_not_sent_to_its_successor(bus: Bus) -> None:
     (state,) = bus.states()
     router = bus.replace_router()
     state.replies.append(Appended(1))
@@ -317,7 +315,7 @@ def test_what_was_owed_to_a_dead_router_is_not_told_to_its_successor(bus: Bus) -
     assert router.replies.read() is None
 
 
-def test_a_reconnection_of_the_same_router_goes_on_in_the_same_rings(bus: Bus) -> None:
+def test_a_reconnected_router_keeps_its_rings(bus: Bus) -> None:
     (router,) = bus.routers
     router.ask(request(1))
     assert numbers(bus.links.read()) == [1]

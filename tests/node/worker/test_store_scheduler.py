@@ -56,7 +56,7 @@ def test_an_append_shortens_the_sleep_to_its_sync(stores: dict[int, Store]) -> N
     assert housekeeping.next_ms(NOW_MS) == NOW_MS + 200
 
 
-def test_a_due_sync_is_begun_and_nobody_spins_while_the_disk_works(
+def test_a_due_sync_is_started_and_the_worker_sleeps_while_the_disk_works(
     stores: dict[int, Store],
 ) -> None:
     number = create(stores[0], flush_ms=200)
@@ -74,7 +74,7 @@ def test_a_due_sync_is_begun_and_nobody_spins_while_the_disk_works(
     wait_until(is_synced, what="the sync has ended")
 
 
-def test_retention_moves_the_logs_of_every_store(stores: dict[int, Store]) -> None:
+def test_retention_moves_the_log_starts_of_every_store(stores: dict[int, Store]) -> None:
     numbers = {index: create(store, retention_ms=1) for index, store in stores.items()}
     kept = create(stores[0], 1, retention_ms=-1)
     housekeeping = StoreScheduler(stores, NOW_MS)
@@ -88,7 +88,7 @@ def test_retention_moves_the_logs_of_every_store(stores: dict[int, Store]) -> No
     assert stores[0].status.log_start_offset(kept) == 0
 
 
-def test_one_call_does_one_slice_of_one_store(stores: dict[int, Store]) -> None:
+def test_one_call_runs_one_slice_of_one_store(stores: dict[int, Store]) -> None:
     """A turn of requests comes before the next slice: what is long must be cut."""
     numbers = {index: create(store, retention_ms=1) for index, store in stores.items()}
     housekeeping = StoreScheduler(stores, NOW_MS)
@@ -111,7 +111,9 @@ def test_one_call_does_one_slice_of_one_store(stores: dict[int, Store]) -> None:
     assert moved_by_call[-1] == 2
 
 
-def test_a_store_is_asked_no_more_often_than_the_check_interval(stores: dict[int, Store]) -> None:
+def test_maintenance_of_a_store_starts_at_most_once_per_check_interval(
+    stores: dict[int, Store],
+) -> None:
     housekeeping = StoreScheduler(stores, NOW_MS)
     now_ms = NOW_MS
     calls = 0
@@ -124,7 +126,7 @@ def test_a_store_is_asked_no_more_often_than_the_check_interval(stores: dict[int
     assert calls <= 9
 
 
-def test_when_the_clock_is_set_back_nothing_waits_until_it_has_come_as_far_again(
+def test_a_clock_that_is_set_back_delays_no_task(
     stores: dict[int, Store],
 ) -> None:
     number = create(stores[1], flush_ms=200)

@@ -101,9 +101,7 @@ def test_appends_of_one_turn_get_their_offsets_in_order(bench: _Bench) -> None:
     assert replies[1].log_append_time_ms == -1
 
 
-def test_appended_batches_can_be_read_by_another_process_face(
-    bench: _Bench, tmp_path: Path
-) -> None:
+def test_appended_batches_can_be_read_through_a_store_reader(bench: _Bench, tmp_path: Path) -> None:
     bench.run(bench.stage(1, 0, _batch(b"payload")))
     store, number = place(bench.partitions, TOPIC_ID, 0)
     reader = StoreReader(tmp_path / str(store))
@@ -112,7 +110,9 @@ def test_appended_batches_can_be_read_by_another_process_face(
     reader.close()
 
 
-def test_carried_batches_of_a_client_are_checked_like_those_in_the_arena(bench: _Bench) -> None:
+def test_batches_of_a_client_in_a_message_are_validated_like_those_in_the_arena(
+    bench: _Bench,
+) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     broken = bytearray(_batch(b"x" * 50))
     broken[-3] ^= 0xFF
@@ -124,7 +124,7 @@ def test_carried_batches_of_a_client_are_checked_like_those_in_the_arena(bench: 
     assert codes == {1: ErrorCode.CORRUPT_MESSAGE, 2: ErrorCode.NONE}
 
 
-def test_a_coordinator_writes_in_the_reign_in_which_it_was_loaded_and_in_no_other(
+def test_a_coordinator_appends_only_in_the_leader_epoch_in_which_it_was_loaded(
     bench: _Bench,
 ) -> None:
     """What it has decided rests on what the log held then; in between another node may have led."""
@@ -142,7 +142,7 @@ def test_a_coordinator_writes_in_the_reign_in_which_it_was_loaded_and_in_no_othe
     assert replies[3].base_offset == 1
 
 
-def test_a_coordinator_writes_behind_what_it_has_written_and_nowhere_else(bench: _Bench) -> None:
+def test_a_coordinator_appends_only_at_the_expected_base_offset(bench: _Bench) -> None:
     """A batch before it may have been refused: then it is refused as well, in the same turn too."""
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
@@ -157,7 +157,7 @@ def test_a_coordinator_writes_behind_what_it_has_written_and_nowhere_else(bench:
     assert [replies[n].base_offset for n in (2, 3)] == [0, 1]  # type: ignore[union-attr]  # both were appended
 
 
-def test_unknown_place_and_bytes_outside_the_arena_are_refused(bench: _Bench) -> None:
+def test_unknown_partitions_and_bytes_outside_the_arena_are_refused(bench: _Bench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
         Append(1, store, number + 1000, 16, 100),
@@ -168,7 +168,7 @@ def test_unknown_place_and_bytes_outside_the_arena_are_refused(bench: _Bench) ->
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
 
 
-def test_only_watched_partitions_are_announced_and_only_once(bench: _Bench) -> None:
+def test_only_watched_partitions_are_notified_and_only_once(bench: _Bench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.partitions.stores[store].status.set_watch(number)
     bench.run(bench.stage(1, 0, _batch(b"a")), bench.stage(2, 1, _batch(b"b")))
@@ -209,7 +209,7 @@ def test_duplicate_of_an_idempotent_batch_is_answered_with_its_first_offset(
     assert [(a.error_code, a.base_offset) for a in answers] == [(0, 0), (0, 0)]
 
 
-def test_a_large_turn_for_several_stores_is_helped_with_and_answers_everything(
+def test_a_large_turn_for_several_stores_uses_the_offload_thread_and_answers_everything(
     tmp_path: Path,
 ) -> None:
     """Offsets count up within each partition whoever writes it, and every answer is there."""
@@ -250,7 +250,7 @@ def test_a_large_turn_for_several_stores_is_helped_with_and_answers_everything(
         reader.close()
 
 
-def test_a_store_s_own_order_is_kept_when_a_turn_is_shared(tmp_path: Path) -> None:
+def test_each_stores_order_is_kept_in_an_offloaded_turn(tmp_path: Path) -> None:
     bench = _Bench(tmp_path, lambda: None)
     large = bytes(100_000)
     first = [bench.stage(partition, partition, _batch(large)) for partition in range(4)]
@@ -263,7 +263,7 @@ def test_a_store_s_own_order_is_kept_when_a_turn_is_shared(tmp_path: Path) -> No
     assert cut == {10: 1, 11: 1, 12: 1, 13: 1}
 
 
-def test_small_turns_and_those_of_one_store_are_not_shared(tmp_path: Path) -> None:
+def test_small_turns_and_turns_of_one_store_are_not_offloaded(tmp_path: Path) -> None:
     bench = _Bench(tmp_path, lambda: pytest.fail("nobody needs help here"))
     bench.run(*(bench.stage(nth, nth, _batch(b"small")) for nth in range(4)))
     bench.run(*(bench.stage(nth, 0, _batch(bytes(100_000))) for nth in range(4)))
@@ -345,12 +345,12 @@ def stage(tmp_path: Path) -> Iterator[_Stage]:
     harness.close()
 
 
-def test_what_was_meant_for_the_leader_of_another_epoch_is_refused(stage: _Stage) -> None:
+def test_an_append_for_another_leader_epoch_is_refused(stage: _Stage) -> None:
     assert stage.append(leader_epoch=1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert stage.append(leader_epoch=0) == ErrorCode.NONE
 
 
-def test_a_marker_that_comes_twice_is_written_once_in_version_2(stage: _Stage) -> None:
+def test_a_repeated_marker_is_written_once_in_transaction_version_2(stage: _Stage) -> None:
     stage.append()
     assert stage.mark(epoch=1, version=2) == ErrorCode.NONE
     end_offset = stage.end_offset()
@@ -358,7 +358,7 @@ def test_a_marker_that_comes_twice_is_written_once_in_version_2(stage: _Stage) -
     assert stage.end_offset() == end_offset
 
 
-def test_a_marker_meant_for_one_transaction_ends_no_other(stage: _Stage) -> None:
+def test_a_marker_with_an_expected_transaction_ends_no_other_one(stage: _Stage) -> None:
     stage.append()
     for start, timestamp, epoch in ((1, NOW_MS, 0), (0, NOW_MS - 1, 0), (0, NOW_MS, 1)):
         refused = stage.mark(epoch=epoch, expected_transaction=(start, timestamp))
@@ -370,7 +370,7 @@ def test_a_marker_meant_for_one_transaction_ends_no_other(stage: _Stage) -> None
     assert stage.end_offset() == 2
 
 
-def test_a_straggling_marker_does_not_end_the_next_transaction(stage: _Stage) -> None:
+def test_a_late_marker_does_not_end_the_next_transaction(stage: _Stage) -> None:
     stage.append()
     stage.mark(epoch=1, version=2)
     stage.sequence = 0

@@ -87,7 +87,7 @@ def stable(harness: GroupHarness) -> str:
     return member_id
 
 
-def test_a_stable_group_survives_its_router(harness: GroupHarness) -> None:
+def test_a_stable_group_survives_a_restart_of_the_router(harness: GroupHarness) -> None:
     member_id = stable(harness)
     commit(harness, 7, group="other")
     harness.restart_router()
@@ -96,7 +96,7 @@ def test_a_stable_group_survives_its_router(harness: GroupHarness) -> None:
     assert join(harness, member_id).generation_id == 2
 
 
-def test_requests_wait_for_a_worker_that_is_away(harness: GroupHarness) -> None:
+def test_requests_wait_for_an_unreachable_worker(harness: GroupHarness) -> None:
     harness.bus.is_away = True
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=3)
     topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
@@ -172,7 +172,9 @@ def test_a_parked_join_is_refused_when_its_shard_moves(harness: GroupHarness) ->
     assert harness.wait(parked).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_offsets_of_topics_deleted_while_nobody_listened_go_later(harness: GroupHarness) -> None:
+def test_offsets_of_a_deleted_topic_that_was_missed_are_deleted_later(
+    harness: GroupHarness,
+) -> None:
     harness.have_topic("u", 2)
     commit(harness, 5)
     harness.coordinators.close()
@@ -189,7 +191,7 @@ def test_offsets_of_topics_deleted_while_nobody_listened_go_later(harness: Group
     assert dict(hosted.offsets.items("g")) == {}
 
 
-def test_settings_reach_shards_that_are_hosted_already(harness: GroupHarness) -> None:
+def test_settings_reach_hosted_shards(harness: GroupHarness) -> None:
     harness.controller.set_config(
         ConfigResourceType.BROKER, "", group_min_session_timeout_ms="7000", group_max_size="9"
     )
@@ -197,7 +199,7 @@ def test_settings_reach_shards_that_are_hosted_already(harness: GroupHarness) ->
     assert join(harness).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
-def test_group_settings_come_from_the_brokers(harness: GroupHarness) -> None:
+def test_group_settings_come_from_the_broker_configs(harness: GroupHarness) -> None:
     settings = group_settings(broker_settings(harness.image, 0, {}), harness.image.configs)
     assert settings.initial_rebalance_delay_ms == 3_000
     assert settings.session_timeout_min_ms == 6_000
@@ -207,7 +209,7 @@ def test_group_settings_come_from_the_brokers(harness: GroupHarness) -> None:
     assert settings.offset_metadata_bytes_max == 4_096
 
 
-def test_a_topic_deleted_with_its_groups_takes_them_along(harness: GroupHarness) -> None:
+def test_when_the_internal_topic_is_deleted_its_groups_are_gone(harness: GroupHarness) -> None:
     commit(harness, 5)
     harness.drop_topic("__consumer_offsets")
     assert harness.coordinators.hosted_shards() == []

@@ -34,11 +34,11 @@ def kinds(harness: ShareHarness) -> list[CoordinatorType[Any, Any]]:
     ]
 
 
-def test_each_internal_topic_belongs_to_one_kind(harness: ShareHarness) -> None:
+def test_each_internal_topic_belongs_to_one_type(harness: ShareHarness) -> None:
     assert sorted(kind.topic_name for kind in kinds(harness)) == sorted(INTERNAL_TOPICS)
 
 
-def test_the_topics_are_made_with_configs_that_topics_have(harness: ShareHarness) -> None:
+def test_the_topics_are_created_with_valid_configs(harness: ShareHarness) -> None:
     settings = broker_settings(harness.image, 0, {})
     for kind in kinds(harness):
         configs = kind.topic_config(settings).configs
@@ -47,7 +47,7 @@ def test_the_topics_are_made_with_configs_that_topics_have(harness: ShareHarness
             assert TOPIC_CONFIGS[key].parse(value) is not None, (kind.topic_name, key, value)
 
 
-def test_an_image_in_which_nothing_changed_is_no_news_for_a_shard_that_knows_nothing(
+def test_an_unchanged_image_needs_no_update_of_an_empty_shard(
     harness: ShareHarness,
 ) -> None:
     settings = broker_settings(harness.image, 0, {})
@@ -96,7 +96,7 @@ class Shard:
         self.is_over = True
 
 
-def test_a_report_is_told_until_the_shard_takes_it_with_growing_pauses() -> None:
+def test_a_report_is_repeated_with_growing_pauses_until_the_shard_records_it() -> None:
     shard = Shard(8)
     shard.hear(DONE)
     assert shard.is_over
@@ -104,7 +104,7 @@ def test_a_report_is_told_until_the_shard_takes_it_with_growing_pauses() -> None
     assert shard.pauses == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
 
 
-def test_a_shard_that_has_moved_is_told_nothing_more() -> None:
+def test_a_report_ends_when_the_shard_has_moved() -> None:
     shard = Shard(8, wanted_count=3)
     shard.hear(DONE)
     assert shard.is_over

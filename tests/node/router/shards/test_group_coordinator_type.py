@@ -17,7 +17,7 @@ from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorTy
 from tests.support.group_harness import GroupHarness
 
 
-def test_rules_for_groups_come_from_brokers_and_groups(tmp_path: Path) -> None:
+def test_group_settings_come_from_broker_and_group_configs(tmp_path: Path) -> None:
     group = ConfigResourceType.GROUP
     with GroupHarness(tmp_path) as harness:
         harness.controller.set_config(
@@ -41,7 +41,7 @@ def test_rules_for_groups_come_from_brokers_and_groups(tmp_path: Path) -> None:
     )
 
 
-def test_groups_say_themselves_whether_commits_rewind_them(tmp_path: Path) -> None:
+def test_a_group_config_allows_commits_to_rewind(tmp_path: Path) -> None:
     group = ConfigResourceType.GROUP
     with GroupHarness(tmp_path) as harness:
         harness.controller.set_config(group, "a", group_rewind_by_commit_enable="TRUE")
@@ -52,7 +52,7 @@ def test_groups_say_themselves_whether_commits_rewind_them(tmp_path: Path) -> No
     assert settings.rewind_by_commit_groups == {"a"}
 
 
-def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None:
+def test_shards_are_updated_only_when_settings_change(tmp_path: Path) -> None:
     with GroupHarness(tmp_path) as harness:
         kind = GroupCoordinatorType(TopicPatterns(), lambda _effect, _context: None)
         kind.configure(broker_settings(harness.image, 0, {}), harness.image)
@@ -70,7 +70,7 @@ def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None
             assert metadata_update.has_new_rules is is_news
 
 
-def test_ephemeral_groups_that_are_gone_are_told_and_counted(
+def test_deleted_ephemeral_groups_are_logged_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     context = EffectContext(0, lambda: True, lambda _request: Reply(), 0)
@@ -81,7 +81,7 @@ def test_ephemeral_groups_that_are_gone_are_told_and_counted(
     assert "group ci-7 is ephemeral, was Empty for 5000 ms" in caplog.text
 
 
-def test_share_groups_have_settings_of_their_own(tmp_path: Path) -> None:
+def test_share_groups_have_their_own_settings(tmp_path: Path) -> None:
     static = {"group.share.max.size": "7", "group.share.assignment.interval.ms": "9"}
     with GroupHarness(tmp_path, static=static) as harness:
         harness.controller.set_config(
@@ -95,7 +95,7 @@ def test_share_groups_have_settings_of_their_own(tmp_path: Path) -> None:
     assert found.consumer_of("s").session_timeout_ms == 45_000
 
 
-def test_every_kind_of_group_has_its_own_assignment_interval(tmp_path: Path) -> None:
+def test_every_group_type_has_its_own_assignment_interval(tmp_path: Path) -> None:
     with GroupHarness(tmp_path) as harness:
         harness.controller.set_config(
             ConfigResourceType.GROUP,

@@ -7,7 +7,7 @@ import pytest
 from odradek.node.router.shards.loop_delay import LoopDelayMonitor
 
 
-def test_a_process_that_is_kept_from_its_timers_is_late_until_it_is_not() -> None:
+def test_the_delay_rises_while_timers_are_late_and_falls_again() -> None:
     """Turns of the loop that take longer than a pulse show in the mean, and fade."""
     told: list[int] = []
 
@@ -37,7 +37,7 @@ def test_a_process_that_is_kept_from_its_timers_is_late_until_it_is_not() -> Non
     assert told[-1] <= max(told) / 2
 
 
-def test_nothing_is_told_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_reported_after_close(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
     loop = asyncio.new_event_loop()
     try:

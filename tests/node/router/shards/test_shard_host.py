@@ -166,7 +166,7 @@ async def test_commits_of_one_turn_are_one_batch() -> None:
 
 
 @run
-async def test_the_end_of_a_transaction_is_written_along_with_the_beginning_of_the_next() -> None:
+async def test_the_end_of_a_transaction_and_the_begin_of_the_next_one_are_one_batch() -> None:
     new_shard = partial(TransactionShard, TransactionSettings())
     async with staged(new_shard=new_shard) as stage:
         await stage.until_active()
@@ -207,7 +207,7 @@ async def test_batches_are_pipelined_and_answered_in_order() -> None:
 
 
 @run
-async def test_what_the_log_has_is_there_after_loading_in_slices() -> None:
+async def test_the_log_is_loaded_in_slices() -> None:
     log = MemoryLog()
     async with staged(log) as stage:
         await stage.until_active()
@@ -219,7 +219,7 @@ async def test_what_the_log_has_is_there_after_loading_in_slices() -> None:
 
 
 @run
-async def test_requests_wait_for_a_shard_that_loads() -> None:
+async def test_requests_wait_for_a_loading_shard() -> None:
     log = MemoryLog(is_serving=False)
     async with staged(log) as stage:
         commit = stage.commit(5)
@@ -229,7 +229,7 @@ async def test_requests_wait_for_a_shard_that_loads() -> None:
 
 
 @run
-async def test_requests_that_wait_too_long_are_told_that_the_shard_loads() -> None:
+async def test_requests_that_wait_too_long_fail_with_load_in_progress() -> None:
     log = MemoryLog(is_serving=False)
     async with staged(log) as stage:
         held = stage.commit(5)
@@ -239,7 +239,7 @@ async def test_requests_that_wait_too_long_are_told_that_the_shard_loads() -> No
 
 
 @run
-async def test_loading_goes_on_once_the_worker_has_the_partition() -> None:
+async def test_loading_continues_when_the_worker_has_the_partition() -> None:
     log = MemoryLog(is_serving=False)
     async with staged(log) as stage:
         log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -249,7 +249,7 @@ async def test_loading_goes_on_once_the_worker_has_the_partition() -> None:
 
 
 @run
-async def test_a_lost_worker_makes_the_shard_load_what_was_written_after_all() -> None:
+async def test_after_a_lost_worker_the_shard_loads_what_was_written() -> None:
     async with staged() as stage:
         await stage.until_active()
         stage.log.is_serving = False
@@ -262,7 +262,7 @@ async def test_a_lost_worker_makes_the_shard_load_what_was_written_after_all() -
 
 
 @run
-async def test_a_refused_batch_is_taken_back_without_loading_anew() -> None:
+async def test_a_refused_batch_is_reverted_without_a_reload() -> None:
     async with staged() as stage:
         await stage.until_active()
         assert await stage.error_of_commit(stage.commit(1)) == ErrorCode.NONE
@@ -281,7 +281,7 @@ async def test_a_refused_batch_is_taken_back_without_loading_anew() -> None:
     "refusal", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]
 )
 @run
-async def test_what_rests_on_a_batch_refused_on_the_spot_is_not_written(refusal: ErrorCode) -> None:
+async def test_batches_after_a_refused_batch_are_not_appended(refusal: ErrorCode) -> None:
     async with staged(batch_bytes_max=150) as stage:
         await stage.until_active()
         stage.log.refusals.append(refusal)
@@ -295,7 +295,7 @@ async def test_what_rests_on_a_batch_refused_on_the_spot_is_not_written(refusal:
 
 
 @run
-async def test_a_foreign_record_in_the_log_makes_the_shard_load_anew() -> None:
+async def test_an_unexpected_record_in_the_log_makes_the_shard_reload() -> None:
     async with staged() as stage:
         await stage.until_active()
         stage.log.entries.append((b"\x00\x63", None))
@@ -308,7 +308,7 @@ async def test_a_foreign_record_in_the_log_makes_the_shard_load_anew() -> None:
 
 
 @run
-async def test_a_log_that_cannot_be_read_is_tried_again() -> None:
+async def test_a_failed_load_is_retried() -> None:
     log = MemoryLog()
     log.is_readable = False
     log.entries.append((b"\x00\x63", None))
@@ -319,7 +319,7 @@ async def test_a_log_that_cannot_be_read_is_tried_again() -> None:
 
 
 @run
-async def test_timers_fire_by_themselves() -> None:
+async def test_timers_fire() -> None:
     settings = GroupSettings(initial_rebalance_delay_ms=20)
     async with staged(settings=settings) as stage:
         await stage.until_active()
@@ -337,7 +337,7 @@ async def test_timers_fire_by_themselves() -> None:
 
 
 @run
-async def test_closing_refuses_what_waits() -> None:
+async def test_close_fails_waiting_commands() -> None:
     log = MemoryLog(is_serving=False)
     async with staged(log) as stage:
         held = stage.commit(1)
@@ -346,7 +346,7 @@ async def test_closing_refuses_what_waits() -> None:
 
 
 @run
-async def test_a_shard_that_breaks_is_loaded_anew() -> None:
+async def test_a_shard_that_raises_is_reloaded() -> None:
     async with staged() as stage:
         await stage.until_active()
         assert await stage.error_of_commit(stage.commit(1)) == ErrorCode.NONE
@@ -357,7 +357,7 @@ async def test_a_shard_that_breaks_is_loaded_anew() -> None:
 
 
 @run
-async def test_what_the_log_ends_in_is_told_when_the_high_watermark_has_passed_it() -> None:
+async def test_loaded_records_are_committed_when_the_high_watermark_has_passed_them() -> None:
     log = MemoryLog()
     async with staged(log) as before:
         assert await before.error_of_commit(before.commit(7)) is ErrorCode.NONE

@@ -54,13 +54,13 @@ def read_all(log: StoreShardLog) -> list[LogEntry]:
     return entries
 
 
-def test_a_partition_that_is_not_there_yet_is_asked_for_again(harness: GroupHarness) -> None:
+def test_a_partition_that_does_not_exist_yet_is_not_led_here(harness: GroupHarness) -> None:
     log = log_of(harness)
     for reply in (log.barrier(), log.append(batch(b"a"), 0, 0)):
         assert reply.result().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_what_is_appended_is_read_in_order(harness: GroupHarness) -> None:
+def test_appended_records_are_read_in_order(harness: GroupHarness) -> None:
     harness.have_topic("t", 1)
     log = log_of(harness)
     assert append(harness, log, batch(b"a", b"b")) == 0
@@ -69,7 +69,7 @@ def test_what_is_appended_is_read_in_order(harness: GroupHarness) -> None:
     assert read_all(log) == [(b"a", b"value"), (b"b", b"value"), (b"c", b"value")]
 
 
-def test_nothing_is_appended_but_where_the_log_is_said_to_end(harness: GroupHarness) -> None:
+def test_a_batch_is_appended_only_at_the_expected_log_end(harness: GroupHarness) -> None:
     harness.have_topic("t", 1)
     log = log_of(harness)
     append(harness, log, batch(b"a", b"b"))
@@ -80,7 +80,7 @@ def test_nothing_is_appended_but_where_the_log_is_said_to_end(harness: GroupHarn
     assert append(harness, log, batch(b"c")) == 2
 
 
-def test_a_long_log_is_read_in_pieces(harness: GroupHarness) -> None:
+def test_a_long_log_is_read_in_slices(harness: GroupHarness) -> None:
     harness.have_topic("t", 1)
     log = log_of(harness)
     for _ in range(6):
@@ -91,14 +91,14 @@ def test_a_long_log_is_read_in_pieces(harness: GroupHarness) -> None:
     assert len(read_all(log)) == 12
 
 
-def test_a_read_from_the_middle_of_a_batch_leaves_out_what_was_read(harness: GroupHarness) -> None:
+def test_a_read_from_the_middle_of_a_batch_skips_earlier_records(harness: GroupHarness) -> None:
     harness.have_topic("t", 1)
     log = log_of(harness)
     append(harness, log, batch(b"a", b"b", b"c"))
     assert log.read(1, 3) == ([(b"b", b"value"), (b"c", b"value")], 3)
 
 
-def test_the_barrier_is_answered_after_what_was_sent_before(harness: GroupHarness) -> None:
+def test_the_barrier_is_answered_after_earlier_requests(harness: GroupHarness) -> None:
     harness.have_topic("t", 1)
     log = log_of(harness)
     harness.bus.is_away = True
@@ -112,7 +112,7 @@ def test_the_barrier_is_answered_after_what_was_sent_before(harness: GroupHarnes
     assert log.bounds() == (0, 1)
 
 
-def test_transactions_are_read_with_their_producers_and_ends(harness: GroupHarness) -> None:
+def test_transactional_records_are_read_with_producers_and_markers(harness: GroupHarness) -> None:
     harness.have_topic("t", 1)
     log = log_of(harness)
     records = [Record(0, 1_000, b"a", b"value")]

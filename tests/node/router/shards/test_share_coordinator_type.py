@@ -29,7 +29,7 @@ def harness(tmp_path: Path) -> Iterator[ShareHarness]:
         yield harness
 
 
-def test_the_topic_is_made_as_the_broker_says(harness: ShareHarness) -> None:
+def test_the_topic_is_created_with_the_broker_configs(harness: ShareHarness) -> None:
     topic = harness.image.topics_by_name[SHARE_GROUP_STATE]
     assert len(topic.partitions) == 3
     assert harness.image.configs.of(ConfigResourceType.TOPIC, SHARE_GROUP_STATE) == {
@@ -49,7 +49,7 @@ def share_type(harness: ShareHarness) -> ShareCoordinatorType:
     return ShareCoordinatorType(services.metadata, services.logs, services.worker_client)
 
 
-def test_shards_write_as_the_broker_says(harness: ShareHarness) -> None:
+def test_shards_have_the_settings_of_the_broker(harness: ShareHarness) -> None:
     kind = share_type(harness)
     static = {"share.coordinator.snapshot.update.records.per.snapshot": "3"}
     kind.configure(broker_settings(harness.image, 0, static), harness.image)
@@ -61,7 +61,7 @@ def test_shards_write_as_the_broker_says(harness: ShareHarness) -> None:
     assert shard.settings.updates_per_snapshot == 500
 
 
-def test_shards_hear_of_new_topics(harness: ShareHarness) -> None:
+def test_shards_get_new_topics(harness: ShareHarness) -> None:
     other = harness.have_topic("other", 2)
     harness.result(
         harness.here.call(
@@ -73,7 +73,7 @@ def test_shards_hear_of_new_topics(harness: ShareHarness) -> None:
     ) == PersistedShareState(1, 0, ())
 
 
-def test_deletions_that_were_missed_are_found(harness: ShareHarness) -> None:
+def test_missed_topic_deletions_are_found(harness: ShareHarness) -> None:
     kind = share_type(harness)
     harness.result(
         harness.here.call(
@@ -109,7 +109,7 @@ def log_of(harness: ShareHarness) -> list[tuple[bytes, bytes | None]]:
     return found
 
 
-def test_the_beginning_of_a_long_log_is_dropped(harness: ShareHarness) -> None:
+def test_records_before_a_checkpoint_are_deleted(harness: ShareHarness) -> None:
     name = GROUP, harness.topic_id, 0
     harness.result(
         harness.here.call(InitializeShareState(ShareKey(*name), state_epoch=1, start_offset=0))

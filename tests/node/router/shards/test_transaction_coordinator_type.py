@@ -19,7 +19,7 @@ def harness(tmp_path: Path) -> Iterator[TransactionHarness]:
         yield harness
 
 
-def test_the_topic_of_transactions_is_made_as_the_broker_says(harness: TransactionHarness) -> None:
+def test_the_topic_is_created_with_the_broker_configs(harness: TransactionHarness) -> None:
     topic = harness.image.topics_by_name[TRANSACTION_STATE]
     assert len(topic.partitions) == 3
     assert harness.image.configs.of(ConfigResourceType.TOPIC, TRANSACTION_STATE) == {
@@ -32,7 +32,7 @@ def test_the_topic_of_transactions_is_made_as_the_broker_says(harness: Transacti
     assert TransactionShard.is_log_compacted
 
 
-def test_settings_of_transactions_come_from_configs_and_features(
+def test_transaction_settings_come_from_configs_and_features(
     harness: TransactionHarness,
 ) -> None:
     static = {

@@ -118,7 +118,7 @@ def start_offset(harness: ShareFetchHarness) -> int:
     return machine.start_offset
 
 
-def test_a_rejected_record_is_told_of_with_six_headers_and_nothing_else(
+def test_the_dead_letter_of_a_rejected_record_has_six_headers_and_no_content(
     harness: ShareFetchHarness,
 ) -> None:
     have_dlq(harness)
@@ -138,7 +138,9 @@ def test_a_rejected_record_is_told_of_with_six_headers_and_nothing_else(
     assert start_offset(harness) == 3
 
 
-def test_key_value_and_headers_are_copied_if_the_group_says_so(harness: ShareFetchHarness) -> None:
+def test_key_value_and_headers_are_copied_if_the_group_is_configured_so(
+    harness: ShareFetchHarness,
+) -> None:
     have_dlq(harness)
     harness.configure(GROUP, {"errors.deadletterqueue.copy.record.enable": "true"})
     records = [Record(index, 0, b"k%d" % index, b"v", (("own", b"x"),)) for index in range(2)]
@@ -150,7 +152,7 @@ def test_key_value_and_headers_are_copied_if_the_group_says_so(harness: ShareFet
     assert found[0].headers[-1] == ("own", b"x")
 
 
-def test_a_record_that_was_delivered_too_often_is_told_of(harness: ShareFetchHarness) -> None:
+def test_a_record_over_the_delivery_limit_is_written(harness: ShareFetchHarness) -> None:
     have_dlq(harness)
     harness.configure(GROUP, {"share.delivery.count.limit": "2"})
     member = holder(harness, batch_of(1))
@@ -163,7 +165,7 @@ def test_a_record_that_was_delivered_too_often_is_told_of(harness: ShareFetchHar
     assert headers(record)["__dlq.errors.message"] == GIVEN_UP
 
 
-def test_the_partition_follows_from_that_of_the_record(harness: ShareFetchHarness) -> None:
+def test_the_partition_is_derived_from_that_of_the_record(harness: ShareFetchHarness) -> None:
     have_dlq(harness, 2)
     member = harness.member()
     for partition in (1, 2):
@@ -175,7 +177,7 @@ def test_the_partition_follows_from_that_of_the_record(harness: ShareFetchHarnes
     assert headers(told(harness, 0)[0])["__dlq.errors.partition"] == b"2"
 
 
-def test_many_are_told_in_batches_that_the_topic_takes(harness: ShareFetchHarness) -> None:
+def test_many_records_are_written_in_batches_of_the_topics_size(harness: ShareFetchHarness) -> None:
     have_dlq(harness, 1, (("max.message.bytes", "2000"),))
     harness.configure(GROUP, {"errors.deadletterqueue.copy.record.enable": "true"})
     member = holder(harness, batch_of(20, size=300), batch_of(1, size=5_000))
@@ -190,7 +192,7 @@ def test_many_are_told_in_batches_that_the_topic_takes(harness: ShareFetchHarnes
 
 
 @pytest.mark.parametrize("why", ["absent", "closed", "prefix"])
-def test_where_nobody_can_help_the_record_is_archived_all_the_same(
+def test_after_a_permanent_error_the_record_is_archived_without_a_dead_letter(
     harness: ShareFetchHarness, why: str
 ) -> None:
     if why != "absent":
@@ -207,7 +209,9 @@ def test_where_nobody_can_help_the_record_is_archived_all_the_same(
     assert start_offset(harness) == 1
 
 
-def test_a_missing_topic_is_created_where_the_brokers_allow_it(harness: ShareFetchHarness) -> None:
+def test_a_missing_topic_is_created_if_the_brokers_are_configured_so(
+    harness: ShareFetchHarness,
+) -> None:
     allow = {"errors.deadletterqueue.auto.create.topics.enable": "true"}
     harness.configure("", allow, ConfigResourceType.BROKER)
     member = holder(harness, batch_of(1))
@@ -216,7 +220,7 @@ def test_a_missing_topic_is_created_where_the_brokers_allow_it(harness: ShareFet
     assert len(told(harness)) == 1
 
 
-def test_what_was_not_told_when_the_leader_died_is_told_by_the_next(
+def test_the_next_leader_writes_what_the_former_one_has_not_written(
     harness: ShareFetchHarness,
 ) -> None:
     have_dlq(harness)
@@ -241,7 +245,7 @@ def test_what_was_not_told_when_the_leader_died_is_told_by_the_next(
     assert headers(record)["__dlq.errors.message"] == GIVEN_UP
 
 
-def test_a_topic_that_another_node_leads_is_told_through_that_node(
+def test_records_for_another_leader_are_sent_to_it(
     harness: ShareFetchHarness,
 ) -> None:
     have_dlq(harness)
@@ -269,7 +273,9 @@ def test_a_topic_that_another_node_leads_is_told_through_that_node(
     ]
 
 
-def test_a_dead_letter_topic_is_not_told_of_itself(harness: ShareFetchHarness) -> None:
+def test_records_of_a_dead_letter_topic_are_not_written_to_itself(
+    harness: ShareFetchHarness,
+) -> None:
     have_dlq(harness)
     place = TopicIdPartition(topic_id(77), 0)
     group_settings = harness.led.group_settings(GROUP)

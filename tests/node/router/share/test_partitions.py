@@ -56,7 +56,7 @@ def break_writes(harness: ShareFetchHarness, code: ErrorCode, count: int = 1) ->
     return failing
 
 
-def test_a_share_partition_that_nobody_has_initialised_is_waited_for(tmp_path: Path) -> None:
+def test_a_fetch_waits_for_a_state_that_is_not_initialized(tmp_path: Path) -> None:
     with ShareFetchHarness(tmp_path, is_initialised=False) as harness:
         harness.append(TOPIC, batch_of(2))
         member = harness.member()
@@ -84,7 +84,7 @@ def test_acknowledgements_of_one_turn_are_written_together(harness: ShareFetchHa
     assert machine_of(harness).start_offset == 5
 
 
-def test_a_write_that_fails_is_told_and_the_record_can_be_acknowledged_again(
+def test_a_failed_write_is_an_error_and_the_record_can_be_acknowledged_again(
     harness: ShareFetchHarness,
 ) -> None:
     harness.append(TOPIC, batch_of(2))
@@ -104,7 +104,7 @@ def test_a_write_that_fails_is_told_and_the_record_can_be_acknowledged_again(
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_a_machine_that_is_fenced_goes_and_its_state_is_read_again(
+def test_a_fenced_share_partition_is_dropped_and_its_state_is_read_again(
     harness: ShareFetchHarness, code: ErrorCode, told: ErrorCode
 ) -> None:
     harness.append(TOPIC, batch_of(2))
@@ -116,7 +116,7 @@ def test_a_machine_that_is_fenced_goes_and_its_state_is_read_again(
     assert ranges(member.fetch()[0]) == [(0, 1, 1)]
 
 
-def test_whoever_waits_for_a_write_hears_that_the_leader_has_moved(
+def test_pending_acknowledgements_fail_when_the_leader_has_moved(
     harness: ShareFetchHarness,
 ) -> None:
     harness.append(TOPIC, batch_of(2))
@@ -130,7 +130,7 @@ def test_whoever_waits_for_a_write_hears_that_the_leader_has_moved(
     assert harness.result(reply) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_machine_stays_until_all_is_written_though_nobody_reads_any_more(
+def test_a_share_partition_without_sessions_stays_until_its_state_is_written(
     harness: ShareFetchHarness,
 ) -> None:
     harness.append(TOPIC, batch_of(2))
@@ -147,7 +147,7 @@ def test_a_machine_stays_until_all_is_written_though_nobody_reads_any_more(
     assert ranges(harness.member("b").fetch(0)[0]) == [(1, 1, 2)]
 
 
-def test_what_a_lock_leaves_behind_is_written_again_until_it_can_be(
+def test_the_state_after_an_expired_lock_is_written_until_it_succeeds(
     harness: ShareFetchHarness,
 ) -> None:
     harness.append(TOPIC, batch_of(2))
@@ -163,7 +163,7 @@ def test_what_a_lock_leaves_behind_is_written_again_until_it_can_be(
     assert ranges(harness.member("c", connection=3).fetch(0)[0]) == [(0, 1, 2)]
 
 
-def test_a_stretch_that_compaction_emptied_is_passed_over(harness: ShareFetchHarness) -> None:
+def test_a_gap_that_compaction_left_is_skipped(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(2), batch_of(2))
     member = harness.member()
     member.fetch(0)
@@ -180,7 +180,7 @@ def test_a_stretch_that_compaction_emptied_is_passed_over(harness: ShareFetchHar
     assert machine.start_offset == 9
 
 
-def test_the_size_of_records_is_learnt(harness: ShareFetchHarness) -> None:
+def test_the_average_record_size_is_estimated(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(10, size=100))
     member = harness.member()
     member.fetch(0)
@@ -188,7 +188,7 @@ def test_the_size_of_records_is_learnt(harness: ShareFetchHarness) -> None:
     assert 100 < hosted.record_bytes < 150
 
 
-def test_terms_change_with_the_configs(harness: ShareFetchHarness) -> None:
+def test_group_settings_change_with_the_configs(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(1))
     member = harness.member()
     for count in (1, 2):
@@ -199,7 +199,7 @@ def test_terms_change_with_the_configs(harness: ShareFetchHarness) -> None:
     assert machine_of(harness).start_offset == 1
 
 
-def test_a_leader_that_does_not_know_the_end_yet_lets_no_group_begin_there(
+def test_a_leader_that_does_not_know_its_high_watermark_initializes_no_start_offset(
     harness: ShareFetchHarness,
 ) -> None:
     harness.initialise(0, group="plain")

@@ -50,7 +50,7 @@ def refusal(harness: ShareHarness, *reply: object) -> ErrorCode:
     return raised.value.code
 
 
-def test_what_is_written_is_read(harness: ShareHarness, states: SharePersister) -> None:
+def test_a_written_state_is_read(harness: ShareHarness, states: SharePersister) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
     harness.result(states.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
     assert harness.result(states.call(ReadShareState(name, 0))) == PersistedShareState(1, 0, ())
@@ -81,7 +81,7 @@ def test_what_is_written_is_read(harness: ShareHarness, states: SharePersister) 
     assert refusal(harness, states.call(ReadShareState(name, 0))) == ErrorCode.INVALID_REQUEST
 
 
-def test_both_nodes_see_the_same(harness: ShareHarness) -> None:
+def test_both_nodes_read_the_same_state(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 0)
     harness.result(harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=5)))
     harness.result(
@@ -101,7 +101,7 @@ def test_both_nodes_see_the_same(harness: ShareHarness) -> None:
     )
 
 
-def test_refusals_are_handed_on_with_their_words(
+def test_errors_of_the_shard_are_raised_with_their_messages(
     harness: ShareHarness, states: SharePersister
 ) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
@@ -147,11 +147,11 @@ def test_refusals_are_handed_on_with_their_words(
     assert harness.result(states.summaries(GROUP, [stranger[1:]])) == {stranger[1:]: expected}
 
 
-def test_nothing_asked_is_nothing_answered(harness: ShareHarness) -> None:
+def test_summaries_of_no_partitions_are_empty(harness: ShareHarness) -> None:
     assert harness.result(harness.here.summaries(GROUP, [])) == {}
 
 
-def test_one_turns_writes_travel_together(harness: ShareHarness) -> None:
+def test_writes_of_one_turn_are_one_request(harness: ShareHarness) -> None:
     other = harness.have_topic("other", 2, 2)
     names = [ShareKey(GROUP, topic, at) for at in (1, 0) for topic in (harness.topic_id, other)]
     for name in names:
@@ -182,7 +182,7 @@ def test_one_turns_writes_travel_together(harness: ShareHarness) -> None:
         assert harness.result(harness.there.call(ReadShareState(name, 0))).start_offset == at
 
 
-def test_the_topic_is_made_when_it_is_first_needed(tmp_path: Path) -> None:
+def test_the_topic_is_created_when_it_is_first_needed(tmp_path: Path) -> None:
     with ShareHarness(tmp_path, has_states=False) as harness:
         name = ShareKey(GROUP, harness.topic_id, 1)
         first, second = (
@@ -196,14 +196,14 @@ def test_the_topic_is_made_when_it_is_first_needed(tmp_path: Path) -> None:
         )
 
 
-def test_a_request_that_is_lost_is_asked_again(harness: ShareHarness) -> None:
+def test_a_lost_request_is_sent_again(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
     harness.passage.lost_requests = 3
     harness.result(harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
     assert len(harness.passage.asked) == 4
 
 
-def test_an_answer_that_is_lost_does_no_harm(harness: ShareHarness) -> None:
+def test_a_request_whose_response_was_lost_is_repeated_safely(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
     harness.passage.lost_answers = 2
     harness.result(harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
@@ -229,7 +229,7 @@ def test_an_answer_that_is_lost_does_no_harm(harness: ShareHarness) -> None:
     ] * 2
 
 
-def test_what_was_acknowledged_outlives_the_router(harness: ShareHarness) -> None:
+def test_an_acknowledged_write_survives_a_restart_of_the_router(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 2)
     harness.result(harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
     harness.result(
@@ -254,7 +254,9 @@ def test_what_was_acknowledged_outlives_the_router(harness: ShareHarness) -> Non
     )
 
 
-def test_a_worker_that_is_away_is_waited_for(harness: ShareHarness, states: SharePersister) -> None:
+def test_calls_wait_for_an_unreachable_worker(
+    harness: ShareHarness, states: SharePersister
+) -> None:
     name = ShareKey(GROUP, harness.topic_id, 0)
     harness.result(states.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
     harness.bus.is_away = True
@@ -274,7 +276,7 @@ def test_a_worker_that_is_away_is_waited_for(harness: ShareHarness, states: Shar
     harness.result(reply)
 
 
-def test_nobody_is_asked_any_more_at_the_end(harness: ShareHarness) -> None:
+def test_a_closed_persister_does_not_retry(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
     harness.passage.lost_requests = 1_000
     reply = harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0))
@@ -283,7 +285,7 @@ def test_nobody_is_asked_any_more_at_the_end(harness: ShareHarness) -> None:
     assert refusal(harness, reply) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_deleted_topic_is_forgotten(harness: ShareHarness) -> None:
+def test_states_of_a_deleted_topic_are_deleted(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
     harness.result(harness.here.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
     harness.drop_topic(TOPIC)
@@ -296,7 +298,7 @@ def test_a_deleted_topic_is_forgotten(harness: ShareHarness) -> None:
     assert not any(len(shard.states) for shard in harness.shards())
 
 
-def test_a_partition_that_is_not_there_is_not_waited_for(
+def test_an_unknown_partition_fails_without_retries(
     harness: ShareHarness, states: SharePersister
 ) -> None:
     reply = states.call(ReadShareState(ShareKey(GROUP, harness.topic_id, 99), 0))
@@ -305,7 +307,7 @@ def test_a_partition_that_is_not_there_is_not_waited_for(
     assert refusal(harness, reply) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_partition_that_is_named_often_is_asked_for_once(harness: ShareHarness) -> None:
+def test_a_repeated_partition_is_requested_once(harness: ShareHarness) -> None:
     name = harness.topic_id, 0
     harness.result(harness.there.summaries(GROUP, [name] * 5))
     [request] = harness.passage.asked

@@ -61,27 +61,27 @@ def sessions() -> ShareSessions:
     return ShareSessions(lambda: 2)
 
 
-def test_partitions_are_added_and_forgotten(sessions: ShareSessions) -> None:
+def test_partitions_are_added_and_removed(sessions: ShareSessions) -> None:
     assert partitions_of(fetch(sessions, 0, 0, 1)) == [0, 1]
     assert partitions_of(fetch(sessions, 1, 2, 3, forget=(0, 3))) == [1, 2]
     assert partitions_of(fetch(sessions, 2)) == [1, 2]
 
 
-def test_fetches_and_acknowledgements_count_together(sessions: ShareSessions) -> None:
+def test_fetches_and_acknowledgements_advance_the_same_epoch(sessions: ShareSessions) -> None:
     fetch(sessions, 0, 0)
     acknowledge(sessions, 1)
     fetch(sessions, 2)
     assert refusal(sessions, 2) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
-def test_epochs_go_round_without_zero(sessions: ShareSessions) -> None:
+def test_epochs_wrap_to_one(sessions: ShareSessions) -> None:
     session = fetch(sessions, 0, 0)
     session.epoch = 2**31 - 1
     fetch(sessions, 2**31 - 1)
     assert session.epoch == 1
 
 
-def test_a_session_that_is_opened_again_begins_anew(sessions: ShareSessions) -> None:
+def test_a_session_that_is_opened_again_has_only_new_partitions(sessions: ShareSessions) -> None:
     first = fetch(sessions, 0, 0, 1)
     again = fetch(sessions, 0, 2, connection=5)
     assert again is first
@@ -90,7 +90,7 @@ def test_a_session_that_is_opened_again_begins_anew(sessions: ShareSessions) -> 
     assert sessions.of_connection(5) == (again,)
 
 
-def test_one_too_many_is_refused_until_another_is_closed(sessions: ShareSessions) -> None:
+def test_sessions_over_the_limit_are_refused(sessions: ShareSessions) -> None:
     first = fetch(sessions, 0, member="a")
     fetch(sessions, 0, member="b")
     assert refusal(sessions, 0, "c") == ErrorCode.SHARE_SESSION_LIMIT_REACHED
@@ -100,7 +100,7 @@ def test_one_too_many_is_refused_until_another_is_closed(sessions: ShareSessions
     assert len(sessions) == 2
 
 
-def test_a_group_is_read_while_a_member_has_a_session(sessions: ShareSessions) -> None:
+def test_a_group_has_sessions_while_a_member_has_one(sessions: ShareSessions) -> None:
     first, second = fetch(sessions, 0, member="a"), fetch(sessions, 0, member="b")
     sessions.close(first)
     assert sessions.has_any("g")
@@ -108,21 +108,21 @@ def test_a_group_is_read_while_a_member_has_a_session(sessions: ShareSessions) -
     assert not sessions.has_any("g")
 
 
-def test_a_session_goes_with_the_connection_that_spoke_last(sessions: ShareSessions) -> None:
+def test_a_session_belongs_to_the_connection_of_its_last_request(sessions: ShareSessions) -> None:
     session = fetch(sessions, 0, 0)
     acknowledge(sessions, 1, connection=2)
     assert sessions.of_connection(1) == ()
     assert sessions.of_connection(2) == (session,)
 
 
-def test_the_last_epoch_finds_the_session_whatever_the_count(sessions: ShareSessions) -> None:
+def test_the_final_epoch_finds_the_session_at_any_epoch(sessions: ShareSessions) -> None:
     session = fetch(sessions, 0, 0)
     assert fetch(sessions, -1, 1) is session
     assert partitions_of(session) == [0]
     assert acknowledge(sessions, -1) is session
 
 
-def test_places_are_named_by_topic_and_partition() -> None:
+def test_a_topic_id_partition_equals_its_tuple() -> None:
     assert TopicIdPartition(TOPIC, 3) == (TOPIC, 3)
 
 

@@ -45,7 +45,9 @@ def batches(log: SharePartitionLog, position: ReadPosition) -> list[LogBatch]:
     return [] if found is None else found.batches
 
 
-def test_a_group_reads_to_the_high_watermark_or_to_what_is_stable(harness: RouterHarness) -> None:
+def test_a_group_reads_up_to_the_high_watermark_or_the_last_stable_offset(
+    harness: RouterHarness,
+) -> None:
     harness.append("t", batch_of(2), transactional(3, 0))
     uncommitted = log_of(harness)
     committed = log_of(harness, ShareGroupSettings(is_read_committed=True))
@@ -55,7 +57,7 @@ def test_a_group_reads_to_the_high_watermark_or_to_what_is_stable(harness: Route
     assert batches(committed, ReadPosition(0, None)) == [LogBatch(0, 2)]
 
 
-def test_markers_are_for_nobody_and_aborted_records_only_for_who_wants_them(
+def test_markers_are_void_and_aborted_records_are_with_read_committed(
     harness: RouterHarness,
 ) -> None:
     harness.append("t", transactional(2, 0))
@@ -67,7 +69,7 @@ def test_markers_are_for_nobody_and_aborted_records_only_for_who_wants_them(
     assert batches(committed, ReadPosition(0, None)) == [LogBatch(0, 2, is_void=True), marker]
 
 
-def test_nothing_is_read_behind_the_end_of_a_position_or_of_the_log(harness: RouterHarness) -> None:
+def test_nothing_is_read_beyond_the_end_of_the_position_or_the_log(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2), batch_of(2))
     log = log_of(harness)
     assert batches(log, ReadPosition(0, 2)) == [LogBatch(0, 2)]
@@ -75,7 +77,9 @@ def test_nothing_is_read_behind_the_end_of_a_position_or_of_the_log(harness: Rou
     assert batches(log, ReadPosition(4, None)) == []
 
 
-def test_about_as_much_is_read_as_is_wanted_and_no_more_than_may_be(harness: RouterHarness) -> None:
+def test_a_read_has_about_the_wanted_bytes_and_not_more_than_the_limit(
+    harness: RouterHarness,
+) -> None:
     for _ in range(4):
         harness.append("t", batch_of(1, size=READ_BYTES_MIN // 2))
     log = log_of(harness)
@@ -90,7 +94,7 @@ def test_about_as_much_is_read_as_is_wanted_and_no_more_than_may_be(harness: Rou
     assert log.read(ReadPosition(0, None), EVERYTHING, 1, min_one_batch=False) is None
 
 
-def test_the_size_of_records_is_told_by_what_was_read(harness: RouterHarness) -> None:
+def test_a_read_has_the_average_record_size(harness: RouterHarness) -> None:
     harness.append("t", batch_of(10, size=100))
     found = log_of(harness).read(ReadPosition(0, None), 1, EVERYTHING, min_one_batch=True)
     assert found is not None
@@ -98,7 +102,7 @@ def test_the_size_of_records_is_told_by_what_was_read(harness: RouterHarness) ->
     assert 100 < found.record_bytes < 150
 
 
-def test_a_group_begins_at_the_end_at_the_start_or_at_a_time(harness: RouterHarness) -> None:
+def test_the_initial_offset_is_the_end_the_start_or_at_a_time(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2), batch_of(3))
     assert log_of(harness).initial_offset(0, NOW_MS) == 5
     assert (

@@ -77,7 +77,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-def test_every_partition_is_asked_for_and_the_whole_is_reported() -> None:
+def test_every_partition_is_initialized_and_the_results_are_reported_together() -> None:
     desk = Desk()
     desk.run_effect(InitializeStates("g", 3, {T: {0: -1, 1: 7}}, 9))
     first, second = desk.asked.values()
@@ -89,7 +89,7 @@ def test_every_partition_is_asked_for_and_the_whole_is_reported() -> None:
     assert report == StatesInitialized("g", {T: {0: ErrorCode.NONE, 1: AWAY}}, 9)
 
 
-def test_states_are_deleted_and_a_topic_without_any_is_told_of_too() -> None:
+def test_states_are_deleted_and_topics_without_states_are_reported_too() -> None:
     desk = Desk()
     other = bytes(16)
     desk.run_effect(DeleteStates("g", {T: frozenset({1, 0}), other: frozenset()}, 9))
@@ -101,7 +101,7 @@ def test_states_are_deleted_and_a_topic_without_any_is_told_of_too() -> None:
     assert report == StatesDeleted("g", {T: {0: none, 1: none}, other: {}}, 9)
 
 
-def test_a_report_that_was_not_taken_is_made_again(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_report_that_was_not_recorded_is_repeated(loop: asyncio.AbstractEventLoop) -> None:
     desk = Desk()
 
     async def scene() -> None:
@@ -116,7 +116,7 @@ def test_a_report_that_was_not_taken_is_made_again(loop: asyncio.AbstractEventLo
     assert [report for report, _ in desk.reports] == [StatesDeleted("g", {})] * 2
 
 
-def test_a_shard_that_has_moved_is_told_nothing() -> None:
+def test_nothing_is_reported_to_a_shard_that_has_moved() -> None:
     desk = Desk()
     desk.run_effect(InitializeStates("g", 3, {T: {0: -1}}))
     desk.is_current = False
@@ -125,7 +125,7 @@ def test_a_shard_that_has_moved_is_told_nothing() -> None:
     assert desk.reports == []
 
 
-def test_leaders_are_told_of_what_begins_anew_and_of_nothing_else() -> None:
+def test_only_restarted_states_are_reloaded_on_their_leaders() -> None:
     desk = Desk()
     desk.run_effect(RestartStates("g", 3, {T: {0: 5, 1: 6, 7: 8}}))
     assert list(desk.asked) == [("make", "g", T, at, 3, to) for at, to in ((0, 5), (1, 6), (7, 8))]

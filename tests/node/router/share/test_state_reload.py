@@ -60,7 +60,7 @@ def place(harness: RouterHarness, name: str) -> TopicIdPartition:
     return TopicIdPartition(harness.image.topics_by_name[name].topic_id, 0)
 
 
-def test_every_leader_is_told_and_says_how_it_went(harness: RouterHarness) -> None:
+def test_every_leader_reloads_and_its_result_is_returned(harness: RouterHarness) -> None:
     circle = Circle(harness)
     names = ("here", "other", "away", "lost", "nobody")
     found = asyncio.run(
@@ -77,7 +77,7 @@ def test_every_leader_is_told_and_says_how_it_went(harness: RouterHarness) -> No
     assert [node_id for node_id, _ in circle.asked] == [OTHER, AWAY, LOST]
 
 
-def test_what_is_led_elsewhere_is_not_forgotten_here(harness: RouterHarness) -> None:
+def test_partitions_that_another_broker_leads_are_not_reloaded_here(harness: RouterHarness) -> None:
     circle = Circle(harness)
     here, other = place(harness, "here"), place(harness, "other")
     assert circle.reloader.reload_local("g", [here]) is ErrorCode.NONE
@@ -86,7 +86,7 @@ def test_what_is_led_elsewhere_is_not_forgotten_here(harness: RouterHarness) -> 
     assert circle.forgotten == [("g", here), ("g", here)]
 
 
-def test_partitions_are_named_one_by_one() -> None:
+def test_topic_id_partitions_lists_each_partition() -> None:
     topic = bytes(16)
     assert topic_id_partitions({topic: [2, 0]}) == [
         TopicIdPartition(topic, 2),
@@ -94,7 +94,7 @@ def test_partitions_are_named_one_by_one() -> None:
     ]
 
 
-def test_a_partition_that_is_not_there_is_led_by_nobody(harness: RouterHarness) -> None:
+def test_a_partition_that_does_not_exist_has_no_leader(harness: RouterHarness) -> None:
     circle = Circle(harness)
     here = place(harness, "here")
     for index in (-1, -(2**31), 2**31 - 1):
