@@ -41,12 +41,12 @@ async def _describe(
     if topic is None or not 0 <= index < len(topic.partitions):
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return answer
-    place = services.logs.locate(topic.topic_id, index)
-    if services.node_id not in topic.partitions[index].replicas or place is None:
+    location = services.logs.locate(topic.topic_id, index)
+    if services.node_id not in topic.partitions[index].replicas or location is None:
         answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return answer
     described = await services.worker_client.send(
-        DescribeProducers(UNSENT, *place, allow_follower=True)
+        DescribeProducers(UNSENT, *location, allow_follower=True)
     )
     answer.error_code = described.error_code
     if isinstance(described, ProducersDescribed):

@@ -388,9 +388,9 @@ async def handle_reload_share_state(
     """Between nodes of the cluster. Others need CLUSTER_ACTION."""
     if not services.authorizer.is_cluster_allowed(context, AclOperation.CLUSTER_ACTION):
         return ReloadShareStateResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    places = topic_id_partitions({topic.topic_id: topic.partitions for topic in request.topics})
+    partitions = topic_id_partitions({topic.topic_id: topic.partitions for topic in request.topics})
     return ReloadShareStateResponse(
-        error_code=services.share_state_reloader.reload_local(request.group_id, places)
+        error_code=services.share_state_reloader.reload_local(request.group_id, partitions)
     )
 
 

@@ -12,13 +12,12 @@ from odradek.cluster.metadata.image import PartitionImage
 from odradek.coordinator.share.acknowledgements import batches_error
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import AclOperation
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.fetch import NOT_LEADER_ERRORS
 from odradek.node.router.logs import LocatedLog
 from odradek.node.router.share.sessions import FINAL_EPOCH, TopicIdPartition
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.messages.share import (
     ShareAcknowledgePartitionData,
     ShareAcknowledgeRequest,
@@ -40,7 +39,7 @@ class PartitionLookup(NamedTuple):
 class AcknowledgeOutcome(NamedTuple):
     """The outcome of one partition's acknowledgements: an error code, or a reply with it."""
 
-    place: TopicIdPartition
+    topic_partition: TopicIdPartition
     outcome: ErrorCode | Reply[ErrorCode]
     message: str | None = None
 
@@ -75,16 +74,18 @@ async def handle_share_acknowledge(
         ).lock_duration_ms
     )
     leaders: set[int] = set()
-    for place, outcome, message in outcomes:
+    for topic_partition, outcome, message in outcomes:
         code = outcome if isinstance(outcome, ErrorCode) else await outcome
-        if not response.responses or response.responses[-1].topic_id != place.topic_id:
-            response.responses.append(ShareAcknowledgeTopicResponse(topic_id=place.topic_id))
+        if not response.responses or response.responses[-1].topic_id != topic_partition.topic_id:
+            response.responses.append(
+                ShareAcknowledgeTopicResponse(topic_id=topic_partition.topic_id)
+            )
         answer = ShareAcknowledgePartitionData(
-            partition_index=place.partition, error_code=code, error_message=message
+            partition_index=topic_partition.partition, error_code=code, error_message=message
         )
-        answer.current_leader = current_leader_for(place, code, leaders, services)
+        answer.current_leader = current_leader_for(topic_partition, code, leaders, services)
         response.responses[-1].partitions.append(answer)
-    response.node_endpoints = leader_endpoints(leaders, caller)
+    response.node_endpoints = endpoints_of(leaders, services.image, context, services.node_id)
     return response
 
 
@@ -96,8 +97,7 @@ def share_member_context(
         raise ApiError(
             ErrorCode.INVALID_REQUEST, "The group id and the member id must not be empty."
         )
-    if not services.authorizer.is_group_allowed(context, AclOperation.READ, group_id):
-        raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    services.authorizer.authorize(context, AclOperation.READ, ResourceType.GROUP, group_id)
     return ShareMemberContext(group_id, member_id, context, services)
 
 
@@ -112,50 +112,47 @@ def process_acknowledgements(
             batches = requested.acknowledgement_batches
             if not batches:
                 continue
-            place = TopicIdPartition(topic.topic_id, requested.partition_index)
-            code = find_led_partition(place, caller).error_code
+            topic_partition = TopicIdPartition(topic.topic_id, requested.partition_index)
+            code = find_led_partition(topic_partition, caller).error_code
             if code:
-                yield AcknowledgeOutcome(place, code)
+                yield AcknowledgeOutcome(topic_partition, code)
                 continue
             fault = batches_error(batches, may_renew=may_renew)
             if fault is not None:
-                yield AcknowledgeOutcome(place, ErrorCode.INVALID_REQUEST, fault)
+                yield AcknowledgeOutcome(topic_partition, ErrorCode.INVALID_REQUEST, fault)
                 continue
-            outcome = partitions.acknowledge(caller.group_id, caller.member_id, place, batches)
-            yield AcknowledgeOutcome(place, outcome)
+            outcome = partitions.acknowledge(
+                caller.group_id, caller.member_id, topic_partition, batches
+            )
+            yield AcknowledgeOutcome(topic_partition, outcome)
 
 
-def find_led_partition(place: TopicIdPartition, caller: ShareMemberContext) -> PartitionLookup:
+def find_led_partition(
+    topic_partition: TopicIdPartition, caller: ShareMemberContext
+) -> PartitionLookup:
     """The partition, if this node leads it and the client may read it."""
     services = caller.services
-    topic = services.image.topics_by_id.get(place.topic_id)
+    topic = services.image.topics_by_id.get(topic_partition.topic_id)
     if topic is None:
         return PartitionLookup(None, None, ErrorCode.UNKNOWN_TOPIC_ID)
     if not services.authorizer.is_topic_allowed(caller.context, AclOperation.READ, topic.name):
         return PartitionLookup(None, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if not 0 <= place.partition < len(topic.partitions):
+    if not 0 <= topic_partition.partition < len(topic.partitions):
         return PartitionLookup(None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = topic.partitions[place.partition]
-    log = services.logs.open(*place)
+    partition = topic.partitions[topic_partition.partition]
+    log = services.logs.open(*topic_partition)
     if partition.leader != services.node_id or log is None:
         return PartitionLookup(None, None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return PartitionLookup(partition, log, ErrorCode.NONE)
 
 
 def current_leader_for(
-    place: TopicIdPartition, code: int, leaders: set[int], services: Services
+    topic_partition: TopicIdPartition, code: int, leaders: set[int], services: Services
 ) -> ShareLeaderIdAndEpoch:
     """The current leader, which is added to `leaders`; none unless `code` says that it moved."""
-    topic = services.image.topics_by_id.get(place.topic_id)
-    if code not in NOT_LEADER_ERRORS or topic is None or place.partition >= len(topic.partitions):
+    state = services.image.partition(*topic_partition)
+    if code not in NOT_LEADER_ERRORS or state is None:
         return ShareLeaderIdAndEpoch()
-    state = topic.partitions[place.partition]
     leader = leader_for_clients(state, services.controller.unreachable)
     leaders.add(leader)
     return ShareLeaderIdAndEpoch(leader_id=leader, leader_epoch=state.leader_epoch)
-
-
-def leader_endpoints(leaders: set[int], caller: ShareMemberContext) -> list[NodeEndpoint]:
-    """Where the named leaders listen."""
-    services = caller.services
-    return endpoints_of(leaders, services.image, caller.context, services.node_id)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions
+from odradek.node.router.addresses import endpoints_of
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.fetch_purgatory import ExclusiveWatch
 from odradek.node.router.handlers.share_acknowledge import (
@@ -21,7 +22,6 @@ from odradek.node.router.handlers.share_acknowledge import (
     ShareMemberContext,
     current_leader_for,
     find_led_partition,
-    leader_endpoints,
     process_acknowledgements,
     share_member_context,
 )
@@ -157,14 +157,14 @@ def _read_partitions(
     partitions = caller.services.share_partitions
     result = _ReadResult()
     record_count = 0
-    for place in list(session.partitions):
-        partition, log, error = find_led_partition(place, caller)
+    for topic_partition in list(session.partitions):
+        partition, log, error = find_led_partition(topic_partition, caller)
         if partition is None or log is None:
-            result.errors[place] = error
+            result.errors[topic_partition] = error
             continue
-        hosted = partitions.get(caller.group_id, place, partition)
+        hosted = partitions.get(caller.group_id, topic_partition, partition)
         if hosted.error_code:
-            result.errors[place] = hosted.error_code
+            result.errors[topic_partition] = hosted.error_code
             continue
         # Taken before the records are read, so that no advance is missed.
         result.ends.append((log, log.progress()))
@@ -213,9 +213,9 @@ def _acquire(
         acquired = partitions.acquire(hosted, read, caller.member_id, options)
         if not acquired:
             continue
-        place = hosted.key.topic_partition
-        acquisition.acquired[place] = ShareFetchPartitionData(
-            partition_index=place.partition,
+        topic_partition = hosted.key.topic_partition
+        acquisition.acquired[topic_partition] = ShareFetchPartitionData(
+            partition_index=topic_partition.partition,
             records=_records(read, acquired),
             acquired_records=[
                 AcquiredRecords(
@@ -231,7 +231,7 @@ def _acquire(
             caller.context.holds.append(read.result.hold)
         # A partition that returned records goes to the end: a full response would starve those
         # behind it.
-        session.partitions.move_to_end(place)
+        session.partitions.move_to_end(topic_partition)
     return bool(result.reads)
 
 
@@ -266,38 +266,40 @@ async def _response(
     services = caller.services
     answers = acquisition.acquired
     leaders: set[int] = set()
-    for place, code in acquisition.errors.items():
-        answer = _answer(answers, place)
+    for topic_partition, code in acquisition.errors.items():
+        answer = _answer(answers, topic_partition)
         answer.error_code = code
-        answer.current_leader = current_leader_for(place, code, leaders, services)
-    for place, outcome, message in outcomes:
+        answer.current_leader = current_leader_for(topic_partition, code, leaders, services)
+    for topic_partition, outcome, message in outcomes:
         code = outcome if isinstance(outcome, ErrorCode) else await outcome
-        answer = _answer(answers, place)
+        answer = _answer(answers, topic_partition)
         answer.acknowledge_error_code = code
         answer.acknowledge_error_message = message
         if not answer.error_code:
-            answer.current_leader = current_leader_for(place, code, leaders, services)
+            answer.current_leader = current_leader_for(topic_partition, code, leaders, services)
     topics: dict[bytes, ShareFetchableTopicResponse] = {}
-    for place, answer in answers.items():
-        topic = topics.get(place.topic_id)
+    for topic_partition, answer in answers.items():
+        topic = topics.get(topic_partition.topic_id)
         if topic is None:
-            topic = topics[place.topic_id] = ShareFetchableTopicResponse(topic_id=place.topic_id)
+            topic = topics[topic_partition.topic_id] = ShareFetchableTopicResponse(
+                topic_id=topic_partition.topic_id
+            )
         topic.partitions.append(answer)
     return ShareFetchResponse(
         acquisition_lock_timeout_ms=services.share_partitions.group_settings(
             caller.group_id
         ).lock_duration_ms,
         responses=list(topics.values()),
-        node_endpoints=leader_endpoints(leaders, caller),
+        node_endpoints=endpoints_of(leaders, services.image, caller.context, services.node_id),
     )
 
 
 def _answer(
-    answers: dict[TopicIdPartition, ShareFetchPartitionData], place: TopicIdPartition
+    answers: dict[TopicIdPartition, ShareFetchPartitionData], topic_partition: TopicIdPartition
 ) -> ShareFetchPartitionData:
-    answer = answers.get(place)
+    answer = answers.get(topic_partition)
     if answer is None:
-        answer = answers[place] = ShareFetchPartitionData(
-            partition_index=place.partition, records=b""
+        answer = answers[topic_partition] = ShareFetchPartitionData(
+            partition_index=topic_partition.partition, records=b""
         )
     return answer

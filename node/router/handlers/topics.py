@@ -277,22 +277,22 @@ async def handle_delete_records(
 ) -> DeleteRecordsResponse:
     """Move log start offsets forward. Needs DELETE on the topic. Partitions run in parallel."""
     topics = []
-    requested = []
+    waiting = []
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
             answer = DeleteRecordsPartitionResult(
                 partition_index=wanted.partition_index, low_watermark=-1
             )
-            place = _place_to_delete(topic.name, wanted, context, services)
-            if isinstance(place, ErrorCode):
-                answer.error_code = place
+            location = _location_to_delete(topic.name, wanted, context, services)
+            if isinstance(location, ErrorCode):
+                answer.error_code = location
             else:
-                message = DeleteRecords(UNSENT, *place, wanted.offset, request.timeout_ms)
-                requested.append((answer, services.worker_client.send(message)))
+                message = DeleteRecords(UNSENT, *location, wanted.offset, request.timeout_ms)
+                waiting.append((answer, services.worker_client.send(message)))
             answers.append(answer)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
-    for answer, reply in requested:
+    for answer, reply in waiting:
         deleted = await reply
         answer.error_code = deleted.error_code
         if isinstance(deleted, RecordsDeleted):
@@ -300,7 +300,7 @@ async def handle_delete_records(
     return DeleteRecordsResponse(topics=topics)
 
 
-def _place_to_delete(
+def _location_to_delete(
     name: str, wanted: PartitionOffset, context: RequestContext, services: Services
 ) -> tuple[int, int] | ErrorCode:
     """The store and number of the partition, or the error."""
@@ -317,7 +317,7 @@ def _place_to_delete(
         return ErrorCode.POLICY_VIOLATION
     if wanted.offset < HIGH_WATERMARK:
         return ErrorCode.OFFSET_OUT_OF_RANGE
-    place = services.logs.locate(topic.topic_id, index)
-    if topic.partitions[index].leader != services.node_id or place is None:
+    location = services.logs.locate(topic.topic_id, index)
+    if topic.partitions[index].leader != services.node_id or location is None:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return place
+    return location

@@ -101,13 +101,13 @@ class MarkerWriter:
             except ApiError as error:
                 return error.code
         known = self._metadata.image.topics_by_name.get(topic)
-        place = self._logs.locate(known.topic_id, partition) if known is not None else None
-        if place is None:
+        location = self._logs.locate(known.topic_id, partition) if known is not None else None
+        if location is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._partition_verification.on_marker(marker.producer_id)
         message = WriteMarker(
             UNSENT,
-            *place,
+            *location,
             marker.producer_id,
             marker.producer_epoch,
             marker.coordinator_epoch,
