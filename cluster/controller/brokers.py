@@ -44,7 +44,6 @@ from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import BrokerImage, ConfigResourceType
 from odradek.cluster.metadata.records import (
     BrokerChanged,
-    BrokerRegistered,
     BrokerUnregistered,
     ConfigChanged,
     ProducerIdsAllocated,
@@ -82,7 +81,7 @@ def register_broker(
         _check_not_alive(state, before, now_ms)
         same = None
     _check_features(state, command)
-    record = BrokerRegistered(
+    record = BrokerImage(
         broker_id=broker_id,
         broker_epoch=same.broker_epoch if same is not None else image.offset + 1,
         incarnation_id=command.incarnation_id,
@@ -94,7 +93,7 @@ def register_broker(
         log_dirs=command.log_dirs,
     )
     records: list[Record] = []
-    if record.image() != before:
+    if record != before:
         records.append(record)
     if same is None:
         records.extend(_predecessor_losses(state, command, before))

@@ -25,7 +25,6 @@ from odradek.cluster.metadata.image import (
 )
 from odradek.cluster.metadata.records import (
     BrokerChanged,
-    BrokerRegistered,
     BrokerUnregistered,
     ClusterCreated,
     ConfigChanged,
@@ -85,7 +84,7 @@ class MetadataDelta:
                 self._change_config(record)
             case ProducerIdsAllocated():
                 self._next_producer_id = record.next_producer_id
-            case BrokerRegistered() | BrokerChanged() | BrokerUnregistered():
+            case BrokerImage() | BrokerChanged() | BrokerUnregistered():
                 self._change_broker(record)
             case FeatureLevelChanged(name, level):
                 if self._features is None:
@@ -143,13 +142,13 @@ class MetadataDelta:
         else:
             configs[record.key] = record.value
 
-    def _change_broker(self, record: BrokerRegistered | BrokerChanged | BrokerUnregistered) -> None:
+    def _change_broker(self, record: BrokerImage | BrokerChanged | BrokerUnregistered) -> None:
         if self._brokers is None:
             self._brokers = dict(self._image.brokers)
         broker_id = record.broker_id
         match record:
-            case BrokerRegistered():
-                self._brokers[broker_id] = record.image()
+            case BrokerImage():
+                self._brokers[broker_id] = record
             case BrokerChanged():
                 if broker_id not in self._brokers:
                     raise MetadataInvariantError(f"broker {broker_id} is not registered")

@@ -89,12 +89,13 @@ class FeatureRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_level: int
 
 
-class BrokerImage(msgspec.Struct, frozen=True):
+class BrokerImage(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """One registered broker. `broker_epoch` is that of its latest registration.
 
     `incarnation_id` is new with each start of the broker: a second broker with the same id has
     another one. A fenced broker leads nothing, and clients do not see it.
-    `log_dirs` are the ids of its data folders: a wiped disk has a new one.
+    `log_dirs` are the ids of its data folders: a wiped disk has a new one. The struct is also the
+    record of a registration: fields may only be added at the end, with a default.
     """
 
     broker_id: int

@@ -4,6 +4,7 @@ A record is a new state, never an instruction. An entry of the log is a msgpack 
 of one command: the command takes effect as a whole or not at all. Each record is an array that
 starts with its tag. An older release skips unknown tags, and unknown fields at the end of a record.
 A new record that all nodes must understand therefore needs a feature level. Tags are never reused.
+The record of a registration, which replaces the previous one, is the `BrokerImage` (tag 3).
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from odradek.cluster.metadata.image import BrokerImage, BrokerListener, FeatureRange, PartitionImage
+from odradek.cluster.metadata.image import BrokerImage, PartitionImage
 from odradek.protocol.types import Uuid
 
 
@@ -26,24 +27,6 @@ class FeatureLevelChanged(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     name: str
     level: int
-
-
-class BrokerRegistered(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """A broker has registered; replaces its previous registration."""
-
-    broker_id: int
-    broker_epoch: int
-    incarnation_id: Uuid
-    listeners: tuple[BrokerListener, ...]
-    rack: str | None = None
-    features: tuple[FeatureRange, ...] = ()
-    is_fenced: bool = False
-    is_in_controlled_shutdown: bool = False
-    log_dirs: tuple[Uuid, ...] = ()
-
-    def image(self) -> BrokerImage:
-        """The broker that the record describes: both have the same fields."""
-        return BrokerImage(**msgspec.structs.asdict(self))
 
 
 class BrokerChanged(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -109,7 +92,7 @@ class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=11)
 Record: TypeAlias = (
     ClusterCreated
     | FeatureLevelChanged
-    | BrokerRegistered
+    | BrokerImage
     | BrokerChanged
     | BrokerUnregistered
     | TopicCreated

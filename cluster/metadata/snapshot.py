@@ -3,11 +3,8 @@
 Applied to the empty image the records give an image of the same content, without its history.
 """
 
-import msgspec
-
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import (
-    BrokerRegistered,
     ClusterCreated,
     ConfigChanged,
     FeatureLevelChanged,
@@ -24,9 +21,7 @@ def image_records(image: MetadataImage) -> list[Record]:
     if image.cluster_id:
         records.append(ClusterCreated(image.cluster_id))
     records.extend(FeatureLevelChanged(name, level) for name, level in image.features.items())
-    records.extend(
-        BrokerRegistered(**msgspec.structs.asdict(broker)) for broker in image.brokers.values()
-    )
+    records.extend(image.brokers.values())
     for topic in image.topics_by_id.values():
         records.append(TopicCreated(topic.name, topic.topic_id))
         records.append(PartitionsAdded(topic.topic_id, 0, topic.partitions))

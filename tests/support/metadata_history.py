@@ -16,7 +16,6 @@ from odradek.cluster.metadata.image import (
 )
 from odradek.cluster.metadata.records import (
     BrokerChanged,
-    BrokerRegistered,
     BrokerUnregistered,
     ClusterCreated,
     ConfigChanged,
@@ -50,7 +49,7 @@ class ModelImage:
                 self.features.pop(record.name, None)
                 if record.level:
                     self.features[record.name] = record.level
-            case BrokerRegistered():
+            case BrokerImage():
                 self.brokers[record.broker_id] = BrokerImage(
                     record.broker_id,
                     record.broker_epoch,
@@ -168,7 +167,7 @@ def history(seed: int, count: int) -> Iterator[Record]:
         else:
             broker = chance.randrange(5)
             brokers.add(broker)
-            yield BrokerRegistered(
+            yield BrokerImage(
                 broker,
                 step,
                 chance.randbytes(16),

@@ -3,10 +3,9 @@
 import msgspec
 import pytest
 
-from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
+from odradek.cluster.metadata.image import BrokerImage, BrokerListener, FeatureRange, PartitionImage
 from odradek.cluster.metadata.records import (
     BrokerChanged,
-    BrokerRegistered,
     BrokerUnregistered,
     ClusterCreated,
     ConfigChanged,
@@ -37,7 +36,7 @@ PARTITION = PartitionImage(
 EVERY_RECORD: list[Record] = [
     ClusterCreated("cluster"),
     FeatureLevelChanged("metadata.version", 3),
-    BrokerRegistered(
+    BrokerImage(
         broker_id=2,
         broker_epoch=17,
         incarnation_id=TOPIC_ID,
@@ -89,7 +88,7 @@ def test_fields_that_a_newer_release_added_are_skipped() -> None:
 
 def test_fields_that_an_older_release_did_not_write_have_their_defaults() -> None:
     older = msgspec.msgpack.encode([3, 2, 17, TOPIC_ID, []])
-    assert decode_record(older) == BrokerRegistered(2, 17, TOPIC_ID, ())
+    assert decode_record(older) == BrokerImage(2, 17, TOPIC_ID, ())
 
 
 def test_a_record_that_only_a_newer_release_knows_is_skipped() -> None:

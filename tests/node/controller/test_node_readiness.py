@@ -8,8 +8,7 @@ import zmq
 
 from odradek.cluster.controller.commands import BrokerReply, encode_reply
 from odradek.cluster.metadata.delta import image_after
-from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.records import BrokerRegistered
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage
 from odradek.node.bus.endpoint import ipc_address
 from odradek.node.bus.peer_messages import ForwardResponse
 from odradek.node.controller.broker_lifecycle import BrokerLifecycle
@@ -77,12 +76,12 @@ def test_a_node_serves_when_its_registration_is_in_the_image(node: Node) -> None
     answer(ForwardResponse(0, ErrorCode.NONE, encode_reply(BrokerReply(1)), offset=1))
     node.readiness.serve(image)
     assert not is_serving(node), "the registration is not applied yet"
-    node.readiness.serve(image_after(image, [BrokerRegistered(0, 1, INCARNATION, ())], 1))
+    node.readiness.serve(image_after(image, [BrokerImage(0, 1, INCARNATION, ())], 1))
     assert is_serving(node)
 
 
 def test_a_full_disk_does_not_keep_a_single_node_from_serving(node: Node) -> None:
-    image = image_after(MetadataImage.empty(), [BrokerRegistered(0, 1, b"o" * 16, ())], 1)
+    image = image_after(MetadataImage.empty(), [BrokerImage(0, 1, b"o" * 16, ())], 1)
     node.readiness.tick(image, NOW_MS)
     node.readiness.serve(image)
     assert not is_serving(node), "an earlier start's registration"

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from odradek.cluster.metadata.image import PartitionImage
-from odradek.cluster.metadata.records import BrokerRegistered
+from odradek.cluster.metadata.image import BrokerImage, PartitionImage
 from odradek.cluster.replication.messages import (
     PAYLOAD_HEAD,
     ReplicaFetchRequest,
@@ -155,7 +154,7 @@ def test_a_leader_with_new_workers_is_fetched_from_at_their_address(played: Play
     before, played.socket = played.socket, moved
     played.harness.addresses[1] = address.rstrip(b"\0").decode()
     # Nothing is new about the partition; only a broker has told that it is elsewhere.
-    played.harness.decide(BrokerRegistered(1, 7, bytes(16), ()))
+    played.harness.decide(BrokerImage(1, 7, bytes(16), ()))
     played.follower.follow()
     first = played.hear()
     assert first.is_full

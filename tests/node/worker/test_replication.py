@@ -13,9 +13,13 @@ import zmq
 
 from odradek.cluster.controller.commands import AlterPartition, decode_command
 from odradek.cluster.metadata.delta import MetadataDelta
-from odradek.cluster.metadata.image import BrokerListener, MetadataImage, PartitionImage
+from odradek.cluster.metadata.image import (
+    BrokerImage,
+    BrokerListener,
+    MetadataImage,
+    PartitionImage,
+)
 from odradek.cluster.metadata.records import (
-    BrokerRegistered,
     ClusterCreated,
     PartitionsAdded,
     TopicCreated,
@@ -169,7 +173,7 @@ def test_three_replicas_with_one_that_is_down(tmp_path: Path) -> None:
 
 
 def test_a_node_in_controlled_shutdown_does_not_join_the_isr(harness: ReplicaHarness) -> None:
-    harness.decide(BrokerRegistered(1, 7, b"i" * 16, (), is_in_controlled_shutdown=True))
+    harness.decide(BrokerImage(1, 7, b"i" * 16, (), is_in_controlled_shutdown=True))
     harness.start(state(0, 1, 0))
     leader, follower = harness.nodes
     leader.append(1, batch_of())
@@ -181,7 +185,7 @@ def test_a_node_in_controlled_shutdown_does_not_join_the_isr(harness: ReplicaHar
     leader.proposals.clear()
     harness.change(state(0, 1, 0, partition_epoch=1))
     assert leader.proposals == []
-    harness.decide(BrokerRegistered(1, 9, b"j" * 16, ()))
+    harness.decide(BrokerImage(1, 9, b"j" * 16, ()))
     for node in harness.nodes:
         node.follow()
     harness.run_until(lambda: bool(leader.proposals), "a proposal")
@@ -309,7 +313,7 @@ def brokers(harness: ReplicaHarness, *fenced: int) -> None:
     """The controller tells who is alive."""
     for node in harness.nodes:
         is_fenced = node.node_id in fenced
-        harness.decide(BrokerRegistered(node.node_id, 1, bytes(16), (), is_fenced=is_fenced))
+        harness.decide(BrokerImage(node.node_id, 1, bytes(16), (), is_fenced=is_fenced))
     for node in harness.running():
         node.follow()
 
@@ -600,7 +604,7 @@ def image_of(*states: PartitionImage, offset: int, ports: Sequence[int]) -> Meta
     delta.replay(ClusterCreated(CLUSTER_ID))
     for node_id, port in enumerate(ports):
         worker = BrokerListener(f"{WORKER_LISTENER_PREFIX}0", "127.0.0.1", port + 1)
-        delta.replay(BrokerRegistered(node_id, 1, bytes([node_id]) * 16, (worker,)))
+        delta.replay(BrokerImage(node_id, 1, bytes([node_id]) * 16, (worker,)))
     delta.replay(TopicCreated("topic", TOPIC_ID))
     delta.replay(PartitionsAdded(TOPIC_ID, 0, states))
     return delta.apply(offset)
