@@ -282,9 +282,8 @@ class _ConfigReader:
         http = self._parse_setting("http.listen", parse_host_and_port, None)
         node_id = self._parse_setting("node.id", parse_node_id, 0)
         peers, peer_listen, secret = self._peers(node_id)
-        none: tuple[SeedConfig, ...] = ()
-        join = self._parse_setting("join", parse_join, none)
-        advertised = self._parse_setting("peer.advertised", parse_join, none)
+        join = self._parse_setting("join", parse_join, None) or ()
+        advertised = self._parse_setting("peer.advertised", parse_join, None) or ()
         config = NodeConfig(
             node_id=node_id,
             data=str(data),
@@ -354,16 +353,14 @@ class _ConfigReader:
         self._faults.append(f"{invalid_value(key, text, reason)} ({setting.origin})")
 
     def _listeners(self) -> tuple[ListenerConfig, ...]:
-        no_protocols: dict[str, str] = {}
-        protocols = self._parse_setting(
-            "listener.security.protocol.map", parse_protocol_map, no_protocols
+        protocols = (
+            self._parse_setting("listener.security.protocol.map", parse_protocol_map, None) or {}
         )
         written = self._settings.get("listeners")
         default = {"PLAINTEXT": ("127.0.0.1", DEFAULT_PORT)}
         bound = self._parse_setting("listeners", parse_addresses, default)
         advertised_written = self._settings.get("advertised.listeners")
-        none: dict[str, tuple[str, int]] = {}
-        advertised = self._parse_setting("advertised.listeners", parse_addresses, none)
+        advertised = self._parse_setting("advertised.listeners", parse_addresses, None) or {}
         if advertised_written is not None:
             for name in advertised.keys() - bound.keys():
                 self._add_error(
@@ -381,22 +378,21 @@ class _ConfigReader:
                     f"listener {name} has security protocol {protocol}, but this release serves"
                     f" {', '.join(_SERVED_SECURITY_PROTOCOLS)}",
                 )
-            advertised_address = advertised.get(name)
+            advertised_host, advertised_port = advertised.get(name, (None, None))
             listeners.append(
                 ListenerConfig(
                     name=name,
                     host=host,
                     port=port,
                     security_protocol=protocol,
-                    advertised_host=advertised_address[0] if advertised_address else None,
-                    advertised_port=advertised_address[1] if advertised_address else None,
+                    advertised_host=advertised_host,
+                    advertised_port=advertised_port,
                 )
             )
         return tuple(listeners)
 
     def _peers(self, node_id: int) -> tuple[tuple[PeerConfig, ...], tuple[str, int], str]:
-        none: tuple[PeerConfig, ...] = ()
-        peers = self._parse_setting("peers", parse_peers, none)
+        peers = self._parse_setting("peers", parse_peers, None) or ()
         own = next((peer for peer in peers if peer.node_id == node_id), None)
         listen = self._parse_setting(
             "peer.listen", parse_peer_listen, ("", 0) if own is None else (own.host, own.port)

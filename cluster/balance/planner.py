@@ -50,12 +50,11 @@ def plan_moves(
     partitions = sorted(partitions, key=lambda partition: (partition.topic, partition.number))
     distribution = ReplicaDistribution(nodes, partitions)
     planner = _Planner(distribution, byte_tolerance)
-    if is_full_rebalance:
-        staying = {node.node_id for node in nodes if not node.is_draining}
-        planner.evacuate(lambda node: node not in staying)
-    else:
-        emptied = {node.node_id for node in nodes if node.is_draining}
-        planner.evacuate(lambda node: node in emptied)
+    draining = {node.node_id for node in nodes if node.is_draining}
+    registered = {node.node_id for node in nodes}
+    planner.evacuate(
+        lambda node: node in draining or (is_full_rebalance and node not in registered)
+    )
     if is_full_rebalance:
         planner.spread_over_racks()
         planner.balance_counts()

@@ -204,15 +204,16 @@ class ControllerProcess:
 
     def _timeout_ms(self) -> int:
         now_ms = _clock_ms()
-        deadlines = [
-            self._driver.next_deadline_ms(),
-            self._forwarding.next_deadline_ms(),
-            self._lifecycle.next_deadline_ms(),
-            self._quorum.next_deadline_ms(),
-            self._failure_detector.next_deadline_ms(),
-            self._publisher.next_deadline_ms(),
-            self._leadership.next_deadline_ms(),
-        ]
+        parts = (
+            self._driver,
+            self._forwarding,
+            self._lifecycle,
+            self._quorum,
+            self._failure_detector,
+            self._publisher,
+            self._leadership,
+        )
+        deadlines = (part.next_deadline_ms() for part in parts)
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
         return max(0, min(_IDLE_POLL_MS, due_ms - now_ms))
 
