@@ -1,4 +1,4 @@
-"""What of a log is replayed, and in what order, by a shard that writes down what it is told."""
+"""The records that are replayed at loading, and their order."""
 
 from collections.abc import Sequence
 
@@ -48,22 +48,22 @@ def replayed(*slices: Sequence[LogEntry], is_log_compacted: bool = True) -> list
     return scribe.replayed
 
 
-def test_only_the_newest_record_of_a_key_is_replayed_and_where_it_stands() -> None:
+def test_only_the_newest_record_of_a_key_is_replayed_in_its_place() -> None:
     first: list[LogEntry] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
     second: list[LogEntry] = [(b"c", b"1"), (b"b", None)]
     assert replayed(first, second) == [(b"a", b"2"), (b"c", b"1"), (b"b", None)]
 
 
-def test_of_a_log_that_is_not_compacted_everything_is_replayed() -> None:
+def test_all_records_of_a_log_without_compaction_are_replayed() -> None:
     entries: list[LogEntry] = [(b"a", b"1"), (b"a", b"2")]
     assert replayed(entries, is_log_compacted=False) == entries
 
 
-def test_records_without_a_key_and_those_of_others_are_passed_over() -> None:
+def test_records_without_a_key_and_of_unknown_types_are_skipped() -> None:
     assert replayed([(None, b"1"), (b"somebody else's", b"1"), (b"a", b"1")]) == [(b"a", b"1")]
 
 
-def test_what_was_told_before_a_transactions_record_stays_before_it() -> None:
+def test_records_before_a_transactional_record_are_replayed_before_it() -> None:
     """A commit outside of transactions wins over one that is pending, or loses, by its place."""
     entries: list[LogEntry] = [
         (b"a", b"1"),
@@ -82,12 +82,12 @@ def test_what_was_told_before_a_transactions_record_stays_before_it() -> None:
     ]
 
 
-def test_of_a_transactions_records_none_is_left_out() -> None:
+def test_all_transactional_records_are_replayed() -> None:
     entry = TransactionalEntry(7, 0, b"a", b"1")
     assert replayed([entry, entry]) == [TransactionalRecord(7, 0, (b"a", b"1"))] * 2
 
 
-def test_what_may_have_to_be_taken_back_is_replayed_whole_and_behind_the_rest() -> None:
+def test_all_uncommitted_records_are_replayed_after_the_committed_ones() -> None:
     scribe = Scribe()
     loader = CoordinatorLoader(scribe)
     loader.replay([(b"a", b"1"), (b"a", b"2")], is_committed=True)
@@ -97,7 +97,7 @@ def test_what_may_have_to_be_taken_back_is_replayed_whole_and_behind_the_rest() 
     assert scribe.positions == [0, 1, 2]
 
 
-def test_no_more_than_so_many_records_are_kept_back() -> None:
+def test_the_buffer_is_limited() -> None:
     scribe = Scribe()
     loader = CoordinatorLoader(scribe)
     keys = [b"%d" % number for number in range(BUFFERED_RECORDS_MAX)]
@@ -110,7 +110,7 @@ def test_no_more_than_so_many_records_are_kept_back() -> None:
     assert scribe.replayed[-1] == (b"one more", b"1")
 
 
-def test_a_malformed_record_ends_the_loading() -> None:
+def test_a_malformed_record_fails_the_loading() -> None:
     with pytest.raises(ProtocolError):
         replayed([(b"a", b"malformed")])
 
@@ -118,7 +118,7 @@ def test_a_malformed_record_ends_the_loading() -> None:
 @given(
     st.lists(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.binary(max_size=1)))),
 )
-def test_however_the_log_is_sliced_its_newest_records_are_replayed_in_order(
+def test_the_slices_of_a_log_make_no_difference(
     slices: list[list[tuple[bytes | None, bytes | None]]],
 ) -> None:
     entries = [entry for part in slices for entry in part]

@@ -1,4 +1,4 @@
-"""Which shard a key belongs to, in Java's arithmetic, and which shards a router hosts."""
+"""The shard of a key, in Java's arithmetic, and the shards that a router hosts."""
 
 import pytest
 
@@ -25,11 +25,11 @@ from odradek.coordinator.ownership import (
         ("polygenelubricants", -(2**31)),
     ],
 )
-def test_hash_is_javas(text: str, expected: int) -> None:
+def test_the_hash_is_that_of_java(text: str, expected: int) -> None:
     assert java_string_hash(text) == expected
 
 
-def test_shards_follow_kafkas_absolute_value() -> None:
+def test_the_shard_of_a_key_is_kafkas() -> None:
     # Utils.abs maps the smallest int to 0.
     assert shard_of("polygenelubricants", 50) == 0
     assert shard_of("group", 50) == 98629247 % 50
@@ -40,20 +40,20 @@ def partition(leader: int, leader_epoch: int = 0) -> PartitionImage:
     return PartitionImage((0, 1), (0, 1), leader, leader_epoch)
 
 
-def test_a_router_claims_the_shards_its_node_leads() -> None:
+def test_a_router_hosts_the_shards_that_its_node_leads() -> None:
     topic = TopicImage("t", bytes(16), (partition(0, 3), partition(1), partition(0), partition(-1)))
     assert shards_to_host(topic, node_id=0) == {0: 3, 2: 0}
     assert shards_to_host(topic, node_id=1) == {1: 0}
     assert shards_to_host(None, node_id=0) == {}
 
 
-def test_several_routers_of_a_node_take_the_shards_in_turn() -> None:
+def test_several_routers_of_a_node_host_shards_round_robin() -> None:
     topic = TopicImage("t", bytes(16), tuple(partition(0) for _ in range(5)))
     assert set(shards_to_host(topic, node_id=0, router_index=0, router_count=2)) == {0, 2, 4}
     assert set(shards_to_host(topic, node_id=0, router_index=1, router_count=2)) == {1, 3}
 
 
-def test_a_shard_is_loaded_anew_when_its_leader_epoch_moves() -> None:
+def test_a_shard_is_loaded_again_after_a_new_leader_epoch() -> None:
     assert hosting_changes({1: 0, 2: 0, 3: 0}, {1: 0, 2: 1, 4: 0}) == HostingChanges(
         unload=(2, 3), load=((2, 1), (4, 0))
     )

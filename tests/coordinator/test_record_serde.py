@@ -1,4 +1,4 @@
-"""Formats of records: types, versions, tombstones and harm."""
+"""Formats of records: types, versions, tombstones and malformed bytes."""
 
 import msgspec
 import pytest
@@ -61,7 +61,7 @@ APPLE = FruitRecord("g", 2, Fruit("apple", (3, 4), 9))
 KEY = b"\x00\x07\x00\x01g\x00\x02"
 
 
-def test_key_and_value_are_led_by_type_and_version() -> None:
+def test_a_key_starts_with_its_type_and_a_value_with_its_version() -> None:
     assert serde().encode(APPLE) == (
         KEY,
         b"\x00\x01\x06apple\x03\x00\x00\x00\x03\x00\x00\x00\x04\x01\x03\x04\x00\x00\x00\x09",
@@ -69,12 +69,12 @@ def test_key_and_value_are_led_by_type_and_version() -> None:
     assert serde().decode(*serde().encode(APPLE)) == APPLE
 
 
-def test_a_key_of_one_field_is_read_back() -> None:
+def test_a_key_of_one_field_is_decoded() -> None:
     record = GardenRecord("ga", Fruit("pear"))
     assert serde().decode(*serde().encode(record)) == record
 
 
-def test_a_version_may_be_asked_for() -> None:
+def test_a_value_is_written_in_the_given_version() -> None:
     older = serde().encode(APPLE, 0)
     assert older == serde(version=0).encode(APPLE)
     assert serde().decode(*older) == FruitRecord("g", 2, Fruit("apple", (3, 4)))
@@ -85,12 +85,12 @@ def test_a_tombstone_has_no_value() -> None:
     assert serde().decode(KEY, None) == FruitRecord("g", 2, None)
 
 
-def test_older_types_are_read_and_others_passed_over() -> None:
+def test_older_types_are_read_and_others_ignored() -> None:
     assert serde().decode(b"\x00\x05" + KEY[2:], None) == FruitRecord("g", 2, None)
     assert serde().decode(b"\x00\x09" + KEY[2:], None) is None
 
 
-def test_bytes_behind_a_value_are_ignored() -> None:
+def test_bytes_after_a_value_are_ignored() -> None:
     key, octets = serde().encode(APPLE)
     assert octets is not None
     assert serde().decode(key, octets + b"later") == APPLE
@@ -104,12 +104,12 @@ def test_a_newer_version_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     "octets", [b"", b"\x00", b"\x00\x01", b"\x00\x01\x06app", b"\x00\x01\x02\xff"]
 )
-def test_harm_names_the_topic(octets: bytes) -> None:
+def test_an_error_names_the_topic(octets: bytes) -> None:
     with pytest.raises(ProtocolError, match="__fruit"):
         serde().decode(KEY, octets)
 
 
-def test_texts_of_so_many_characters_fit_and_longer_ones_may_not() -> None:
+def test_texts_up_to_the_limit_fit_into_a_record() -> None:
     serde().encode(FruitRecord("\U0001f34e" * (TEXT_LENGTH_MAX), 0, None))
     with pytest.raises(ProtocolError, match="fits into no record"):
         serde().encode(FruitRecord("x" * 32_768, 0, None))

@@ -1,4 +1,4 @@
-"""The runtime around a toy shard: batching, parking, failure, loading, timers."""
+"""The runtime with a small shard: batches, deferred replies, failed appends, loading, timers."""
 
 from typing import Final, NamedTuple
 
@@ -170,7 +170,7 @@ def test_a_reply_waits_until_its_records_are_committed() -> None:
     assert stage.value(write) == "done"
 
 
-def test_answers_that_write_nothing_wait_for_what_they_rest_on() -> None:
+def test_replies_without_records_wait_for_earlier_records() -> None:
     stage = Stage()
     assert stage.value(stage.ask(Get("a"))) is None
     stage.ask(put("a", "1"))
@@ -185,7 +185,7 @@ def test_answers_that_write_nothing_wait_for_what_they_rest_on() -> None:
     assert stage.value(stage.ask(Peek("a"))) == "1"
 
 
-def test_one_turns_commands_go_as_one_batch() -> None:
+def test_the_commands_of_one_turn_share_a_batch() -> None:
     stage = Stage()
     for index in range(5):
         stage.ask(put(str(index), "x"))
@@ -203,14 +203,14 @@ def test_batches_are_closed_before_they_are_too_large() -> None:
     assert sizes == [2, 2, 1]
 
 
-def test_the_records_of_one_command_are_not_torn() -> None:
+def test_the_records_of_one_command_are_in_one_batch() -> None:
     stage = Stage(batch_bytes_max=400)
     stage.ask(Put(tuple((str(index), "x") for index in range(7))))
     stage.ask(Put(tuple((str(index), "y") for index in range(7))))
     assert [len(batch.entries) for batch in stage.runtime.take_batches()] == [7, 7]
 
 
-def test_a_command_that_fits_into_no_batch_is_refused_and_changes_nothing() -> None:
+def test_a_command_that_is_too_large_for_a_batch_is_refused() -> None:
     stage = Stage(batch_bytes_max=200)
     refused = stage.ask(put("a", "x" * 1_000))
     assert stage.refusal(refused) == ErrorCode.MESSAGE_TOO_LARGE
@@ -219,7 +219,7 @@ def test_a_command_that_fits_into_no_batch_is_refused_and_changes_nothing() -> N
     assert not stage.runtime.has_batches
 
 
-def test_a_record_that_has_no_form_is_refused_like_one_too_large() -> None:
+def test_a_record_that_cannot_be_encoded_is_refused_like_one_too_large() -> None:
     stage = Stage()
     refused = stage.ask(Put((("a", "1"), ("b", "unwritable"))))
     assert stage.refusal(refused) == ErrorCode.MESSAGE_TOO_LARGE
@@ -227,7 +227,7 @@ def test_a_record_that_has_no_form_is_refused_like_one_too_large() -> None:
     assert not stage.runtime.has_batches
 
 
-def test_what_is_not_atomic_is_spread_over_batches() -> None:
+def test_the_records_of_an_outcome_that_is_not_atomic_may_be_in_several_batches() -> None:
     stage = Stage(batch_bytes_max=200)
     pairs = tuple((str(index), "x" * 40) for index in range(5))
     write = stage.ask(Put(pairs, is_atomic=False))
@@ -260,7 +260,7 @@ def test_several_batches_in_flight_are_committed_in_order() -> None:
 # -- failure --------------------------------------------------------------------------------------
 
 
-def test_a_refused_batch_is_taken_back_with_all_that_rests_on_it() -> None:
+def test_a_failed_batch_is_reverted_with_all_later_ones() -> None:
     stage = Stage()
     stage.ask(put("a", "1"))
     [kept] = stage.runtime.take_batches()
@@ -281,7 +281,7 @@ def test_a_refused_batch_is_taken_back_with_all_that_rests_on_it() -> None:
     assert stage.value(resumed_commands) == "done"
 
 
-def test_batches_in_flight_behind_a_refused_one_are_waited_for() -> None:
+def test_after_a_failed_batch_the_later_ones_in_flight_are_awaited() -> None:
     stage = Stage()
     first = stage.ask(put("a", "1"))
     [one] = stage.runtime.take_batches()
@@ -297,7 +297,7 @@ def test_batches_in_flight_behind_a_refused_one_are_waited_for() -> None:
     assert stage.shard.lost == [(Pair("a", "1"), Pair("a", "2"))]
 
 
-def test_what_was_written_before_a_refused_batch_is_kept() -> None:
+def test_batches_before_a_failed_one_are_kept() -> None:
     stage = Stage()
     first = stage.ask(put("a", "1"))
     [one] = stage.runtime.take_batches()
@@ -314,7 +314,7 @@ def test_what_was_written_before_a_refused_batch_is_kept() -> None:
     assert dict(stage.shard.table.items()) == {"a": "1"}
 
 
-def test_every_batch_says_where_the_log_ends_with_all_before_it() -> None:
+def test_every_batch_has_its_expected_log_end_offset() -> None:
     stage = Stage()
     offsets = []
     for keys in ("ab", "c", "d"):
@@ -323,7 +323,7 @@ def test_every_batch_says_where_the_log_ends_with_all_before_it() -> None:
     assert offsets == [0, 2, 3]
 
 
-def test_a_batch_that_was_refused_for_the_one_before_it_is_taken_back_with_it() -> None:
+def test_a_batch_that_fails_because_of_an_earlier_one_is_reverted_with_it() -> None:
     stage = Stage()
     stage.ask(put("a", "1"))
     [one] = stage.runtime.take_batches()
@@ -338,7 +338,7 @@ def test_a_batch_that_was_refused_for_the_one_before_it_is_taken_back_with_it() 
     assert resumed_commands.expected_offset == 0
 
 
-def test_a_log_that_ends_elsewhere_though_nothing_was_refused_has_foreign_records() -> None:
+def test_an_unexpected_log_end_offset_fails_the_shard() -> None:
     stage = Stage()
     stage.ask(put("a", "1"))
     [batch] = stage.runtime.take_batches()
@@ -346,7 +346,7 @@ def test_a_log_that_ends_elsewhere_though_nothing_was_refused_has_foreign_record
     assert stage.state() is ShardState.FAILED
 
 
-def test_a_written_batch_behind_a_refused_one_puts_the_log_in_doubt() -> None:
+def test_a_written_batch_after_a_failed_one_fails_the_shard() -> None:
     stage = Stage()
     waiting = stage.ask(Wait())
     refused = stage.ask(put("a", "1"))
@@ -419,7 +419,7 @@ def test_loading_replays_slices_and_then_serves() -> None:
     assert stage.state() is ShardState.ACTIVE
 
 
-def test_what_was_loaded_beyond_the_high_watermark_is_not_told_before_it_is_committed() -> None:
+def test_replies_wait_for_the_commit_of_records_loaded_beyond_the_high_watermark() -> None:
     """Found by the simulation: a leader that loaded a generation which was never committed told a
     member that it owned something, died, and its successor gave the same to another one."""
     stage = Stage(is_loaded=False)
@@ -443,7 +443,7 @@ def test_what_was_loaded_beyond_the_high_watermark_is_not_told_before_it_is_comm
     assert written in stage.answers
 
 
-def test_a_batch_refused_behind_an_uncommitted_load_takes_nothing_of_it_back() -> None:
+def test_a_failed_batch_after_an_uncommitted_load_does_not_revert_the_load() -> None:
     stage = Stage(is_loaded=False)
     stage.runtime.load([(b"a", b"1")], is_committed=False)
     stage.hear(stage.runtime.finish_loading(next_offset=1, now_ms=7))
@@ -457,7 +457,7 @@ def test_a_batch_refused_behind_an_uncommitted_load_takes_nothing_of_it_back() -
     assert stage.value(stage.ask(Get("a"))) == "1"
 
 
-def test_unloading_refuses_everything_that_waits() -> None:
+def test_unloading_refuses_all_waiting_requests() -> None:
     stage = Stage()
     waiting = stage.ask(Wait())
     writing = stage.ask(put("a", "1"))
@@ -467,7 +467,7 @@ def test_unloading_refuses_everything_that_waits() -> None:
     assert stage.runtime.take_batches() == []
 
 
-def test_a_parked_request_is_answered_by_a_later_one_and_waits_for_its_records() -> None:
+def test_a_parked_request_is_answered_when_the_records_of_a_later_one_are_committed() -> None:
     stage = Stage()
     waiting = stage.ask(Wait())
     stage.ask(put("a", "1"))
@@ -477,7 +477,7 @@ def test_a_parked_request_is_answered_by_a_later_one_and_waits_for_its_records()
     assert stage.value(waiting) == "woken"
 
 
-def test_a_timer_that_fires_writes_like_a_command() -> None:
+def test_a_timer_that_fires_can_write_records() -> None:
     stage = Stage()
     stage.ask(Alarm("late", 3_000))
     stage.ask(Alarm("early", 2_000))
@@ -499,7 +499,7 @@ def test_many_due_timers_are_fired_in_slices() -> None:
     assert stage.runtime.next_check_ms() == 2_000
 
 
-def test_nobody_hears_the_answer_to_a_command_of_the_router_itself() -> None:
+def test_a_command_without_a_request_id_has_no_reply() -> None:
     stage = Stage()
     stage.hear(stage.runtime.execute(Command(request=Get("a"), request_id=NO_REQUEST), NOW_MS))
     assert stage.answers == {}
@@ -534,7 +534,7 @@ def told(*outcomes: Outcome[object]) -> ShardRuntime[Pair]:
     return runtime
 
 
-def test_what_is_to_be_done_elsewhere_waits_for_the_commit() -> None:
+def test_effects_wait_for_the_commit() -> None:
     runtime = told(Outcome(records=(Pair("a", "1"),), effects=(Effect("go"),)))
     assert runtime.take_effects() == []
     [batch] = runtime.take_batches()
@@ -545,7 +545,7 @@ def test_what_is_to_be_done_elsewhere_waits_for_the_commit() -> None:
     assert runtime.take_effects() == []
 
 
-def test_what_can_wait_is_urgent_as_soon_as_somebody_waits_for_it() -> None:
+def test_lingering_records_become_urgent_when_a_request_waits_for_them() -> None:
     patient: Outcome[object] = Outcome(
         records=(Pair("a", "1"),), replies=(ShardReply(1, None),), can_linger=True
     )
@@ -557,7 +557,7 @@ def test_what_can_wait_is_urgent_as_soon_as_somebody_waits_for_it() -> None:
     assert batch.records == [Pair("a", "1")]
 
 
-def test_what_can_wait_leaves_with_what_is_written_next() -> None:
+def test_lingering_records_share_the_next_batch() -> None:
     patient: Outcome[object] = Outcome(records=(Pair("a", "1"),), can_linger=True)
     runtime = told(patient, Outcome(records=(Pair("b", "2"),)), patient)
     assert runtime.has_urgent_batches
@@ -566,7 +566,7 @@ def test_what_can_wait_leaves_with_what_is_written_next() -> None:
     assert not runtime.has_urgent_batches
 
 
-def test_what_is_to_be_done_because_of_a_lost_record_is_not_done() -> None:
+def test_effects_of_a_failed_append_are_dropped() -> None:
     runtime = told(Outcome(records=(Pair("a", "1"),), effects=(Effect("go"),)))
     [batch] = runtime.take_batches()
     runtime.append_failed(batch, ErrorCode.NOT_ENOUGH_REPLICAS, NOW_MS)
@@ -574,7 +574,7 @@ def test_what_is_to_be_done_because_of_a_lost_record_is_not_done() -> None:
     assert runtime.state is ShardState.ACTIVE
 
 
-def test_records_of_transactions_and_markers_stand_in_batches_of_their_own() -> None:
+def test_transactional_records_and_markers_have_batches_of_their_own() -> None:
     marker = TransactionMarker(7, 1, 3, is_commit=True)
     runtime = told(
         Outcome(records=(Pair("a", "1"),)),
@@ -603,7 +603,7 @@ def test_records_of_transactions_and_markers_stand_in_batches_of_their_own() -> 
     assert marker in resumed_commands
 
 
-def test_what_was_put_off_is_decided_right_after() -> None:
+def test_resumed_commands_are_handled_after_the_outcome() -> None:
     runtime = told()
     put_off = Command(request=Outcome(replies=(ShardReply(5, "late"),)), request_id=5)
     runtime.execute(Command(request=Wait(), request_id=5), NOW_MS)

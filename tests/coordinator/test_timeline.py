@@ -1,4 +1,4 @@
-"""Tables with a committed past, against a dumb twin that copies itself at every position."""
+"""Tables with a committed state, compared with a simple model that copies itself."""
 
 import random
 
@@ -85,7 +85,7 @@ def test_changes_while_loading_are_final() -> None:
     assert table.committed("a") == 1
 
 
-def test_a_key_is_settled_when_nothing_of_it_can_be_taken_back() -> None:
+def test_a_key_is_settled_when_all_its_changes_are_committed() -> None:
     timeline = Timeline()
     table: TimelineTable[str, int] = TimelineTable(timeline)
     timeline.advance()
@@ -99,7 +99,7 @@ def test_a_key_is_settled_when_nothing_of_it_can_be_taken_back() -> None:
     assert table.is_settled("a")
 
 
-def test_two_changes_of_one_record_go_together() -> None:
+def test_two_changes_of_one_record_are_reverted_together() -> None:
     timeline = Timeline()
     table: TimelineTable[str, int] = TimelineTable(timeline)
     position = timeline.advance()
@@ -110,7 +110,7 @@ def test_two_changes_of_one_record_go_together() -> None:
     assert table.committed("a") == 2
 
 
-def test_commits_go_forward_and_not_past_what_is_written() -> None:
+def test_a_commit_outside_of_the_written_positions_is_refused() -> None:
     timeline = Timeline()
     timeline.advance()
     timeline.commit(1)
@@ -120,7 +120,7 @@ def test_commits_go_forward_and_not_past_what_is_written() -> None:
         timeline.commit(2)
 
 
-def test_what_comes_to_nothing_is_not_counted_any_more() -> None:
+def test_a_count_of_zero_is_removed() -> None:
     timeline = Timeline()
     table: TimelineTable[str, int] = TimelineTable(timeline)
     timeline.advance()

@@ -1,4 +1,4 @@
-"""Keyed deadlines against a dumb twin that sorts a dictionary."""
+"""Keyed deadlines, compared with a sorted dictionary."""
 
 import random
 
@@ -19,7 +19,7 @@ def test_the_earliest_deadline_is_next() -> None:
     assert timers.next_check_ms() == 20
 
 
-def test_a_timer_is_due_at_its_deadline_and_then_gone() -> None:
+def test_a_timer_fires_once_at_its_deadline() -> None:
     timers = Timers()
     timers.set(A, 30)
     assert timers.pop_due(29) is None
@@ -40,7 +40,7 @@ def test_moving_a_deadline_later_or_earlier_takes_effect() -> None:
     assert timers.pop_due(1_000) is None
 
 
-def test_a_cancelled_timer_does_not_fire_though_it_is_set_again() -> None:
+def test_a_cancelled_timer_that_is_set_again_fires_at_the_new_deadline() -> None:
     timers = Timers()
     timers.set(A, 30)
     timers.cancel(A)
@@ -51,7 +51,7 @@ def test_a_cancelled_timer_does_not_fire_though_it_is_set_again() -> None:
     assert timers.pop_due(1_000) is None
 
 
-def test_the_heap_stays_small_though_timers_come_and_go() -> None:
+def test_the_heap_stays_small_when_timers_are_set_and_cancelled() -> None:
     timers = Timers()
     for round_ in range(10_000):
         timers.set(A, 10_000 - round_)
@@ -60,7 +60,7 @@ def test_the_heap_stays_small_though_timers_come_and_go() -> None:
     assert len(timers._heap) < 200
 
 
-def test_timers_that_move_later_are_looked_at_once_and_together() -> None:
+def test_moved_timers_are_checked_once_and_together() -> None:
     timers = Timers()
     for member in range(1_000):
         timers.set(("session", "g", str(member)), 45_000 + member // 2)
@@ -73,7 +73,7 @@ def test_timers_that_move_later_are_looked_at_once_and_together() -> None:
     assert timers.pop_due(84_000) is not None
 
 
-def test_what_was_cancelled_needs_no_second_look() -> None:
+def test_a_cancelled_timer_needs_no_further_check() -> None:
     timers = Timers()
     timers.set(A, 30)
     timers.cancel(A)

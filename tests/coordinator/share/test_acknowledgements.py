@@ -1,4 +1,4 @@
-"""Acknowledgement batches: which make sense, and what they say."""
+"""Validation of acknowledgement batches, and their ranges."""
 
 import pytest
 
@@ -32,19 +32,19 @@ def batch(first: int, last: int, *types: int) -> AcknowledgementBatch:
     ],
     ids=["backwards", "negative", "overlap", "order", "none", "few", "five", "minus", "renewal"],
 )
-def test_what_makes_no_sense_has_a_fault_in_words(batches: list[AcknowledgementBatch]) -> None:
+def test_invalid_batches_have_an_error_message(batches: list[AcknowledgementBatch]) -> None:
     assert batches_error(batches, may_renew=False)
 
 
-def test_one_type_for_all_or_one_for_each_offset_is_right() -> None:
+def test_one_type_or_one_for_each_offset_is_valid() -> None:
     assert batches_error([batch(0, 4, 1), batch(5, 7, 1, 2, 3)], may_renew=False) is None
 
 
-def test_a_lock_is_renewed_where_that_is_allowed() -> None:
+def test_renew_is_valid_if_it_is_allowed() -> None:
     assert batches_error([batch(0, 0, 4)], may_renew=True) is None
 
 
-def test_offsets_of_one_type_come_as_one() -> None:
+def test_adjacent_offsets_of_one_type_are_one_range() -> None:
     batches = [batch(0, 4, 1), batch(10, 14, 1, 1, 2, 2, 1)]
     assert list(acknowledged_ranges(batches)) == [
         AcknowledgedRange(0, 5, ACCEPT),

@@ -1,4 +1,4 @@
-"""How much of a batch goes to a member."""
+"""The limits of an acquisition."""
 
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acquisition import (
@@ -12,7 +12,7 @@ from odradek.coordinator.share.acquisition import (
 TERMS = ShareGroupSettings(delivery_count_limit=6)
 
 
-def test_pieces_that_follow_each_other_are_told_as_one_up_to_the_batch_size() -> None:
+def test_adjacent_ranges_are_joined_up_to_the_batch_size() -> None:
     acquisition = Acquisition(AcquireOptions(records_max=100, batch_size=4))
     for start in (0, 2, 4, 6):
         acquisition.add(start, start + 2, 1)
@@ -20,7 +20,7 @@ def test_pieces_that_follow_each_other_are_told_as_one_up_to_the_batch_size() ->
     assert acquisition.count == 8
 
 
-def test_pieces_with_different_delivery_counts_or_a_hole_between_stay_apart() -> None:
+def test_ranges_with_different_delivery_counts_or_a_gap_are_not_joined() -> None:
     acquisition = Acquisition(AcquireOptions(records_max=100))
     acquisition.add(0, 2, 1)
     acquisition.add(2, 4, 2)
@@ -28,12 +28,12 @@ def test_pieces_with_different_delivery_counts_or_a_hole_between_stay_apart() ->
     assert len(acquisition.ranges) == 3
 
 
-def test_the_room_is_bounded_only_where_the_wish_is_exact() -> None:
+def test_a_batch_is_split_only_in_record_limit_mode() -> None:
     assert Acquisition(AcquireOptions(records_max=3)).room(9) == 9
     assert Acquisition(AcquireOptions(records_max=3, is_exact=True)).room(9) == 3
 
 
-def test_suspicion_begins_at_half_of_the_limit_and_halves_the_company_each_time() -> None:
+def test_throttling_starts_at_half_of_the_limit_and_halves_the_count_each_time() -> None:
     assert throttled_records_max(TERMS, 2, 500) is None
     assert throttled_records_max(TERMS, 3, 500) == 250
     assert throttled_records_max(TERMS, 4, 500) == 125
@@ -41,6 +41,6 @@ def test_suspicion_begins_at_half_of_the_limit_and_halves_the_company_each_time(
     assert throttled_records_max(TERMS, 4, 2) == 1
 
 
-def test_with_a_limit_of_two_no_attempt_is_made_alone() -> None:
+def test_with_a_limit_of_two_no_delivery_is_made_alone() -> None:
     assert not is_last_attempt(ShareGroupSettings(delivery_count_limit=2), 1)
     assert is_last_attempt(ShareGroupSettings(delivery_count_limit=3), 2)

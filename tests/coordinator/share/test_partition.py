@@ -1,4 +1,4 @@
-"""The rules of a share partition, one by one."""
+"""The rules of a share partition."""
 
 from collections.abc import Sequence
 
@@ -102,7 +102,7 @@ class Room:
         ]
 
 
-def test_what_is_acknowledged_in_order_moves_the_start_offset_and_leaves_nothing_behind() -> None:
+def test_accepted_records_at_the_start_move_the_start_offset() -> None:
     room = Room(10)
     assert room.acquire((10, 20), (20, 30)) == [AcquiredRange(10, 30, 1)]
     assert room.accept(10, 29) == StateWrite(1, 30, 0, ())
@@ -110,7 +110,7 @@ def test_what_is_acknowledged_in_order_moves_the_start_offset_and_leaves_nothing
     assert room.states() == []
 
 
-def test_a_record_is_held_by_one_member_and_only_that_one_may_acknowledge_it() -> None:
+def test_only_the_member_that_acquired_a_record_may_acknowledge_it() -> None:
     room = Room()
     room.acquire((0, 10))
     assert room.acquire((0, 10), member="b") == []
@@ -123,13 +123,13 @@ def test_a_record_is_held_by_one_member_and_only_that_one_may_acknowledge_it() -
     assert room.acknowledge(batch(3, 3, ACCEPT)).error_code is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_an_acknowledgement_behind_what_was_acquired_is_an_invalid_request() -> None:
+def test_an_acknowledgement_beyond_the_end_offset_is_an_invalid_request() -> None:
     room = Room()
     room.acquire((0, 10))
     assert room.acknowledge(batch(0, 10, ACCEPT)).error_code is ErrorCode.INVALID_REQUEST
 
 
-def test_one_bad_batch_spoils_all_of_a_request_and_changes_nothing() -> None:
+def test_a_request_with_one_invalid_batch_changes_nothing() -> None:
     room = Room()
     room.acquire((0, 10), options=AcquireOptions(records_max=5, is_exact=True))
     before = room.states()
@@ -139,7 +139,7 @@ def test_one_bad_batch_spoils_all_of_a_request_and_changes_nothing() -> None:
     assert room.partition.next_write() is None
 
 
-def test_an_acknowledgement_counts_once_it_is_written_and_not_before() -> None:
+def test_an_acknowledgement_takes_effect_when_it_is_written() -> None:
     room = Room()
     room.acquire((0, 4))
     room.acknowledge(batch(0, 3, ACCEPT))
@@ -151,9 +151,7 @@ def test_an_acknowledgement_counts_once_it_is_written_and_not_before() -> None:
     assert room.partition.start_offset == 4
 
 
-def test_after_a_failed_write_the_records_are_held_as_before_and_can_be_acknowledged_again() -> (
-    None
-):
+def test_after_a_failed_write_records_are_acquired_as_before() -> None:
     room = Room()
     room.acquire((0, 4))
     room.acknowledge(batch(0, 3, ACCEPT))
@@ -162,7 +160,7 @@ def test_after_a_failed_write_the_records_are_held_as_before_and_can_be_acknowle
     assert room.accept(0, 3).start_offset == 4
 
 
-def test_what_comes_while_a_write_is_under_way_goes_together_in_the_next_one() -> None:
+def test_the_next_write_has_all_changes_during_a_write() -> None:
     room = Room()
     room.acquire((0, 10))
     assert room.acknowledge(batch(0, 0, ACCEPT)).write_id == 1
@@ -176,7 +174,7 @@ def test_what_comes_while_a_write_is_under_way_goes_together_in_the_next_one() -
     )
 
 
-def test_a_failed_write_takes_back_nothing_of_the_next_one() -> None:
+def test_a_failed_write_reverts_no_change_of_the_next_write() -> None:
     room = Room()
     room.acquire((0, 10))
     room.acknowledge(batch(0, 0, ACCEPT))
@@ -186,7 +184,7 @@ def test_a_failed_write_takes_back_nothing_of_the_next_one() -> None:
     assert room.write() == StateWrite(2, 0, 1, (PersisterStateBatch(1, 1, 2, 1),))
 
 
-def test_a_released_record_goes_to_others_and_counts_its_deliveries() -> None:
+def test_a_released_record_is_delivered_again_with_a_higher_count() -> None:
     room = Room()
     room.acquire((0, 2))
     room.acknowledge(batch(0, 0, RELEASE), batch(1, 1, ACCEPT))
@@ -198,7 +196,7 @@ def test_a_released_record_goes_to_others_and_counts_its_deliveries() -> None:
 
 
 @pytest.mark.parametrize("ending", ["release", "lock", "gone"])
-def test_a_record_is_given_up_when_it_has_been_delivered_as_often_as_may_be(ending: str) -> None:
+def test_a_record_at_the_delivery_count_limit_is_archived(ending: str) -> None:
     room = Room(group_settings=ShareGroupSettings(lock_duration_ms=1_000, delivery_count_limit=3))
     for count in (1, 2, 3):
         assert room.acquire((0, 1)) == [AcquiredRange(0, 1, count)]
@@ -213,14 +211,14 @@ def test_a_record_is_given_up_when_it_has_been_delivered_as_often_as_may_be(endi
     assert room.acquire((0, 1)) == []
 
 
-def test_a_member_that_says_goodbye_did_not_use_up_the_delivery_of_what_it_still_held() -> None:
+def test_a_member_that_leaves_does_not_use_up_a_delivery() -> None:
     room = Room()
     room.acquire((0, 5))
     room.leave(was_delivered=False)
     assert room.acquire((0, 5), member="b") == [AcquiredRange(0, 5, 1)]
 
 
-def test_a_lock_ends_at_its_time_and_late_acknowledgements_are_refused() -> None:
+def test_acknowledgements_after_the_lock_has_expired_are_refused() -> None:
     room = Room()
     room.acquire((0, 5))
     assert room.partition.next_deadline_ms() == room.now + 1_000
@@ -231,14 +229,14 @@ def test_a_lock_ends_at_its_time_and_late_acknowledgements_are_refused() -> None
     assert room.acquire((0, 5), member="b") == [AcquiredRange(0, 5, 2)]
 
 
-def test_a_lock_that_is_over_counts_no_more_even_before_the_timer_has_said_so() -> None:
+def test_an_expired_lock_is_void_also_before_its_timer_fires() -> None:
     room = Room()
     room.acquire((0, 5))
     room.now += 1_000
     assert room.acknowledge(batch(0, 0, ACCEPT)).error_code is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_a_renewed_lock_holds_longer_and_needs_no_write() -> None:
+def test_renew_extends_the_lock_without_a_write() -> None:
     room = Room()
     room.acquire((0, 5))
     room.sleep(600)
@@ -251,7 +249,7 @@ def test_a_renewed_lock_holds_longer_and_needs_no_write() -> None:
     ]
 
 
-def test_a_lock_does_not_end_while_its_acknowledgement_is_written() -> None:
+def test_a_lock_does_not_expire_during_the_write_of_its_acknowledgement() -> None:
     room = Room()
     room.acquire((0, 5))
     room.acknowledge(batch(0, 4, ACCEPT))
@@ -262,7 +260,7 @@ def test_a_lock_does_not_end_while_its_acknowledgement_is_written() -> None:
     assert room.states() == [(0, 5, "available", 1)]
 
 
-def test_a_member_that_left_while_its_acknowledgement_failed_holds_nothing() -> None:
+def test_records_of_a_member_that_left_are_released_when_their_write_fails() -> None:
     room = Room()
     room.acquire((0, 5))
     room.acknowledge(batch(0, 4, ACCEPT))
@@ -272,13 +270,13 @@ def test_a_member_that_left_while_its_acknowledgement_failed_holds_nothing() -> 
     assert room.states() == [(0, 5, "available", 1)]
 
 
-def test_in_batch_mode_whole_batches_are_acquired_up_to_the_one_that_reaches_the_wish() -> None:
+def test_in_batch_optimized_mode_whole_batches_are_acquired_up_to_the_limit() -> None:
     room = Room()
     found = room.acquire((0, 4), (4, 8), (8, 12), options=AcquireOptions(records_max=5))
     assert found == [AcquiredRange(0, 8, 1)]
 
 
-def test_ranges_are_told_in_pieces_of_about_the_batch_size_along_the_logs_batches() -> None:
+def test_acquired_ranges_have_about_the_batch_size_and_end_with_batches() -> None:
     room = Room()
     options = AcquireOptions(records_max=100, batch_size=5)
     assert room.acquire((0, 4), (4, 8), (8, 12), (12, 20), options=options) == [
@@ -288,14 +286,14 @@ def test_ranges_are_told_in_pieces_of_about_the_batch_size_along_the_logs_batche
     assert len(list(room.partition.runs())) == 1
 
 
-def test_in_limit_mode_not_one_record_too_many_is_acquired() -> None:
+def test_in_record_limit_mode_the_limit_is_exact() -> None:
     room = Room()
     options = AcquireOptions(records_max=5, is_exact=True)
     assert room.acquire((0, 4), (4, 8), options=options) == [AcquiredRange(0, 5, 1)]
     assert room.acquire((0, 4), (4, 8), options=options, member="b") == [AcquiredRange(5, 8, 1)]
 
 
-def test_no_more_records_are_under_way_than_may_be() -> None:
+def test_records_in_flight_are_limited() -> None:
     room = Room(group_settings=ShareGroupSettings(record_locks_max=100))
     assert room.acquire((0, 150)) == [AcquiredRange(0, 100, 1)]
     assert room.partition.position(room.now, 10) is None
@@ -304,21 +302,21 @@ def test_no_more_records_are_under_way_than_may_be() -> None:
     assert room.acquire((0, 150)) == [AcquiredRange(100, 110, 1)]
 
 
-def test_what_is_done_with_in_the_middle_does_not_take_up_the_window() -> None:
+def test_records_in_a_final_state_do_not_count_as_in_flight() -> None:
     room = Room(group_settings=ShareGroupSettings(record_locks_max=100))
     room.acquire((0, 200))
     room.accept(1, 99)
     assert room.acquire((0, 200)) == [AcquiredRange(100, 199, 1)]
 
 
-def test_offsets_that_the_log_has_no_more_are_passed_over() -> None:
+def test_offsets_without_records_are_archived() -> None:
     room = Room()
     assert room.acquire((3, 5), (8, 10)) == [AcquiredRange(3, 5, 1), AcquiredRange(8, 10, 1)]
     assert room.partition.start_offset == 3
     assert room.accept(3, 4).start_offset == 8
 
 
-def test_markers_and_aborted_records_are_archived_and_no_member_sees_them() -> None:
+def test_markers_and_aborted_records_are_archived() -> None:
     room = Room()
     found = room.partition.acquire(
         "a",
@@ -332,7 +330,7 @@ def test_markers_and_aborted_records_are_archived_and_no_member_sees_them() -> N
     assert room.accept(5, 7).start_offset == 9
 
 
-def test_where_the_log_begins_later_everything_below_is_gone_whoever_holds_it() -> None:
+def test_a_higher_log_start_offset_drops_acquired_records_too() -> None:
     room = Room()
     room.acquire((0, 10))
     room.acknowledge(batch(2, 7, ACCEPT))
@@ -343,7 +341,7 @@ def test_where_the_log_begins_later_everything_below_is_gone_whoever_holds_it() 
     assert room.acknowledge(batch(3, 8, ACCEPT)).error_code == ErrorCode.NONE
 
 
-def test_a_log_that_begins_behind_the_end_takes_both_ends_along() -> None:
+def test_a_log_start_offset_beyond_the_end_moves_start_and_end() -> None:
     room = Room()
     room.acquire((0, 10))
     room.partition.on_log_start(50)
@@ -351,7 +349,7 @@ def test_a_log_that_begins_behind_the_end_takes_both_ends_along() -> None:
     assert room.write() == StateWrite(1, 50, 0, ())
 
 
-def test_a_suspect_comes_with_fewer_and_fewer_others_and_alone_at_last() -> None:
+def test_a_record_with_many_deliveries_is_throttled_and_delivered_alone_at_last() -> None:
     room = Room(group_settings=ShareGroupSettings(lock_duration_ms=1_000, delivery_count_limit=6))
     sizes = []
     for _ in range(6):
@@ -366,14 +364,14 @@ def test_a_suspect_comes_with_fewer_and_fewer_others_and_alone_at_last() -> None
     assert room.acquire((0, 16)) == [AcquiredRange(0, 1, 6)]
 
 
-def test_the_last_attempt_is_made_alone_though_others_are_there_before_it() -> None:
+def test_the_last_delivery_is_made_alone_after_the_records_before_it() -> None:
     room = Room(0, [PersisterStateBatch(4, 4, 0, 4)])
     assert room.acquire((0, 8)) == [AcquiredRange(0, 4, 1)]
     assert room.acquire((0, 8)) == [AcquiredRange(4, 5, 5)]
     assert room.acquire((0, 8)) == [AcquiredRange(5, 8, 1)]
 
 
-def test_a_rejected_record_is_archived_at_once_where_there_is_no_dead_letter_topic() -> None:
+def test_a_rejected_record_is_archived_without_a_dead_letter_topic() -> None:
     room = Room()
     room.acquire((0, 2))
     room.acknowledge(batch(0, 1, REJECT))
@@ -398,12 +396,12 @@ def test_a_rejected_record_goes_to_the_dead_letter_topic_before_it_is_archived()
     assert room.write().start_offset == 4
 
 
-def test_dead_letters_that_a_leader_did_not_finish_are_taken_up_by_the_next() -> None:
+def test_the_next_leader_continues_with_unfinished_dead_letters() -> None:
     room = Room(0, [PersisterStateBatch(0, 1, 3, 5)], ShareGroupSettings(dead_letter_topic="dlq.t"))
     assert room.partition.take_dead_letters() == [DeadLetterRange(0, 2, 5, is_rejected=False)]
 
 
-def test_a_record_rests_before_it_is_delivered_again_and_longer_each_time() -> None:
+def test_the_redelivery_delay_grows_with_each_delivery() -> None:
     group_settings = ShareGroupSettings(
         lock_duration_ms=1_000, redelivery_delay_ms=200, redelivery_backoff=3.0
     )
@@ -423,7 +421,7 @@ def test_a_record_rests_before_it_is_delivered_again_and_longer_each_time() -> N
     assert room.acquire((0, 1)) == [AcquiredRange(0, 1, 3)]
 
 
-def test_what_rested_rests_anew_with_the_next_leader() -> None:
+def test_the_next_leader_restarts_redelivery_delays() -> None:
     group_settings = ShareGroupSettings(redelivery_delay_ms=200)
     room = Room(0, [PersisterStateBatch(0, 0, 0, 1)], group_settings)
     assert room.acquire((0, 1)) == []
@@ -431,7 +429,7 @@ def test_what_rested_rests_anew_with_the_next_leader() -> None:
     assert room.acquire((0, 1)) == [AcquiredRange(0, 1, 2)]
 
 
-def test_the_state_that_was_written_is_taken_up_with_what_lay_between() -> None:
+def test_loaded_batches_with_gaps_are_available_between_them() -> None:
     room = Room(5, [PersisterStateBatch(8, 9, 2, 1), PersisterStateBatch(12, 12, 0, 2)])
     assert room.states() == [
         (5, 8, "available", 0),
@@ -447,7 +445,7 @@ def test_the_state_that_was_written_is_taken_up_with_what_lay_between() -> None:
     ]
 
 
-def test_a_consumer_that_keeps_up_has_few_runs_whatever_the_number_of_records() -> None:
+def test_a_consumer_without_lag_has_few_runs() -> None:
     room = Room()
     log = [(start, start + 7) for start in range(0, 700, 7)]
     most = 0

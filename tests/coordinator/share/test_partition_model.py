@@ -1,4 +1,4 @@
-"""A share partition against a dumb model of it, offset by offset, whatever happens."""
+"""A share partition compared with a simple model of single offsets, in random steps."""
 
 import random
 
@@ -223,14 +223,14 @@ class Both:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_machine_does_what_the_model_does_whatever_happens(seed: int) -> None:
+def test_the_machine_agrees_with_the_model_in_random_steps(seed: int) -> None:
     both = Both(seed)
     for _ in range(250):
         both.step()
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_from_every_prefix_of_what_was_written_a_leader_goes_on(seed: int) -> None:
+def test_a_leader_can_load_every_prefix_of_the_writes(seed: int) -> None:
     """With the share coordinator's own log between the two."""
     both = Both(seed)
     kept = SharePlaybook()

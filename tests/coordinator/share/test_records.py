@@ -1,4 +1,4 @@
-"""The records of `__share_group_state` are Kafka's, octet by octet."""
+"""The records of `__share_group_state` in Kafka's formats, byte by byte."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_an_update_as_kafka_writes_it() -> None:
 
 
 @pytest.mark.parametrize("value", [SNAPSHOT, UPDATE, None])
-def test_what_is_written_is_read(value: ShareState | ShareUpdate | None) -> None:
+def test_records_are_decoded_as_encoded(value: ShareState | ShareUpdate | None) -> None:
     stored = ShareStateRecord(KEY, value)
     assert decode(*encode(stored)) == stored
 
@@ -84,7 +84,7 @@ def test_unsorted_batches_of_a_snapshot_are_put_in_order() -> None:
     assert read.value.batches == (PersisterStateBatch(8, 11, RecordState.AVAILABLE, 2),)
 
 
-def test_unknown_kinds_are_passed_over() -> None:
+def test_unknown_types_are_ignored() -> None:
     assert decode(b"\0\2" + NAME, b"\0\0") is None
 
 
@@ -99,11 +99,11 @@ def test_unknown_kinds_are_passed_over() -> None:
         (b"\0\0\0\2\xff\xff" + TOPIC + b"\0\0\0\2", None),
     ],
 )
-def test_what_is_malformed_is_said_to_be(key: bytes, value: bytes | None) -> None:
+def test_malformed_records_are_errors(key: bytes, value: bytes | None) -> None:
     with pytest.raises(ProtocolError):
         decode(key, value)
 
 
-def test_a_name_that_is_too_long_is_refused() -> None:
+def test_a_group_id_that_is_too_long_is_refused() -> None:
     with pytest.raises(ProtocolError, match="fits into no record"):
         encode(ShareStateRecord(ShareKey("x" * 40_000, TOPIC, 0), None))

@@ -1,4 +1,4 @@
-"""Share-partitions have a name that all brokers compute alike."""
+"""Keys of share partitions as text."""
 
 import pytest
 
@@ -10,12 +10,12 @@ TOPIC = uuid_from_text("AAAAAAAAAAEAAAAAAAAAAg")
 
 
 @pytest.mark.parametrize("group_id", ["g", "a:b", ":", "ä b"])
-def test_what_is_written_is_read(group_id: str) -> None:
+def test_a_key_is_parsed_from_its_text(group_id: str) -> None:
     key = ShareKey(group_id, TOPIC, 7)
     assert ShareKey.parse(key.text) == key
 
 
-def test_the_name_is_kafkas() -> None:
+def test_the_text_of_a_key_is_kafkas() -> None:
     text = ShareKey("g", TOPIC, 7).text
     assert text == "g:AAAAAAAAAAEAAAAAAAAAAg:7"
     # Of Java's "g:AAAAAAAAAAEAAAAAAAAAAg:7".hashCode().
@@ -35,6 +35,6 @@ def test_the_name_is_kafkas() -> None:
         "g:AAAAAAAAAAEAAAAAAAAAAg:x",
     ],
 )
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_invalid_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of three kinds
         ShareKey.parse(text)

@@ -1,4 +1,4 @@
-"""Share states as a dialogue: who may change what, what is written, and what a log is worth."""
+"""A shard of share states: requests, epochs, snapshots, and rewriting of the log."""
 
 import pytest
 from hypothesis import given
@@ -57,7 +57,7 @@ def kinds(playbook: SharePlaybook) -> str:
 # -- beginning -------------------------------------------------------------------------------------
 
 
-def test_what_nobody_began_with_is_neither_read_nor_written() -> None:
+def test_a_state_that_is_not_initialized_is_neither_read_nor_written() -> None:
     playbook = SharePlaybook()
     assert playbook.read() == ErrorCode.INVALID_REQUEST
     assert playbook.write(acknowledged(0, 1)) == ErrorCode.INVALID_REQUEST
@@ -65,14 +65,14 @@ def test_what_nobody_began_with_is_neither_read_nor_written() -> None:
     assert playbook.log == []
 
 
-def test_a_share_partition_begins_where_it_is_told() -> None:
+def test_initialize_sets_the_start_offset() -> None:
     playbook = SharePlaybook()
     assert playbook.initialize(start_offset=7, state_epoch=4) == ErrorCode.NONE
     assert playbook.read() == PersistedShareState(4, 7, ())
     assert playbook.summary() == ShareStateSummary(4, 1, 7, 0)
 
 
-def test_the_start_may_be_left_to_the_leader() -> None:
+def test_the_leader_may_decide_the_start_offset() -> None:
     playbook = SharePlaybook()
     assert playbook.initialize(start_offset=NO_OFFSET) == ErrorCode.NONE
     assert playbook.read() == PersistedShareState(1, NO_OFFSET, ())
@@ -80,7 +80,7 @@ def test_the_start_may_be_left_to_the_leader() -> None:
     assert playbook.read() == PersistedShareState(1, 12, ())
 
 
-def test_asked_once_more_nothing_is_begun_anew() -> None:
+def test_a_repeated_initialize_changes_nothing() -> None:
     playbook = begun()
     assert playbook.initialize() == ErrorCode.NONE
     assert playbook.write(acknowledged(0, 3)) == ErrorCode.NONE
@@ -91,7 +91,7 @@ def test_asked_once_more_nothing_is_begun_anew() -> None:
     assert kinds(playbook) == "Suuu"
 
 
-def test_another_start_needs_a_higher_state_epoch() -> None:
+def test_another_start_offset_needs_a_higher_state_epoch() -> None:
     playbook = begun()
     assert playbook.write(acknowledged(2, 3), start_offset=1) == ErrorCode.NONE
     assert playbook.initialize(start_offset=9) == ErrorCode.FENCED_STATE_EPOCH
@@ -100,7 +100,7 @@ def test_another_start_needs_a_higher_state_epoch() -> None:
     assert playbook.read() == PersistedShareState(2, 0, ())
 
 
-def test_who_wrote_before_it_began_anew_is_fenced() -> None:
+def test_writes_of_an_earlier_state_epoch_are_fenced() -> None:
     playbook = begun()
     assert playbook.read(leader_epoch=3) == PersistedShareState(1, 0, ())
     assert playbook.initialize(state_epoch=2, start_offset=5) == ErrorCode.NONE
@@ -109,7 +109,7 @@ def test_who_wrote_before_it_began_anew_is_fenced() -> None:
     assert playbook.write(start_offset=8, leader_epoch=3, state_epoch=2) == ErrorCode.NONE
 
 
-def test_who_wrote_before_it_was_deleted_is_fenced() -> None:
+def test_writes_from_before_a_deletion_are_fenced() -> None:
     playbook = begun()
     assert playbook.initialize(state_epoch=7) == ErrorCode.NONE
     playbook.delete()
@@ -134,7 +134,7 @@ def test_a_new_leader_fences_the_old_one() -> None:
     assert playbook.write(acknowledged(2, 3), leader_epoch=2) == ErrorCode.NONE
 
 
-def test_looking_fences_nobody() -> None:
+def test_a_read_without_a_leader_epoch_fences_no_leader() -> None:
     playbook = begun()
     playbook.read(leader_epoch=2)
     size = len(playbook.log)
@@ -143,14 +143,14 @@ def test_looking_fences_nobody() -> None:
     assert len(playbook.log) == size
 
 
-def test_epochs_that_nobody_names_are_not_looked_at() -> None:
+def test_epochs_of_minus_one_are_not_checked() -> None:
     playbook = begun()
     playbook.read(leader_epoch=2)
     assert playbook.write(start_offset=1, leader_epoch=-1, state_epoch=-1) == ErrorCode.NONE
     assert playbook.summary() == ShareStateSummary(1, 2, 1, 0)
 
 
-def test_a_new_leader_hears_of_writes_that_are_not_committed_once_they_are() -> None:
+def test_a_read_waits_for_the_commit_of_earlier_writes() -> None:
     playbook = begun()
     playbook.hold_log()
     written = playbook.ask(
@@ -174,7 +174,7 @@ def test_a_new_leader_hears_of_writes_that_are_not_committed_once_they_are() -> 
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def test_batches_are_combined_and_what_is_done_with_goes() -> None:
+def test_batches_are_combined_and_dropped_below_the_start_offset() -> None:
     playbook = begun()
     playbook.write(PersisterStateBatch(0, 9, RecordState.AVAILABLE, 1))
     playbook.write(acknowledged(2, 3), PersisterStateBatch(6, 6, RecordState.ARCHIVED, 1), count=3)
@@ -206,7 +206,7 @@ def test_batches_are_combined_and_what_is_done_with_goes() -> None:
         PersisterStateBatch(0, 2, RecordState.AVAILABLE, -1),
     ],
 )
-def test_batches_that_cannot_be_are_refused(batch: PersisterStateBatch) -> None:
+def test_invalid_batches_are_refused(batch: PersisterStateBatch) -> None:
     playbook = begun()
     assert playbook.write(batch) == ErrorCode.INVALID_REQUEST
     assert kinds(playbook) == "S"
@@ -220,7 +220,7 @@ def test_more_batches_than_a_leader_can_have_are_refused() -> None:
     assert playbook.write(*batches[1:]) == ErrorCode.NONE
 
 
-def test_numbers_that_cannot_be_are_refused() -> None:
+def test_numbers_out_of_range_are_refused() -> None:
     playbook = begun()
     assert playbook.write(start_offset=-2) == ErrorCode.INVALID_REQUEST
     assert playbook.write(count=-2) == ErrorCode.INVALID_REQUEST
@@ -231,7 +231,7 @@ def test_numbers_that_cannot_be_are_refused() -> None:
 @pytest.mark.parametrize(
     "key", [ShareKey("", TOPIC, 0), ShareKey("g", ZERO_UUID, 0), ShareKey("g", TOPIC, -1)]
 )
-def test_keys_that_name_nothing_are_refused(key: ShareKey) -> None:
+def test_invalid_keys_are_refused(key: ShareKey) -> None:
     playbook = SharePlaybook()
     assert playbook.initialize(key) == ErrorCode.INVALID_REQUEST
     assert playbook.read(key) == ErrorCode.INVALID_REQUEST
@@ -240,7 +240,7 @@ def test_keys_that_name_nothing_are_refused(key: ShareKey) -> None:
 
 
 @pytest.mark.parametrize("key", [ShareKey("g", TOPIC, 3), ShareKey("g", topic_id(9), 0)])
-def test_partitions_that_are_not_there_are_said_not_to_be(key: ShareKey) -> None:
+def test_unknown_partitions_are_an_error(key: ShareKey) -> None:
     playbook = SharePlaybook()
     expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert playbook.initialize(key) == expected
@@ -252,7 +252,7 @@ def test_partitions_that_are_not_there_are_said_not_to_be(key: ShareKey) -> None
 # -- what is written -------------------------------------------------------------------------------
 
 
-def test_after_enough_updates_the_whole_is_written() -> None:
+def test_a_snapshot_follows_after_enough_updates() -> None:
     playbook = begun(ShareStateSettings(updates_per_snapshot=2))
     for at in range(6):
         playbook.write(acknowledged(2 * at, 2 * at))
@@ -272,7 +272,7 @@ def test_without_updates_everything_is_a_snapshot() -> None:
     assert kinds(playbook) == "SSS"
 
 
-def test_what_is_deleted_is_unknown_and_may_begin_again() -> None:
+def test_a_deleted_state_may_be_initialized_again() -> None:
     playbook = begun()
     playbook.initialize(OTHER)
     assert playbook.delete() == ErrorCode.NONE
@@ -284,7 +284,7 @@ def test_what_is_deleted_is_unknown_and_may_begin_again() -> None:
     assert playbook.initialize(state_epoch=0, start_offset=3) == ErrorCode.NONE
 
 
-def test_what_was_known_of_deleted_topics_goes() -> None:
+def test_states_of_deleted_topics_are_removed() -> None:
     playbook = begun()
     playbook.initialize(ShareKey("other", TOPIC, 2))
     playbook.initialize(OTHER)
@@ -296,7 +296,7 @@ def test_what_was_known_of_deleted_topics_goes() -> None:
     assert kinds(playbook) == "SSSxx"
 
 
-def test_what_could_not_be_written_was_never_said() -> None:
+def test_a_failed_append_reverts_the_state() -> None:
     playbook = begun()
     playbook.write(acknowledged(0, 1))
     playbook.hold_log()
@@ -322,7 +322,7 @@ def test_what_could_not_be_written_was_never_said() -> None:
 # -- the log ---------------------------------------------------------------------------------------
 
 
-def test_a_long_log_is_written_anew_and_its_beginning_dropped() -> None:
+def test_a_long_log_is_rewritten_and_its_start_dropped() -> None:
     playbook = SharePlaybook(ShareStateSettings(updates_per_snapshot=7, log_records_max=20))
     keys = [ShareKey(f"g{at}", TOPIC, at) for at in range(3)]
     for key in keys:
@@ -344,7 +344,7 @@ def test_a_long_log_is_written_anew_and_its_beginning_dropped() -> None:
     assert len(playbook.log) - dropped < 30
 
 
-def test_what_was_written_while_the_log_was_measured_is_not_lost() -> None:
+def test_writes_during_the_measurement_of_the_log_are_kept() -> None:
     playbook = begun()
     playbook.write(acknowledged(0, 0))
     end_offset = len(playbook.log)
@@ -372,7 +372,7 @@ def test_what_was_written_while_the_log_was_measured_is_not_lost() -> None:
     )
 
 
-def test_a_checkpoint_that_fails_drops_nothing_and_is_tried_again() -> None:
+def test_a_failed_checkpoint_drops_nothing_and_is_retried() -> None:
     playbook = begun(ShareStateSettings(log_records_max=1))
     playbook.write(acknowledged(0, 0))
     playbook.hold_log()
@@ -417,9 +417,7 @@ def take(playbook: SharePlaybook, step: Step) -> None:
 
 @examples(deadline=None, max_examples=60)
 @given(some.lists(a_step(), max_size=25), some.integers(0, 3))
-def test_every_prefix_of_a_log_is_what_was_known_when_it_was_written(
-    steps: list[Step], updates: int
-) -> None:
+def test_every_prefix_of_a_log_gives_the_state_at_its_end(steps: list[Step], updates: int) -> None:
     playbook = SharePlaybook(ShareStateSettings(updates_per_snapshot=updates))
     known: dict[int, dict[ShareKey, ShareState]] = {0: {}}
     for step in steps:

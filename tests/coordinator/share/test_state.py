@@ -1,4 +1,4 @@
-"""What a record makes of what is known of a share-partition."""
+"""The state of a share partition after a record."""
 
 from odradek.coordinator.share.state import ShareState, ShareUpdate, snapshot_of, with_update
 from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
@@ -15,7 +15,7 @@ KNOWN = ShareState(
 )
 
 
-def test_an_update_changes_what_it_names() -> None:
+def test_an_update_changes_its_fields_only() -> None:
     state = with_update(KNOWN, ShareUpdate(snapshot_epoch=3, leader_epoch=6))
     assert (state.start_offset, state.delivery_complete_count) == (10, 1)
     assert (state.leader_epoch, state.update_count) == (6, 1)
@@ -29,7 +29,7 @@ def test_an_update_changes_what_it_names() -> None:
     assert state.update_count == 2
 
 
-def test_an_update_that_comes_late_takes_nothing_back() -> None:
+def test_a_late_update_does_not_move_the_start_offset_back() -> None:
     late = ShareUpdate(
         snapshot_epoch=3,
         leader_epoch=4,
@@ -42,7 +42,7 @@ def test_an_update_that_comes_late_takes_nothing_back() -> None:
     assert state.batches == (PersisterStateBatch(10, 13, RecordState.ACKNOWLEDGED, 1),)
 
 
-def test_a_snapshot_says_the_same_once_more() -> None:
+def test_a_snapshot_has_the_same_state() -> None:
     state = with_update(KNOWN, ShareUpdate(snapshot_epoch=3, leader_epoch=5, start_offset=11))
     snapshot = snapshot_of(state, 300)
     assert (snapshot.snapshot_epoch, snapshot.update_count) == (4, 0)

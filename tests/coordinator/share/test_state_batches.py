@@ -1,4 +1,4 @@
-"""Batches are combined as a table of single records would be."""
+"""Combined batches compared with a table of single records."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -62,7 +62,7 @@ def any_batch(draw: some.DrawFn) -> PersisterStateBatch:
 
 
 @given(some.lists(some.lists(any_batch(), max_size=6), max_size=6), some.integers(-1, 45))
-def test_it_is_what_a_table_of_records_would_hold(
+def test_combined_batches_agree_with_a_table_of_records(
     writes: list[list[PersisterStateBatch]], start_offset: int
 ) -> None:
     combined: Batches = ()
@@ -79,7 +79,7 @@ def test_it_is_what_a_table_of_records_would_hold(
 
 
 @given(some.lists(some.lists(any_batch(), max_size=4), max_size=4), some.randoms())
-def test_neither_order_nor_repetition_matters(
+def test_order_and_repetition_of_batches_make_no_difference(
     writes: list[list[PersisterStateBatch]], random: Random
 ) -> None:
     in_order: Batches = ()
@@ -125,7 +125,7 @@ def test_examples(
     assert combine(tuple(old), new) == tuple(expected)
 
 
-def test_what_lies_below_the_start_goes() -> None:
+def test_batches_below_the_start_offset_are_dropped() -> None:
     batches = (batch(0, 4), batch(6, 9, RecordState.ACKNOWLEDGED))
     assert pruned(batches, NO_OFFSET) == batches
     assert pruned(batches, 3) == (batch(3, 4), batch(6, 9, RecordState.ACKNOWLEDGED))
@@ -133,6 +133,6 @@ def test_what_lies_below_the_start_goes() -> None:
     assert pruned(batches, 10) == ()
 
 
-def test_messages_say_the_same() -> None:
+def test_batches_are_converted_to_messages_and_back() -> None:
     batches = (batch(0, 4), batch(6, 9, RecordState.ACKNOWLEDGED, 3))
     assert batches_of(messages_of(batches)) == batches

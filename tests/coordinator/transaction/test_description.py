@@ -1,4 +1,4 @@
-"""What tools see of transactions."""
+"""DescribeTransactions and ListTransactions."""
 
 import pytest
 
@@ -51,14 +51,14 @@ def test_filters(filters: dict[str, object], expected: list[str]) -> None:
     )
 
 
-def test_an_open_transaction_is_described_with_its_partitions_and_its_beginning() -> None:
+def test_an_open_transaction_has_partitions_and_a_start_time() -> None:
     shown = describe_transaction("open", TRANSACTIONS["open"])
     assert shown.transaction_state == "Ongoing"
     assert shown.transaction_start_time_ms == 100
     assert {topic.name: topic.partitions for topic in shown.topics} == {"a": [0, 1], "b": [0]}
 
 
-def test_an_idle_one_has_no_beginning() -> None:
+def test_an_idle_transaction_has_no_start_time() -> None:
     shown = describe_transaction("idle", TRANSACTIONS["idle"])
     assert shown.transaction_state == "CompleteCommit"
     assert shown.transaction_start_time_ms == -1
@@ -68,5 +68,5 @@ def test_an_unknown_id_is_an_error() -> None:
     assert describe_transaction("no", None).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_states_are_named_as_tools_know_them() -> None:
+def test_states_have_the_names_of_kafkas_tools() -> None:
     assert TransactionState.PREPARE_EPOCH_FENCE.label == "PrepareEpochFence"

@@ -1,4 +1,4 @@
-"""What proves that a transaction hangs, and what does not."""
+"""Detection of hanging transactions."""
 
 from odradek.coordinator.transaction.hanging_transactions import (
     EXAMINED_COUNT_MAX,
@@ -29,18 +29,18 @@ def after_one_look(late: OpenPartitionTransaction) -> HangingTransactionDetector
     return watch
 
 
-def test_late_is_what_is_silent_for_longer_than_any_transaction_may_take() -> None:
+def test_a_transaction_is_late_after_the_maximal_timeout() -> None:
     assert not is_late(found(heard_ms=1_000), now_ms=1_500, limit_ms=500)
     assert is_late(found(heard_ms=1_000), now_ms=1_501, limit_ms=500)
 
 
-def test_known_is_what_a_coordinator_will_end_in_that_very_partition() -> None:
+def test_a_transaction_is_known_if_a_coordinator_has_it_in_that_partition() -> None:
     assert not is_unknown(found(), {5: {P, Q}})
     assert is_unknown(found(), {5: {Q}})
     assert is_unknown(found(), {6: {P}})
 
 
-def test_only_partitions_that_stand_still_for_a_round_are_examined() -> None:
+def test_only_partitions_whose_offset_did_not_move_are_examined() -> None:
     watch = HangingTransactionDetector()
     assert watch.begin_round({P: 40, Q: 7}) == []
     assert watch.begin_round({P: 40, Q: 8}) == [P]
@@ -49,7 +49,7 @@ def test_only_partitions_that_stand_still_for_a_round_are_examined() -> None:
     assert watch.begin_round({P: 41}) == []
 
 
-def test_it_takes_two_looks_to_prove_that_a_transaction_hangs() -> None:
+def test_a_hanging_transaction_is_proven_by_two_examinations() -> None:
     watch = after_one_look(found())
     watch.begin_round({P: 40})
     assert watch.end_round([P], [found()], {}) == [found()]
@@ -60,7 +60,7 @@ def test_it_takes_two_looks_to_prove_that_a_transaction_hangs() -> None:
     assert list(watch.hanging) == [found()]
 
 
-def test_what_a_coordinator_comes_to_know_is_not_suspected_any_more() -> None:
+def test_a_transaction_that_a_coordinator_knows_is_not_suspected() -> None:
     watch = after_one_look(found())
     watch.begin_round({P: 40})
     assert watch.end_round([P], [found()], {5: {P}}) == []
@@ -70,14 +70,14 @@ def test_what_a_coordinator_comes_to_know_is_not_suspected_any_more() -> None:
     assert watch.end_round([P], [found()], {}) == [found()]
 
 
-def test_what_was_added_to_meanwhile_is_another_suspect() -> None:
+def test_a_transaction_with_new_batches_is_suspected_again() -> None:
     watch = after_one_look(found())
     watch.begin_round({P: 40})
     assert watch.end_round([P], [found(heard_ms=1_001)], {}) == []
     assert not watch.hanging
 
 
-def test_a_round_without_an_end_proves_nothing_and_forgets_nothing() -> None:
+def test_an_unfinished_round_changes_nothing() -> None:
     """A coordinator did not answer."""
     watch = after_one_look(found())
     assert watch.begin_round({P: 40}) == [P]
@@ -85,7 +85,7 @@ def test_a_round_without_an_end_proves_nothing_and_forgets_nothing() -> None:
     assert watch.end_round([P], [found()], {}) == [found()]
 
 
-def test_what_ends_by_itself_hangs_no_longer() -> None:
+def test_a_transaction_that_ends_is_not_hanging() -> None:
     watch = after_one_look(found())
     watch.begin_round({P: 40})
     watch.end_round([P], [found()], {})
@@ -96,7 +96,7 @@ def test_what_ends_by_itself_hangs_no_longer() -> None:
     assert not watch.hanging
 
 
-def test_what_is_held_back_no_longer_is_forgotten_at_once() -> None:
+def test_partitions_without_open_transactions_are_dropped() -> None:
     watch = after_one_look(found())
     watch.begin_round({P: 40})
     watch.end_round([P], [found()], {})
@@ -107,7 +107,7 @@ def test_what_is_held_back_no_longer_is_forgotten_at_once() -> None:
     assert watch.end_round([P], [found()], {}) == []
 
 
-def test_what_was_ended_is_neither_shown_nor_suspected() -> None:
+def test_an_ended_transaction_is_neither_hanging_nor_suspected() -> None:
     watch = after_one_look(found())
     watch.begin_round({P: 40})
     watch.end_round([P], [found()], {})
@@ -117,7 +117,7 @@ def test_what_was_ended_is_neither_shown_nor_suspected() -> None:
     assert watch.end_round([P], [found()], {}) == []
 
 
-def test_no_round_examines_too_many_and_all_get_their_turn() -> None:
+def test_partitions_are_examined_in_turn_within_the_limit() -> None:
     held_back = {("t", index): 0 for index in range(2 * EXAMINED_COUNT_MAX + 10)}
     watch = HangingTransactionDetector()
     watch.begin_round(held_back)
@@ -129,7 +129,7 @@ def test_no_round_examines_too_many_and_all_get_their_turn() -> None:
     assert seen == held_back.keys()
 
 
-def test_suspects_wait_for_the_next_turn_of_their_partition() -> None:
+def test_suspected_transactions_are_kept_until_their_partition_is_examined_again() -> None:
     watch = after_one_look(found())
     watch.begin_round({P: 40, Q: 1})
     watch.end_round([Q], [], {})

@@ -1,4 +1,4 @@
-"""Records of `__transaction_state` byte by byte, as Kafka's own tables lay them out."""
+"""Records of `__transaction_state` in Kafka's formats, byte by byte."""
 
 import msgspec
 import pytest
@@ -68,7 +68,7 @@ def test_an_empty_transaction_has_no_list_of_partitions() -> None:
 
 @pytest.mark.parametrize("state", TransactionState)
 @pytest.mark.parametrize("version", [0, 1])
-def test_what_is_written_is_read_again(state: TransactionState, version: int) -> None:
+def test_records_are_decoded_as_encoded(state: TransactionState, version: int) -> None:
     known = TransactionMetadata(
         producer_id=2**60,
         producer_epoch=32_767,
@@ -84,12 +84,12 @@ def test_what_is_written_is_read_again(state: TransactionState, version: int) ->
     assert decode(key, value) == stored
 
 
-def test_a_tombstone_forgets_the_id() -> None:
+def test_a_tombstone_has_no_value() -> None:
     assert encode(TransactionRecord("tx", None), version=1) == (KEY, None)
     assert decode(KEY, None) == TransactionRecord("tx", None)
 
 
-def test_keys_of_later_releases_are_left_alone() -> None:
+def test_keys_of_later_releases_are_ignored() -> None:
     assert decode(b"\x00\x01\x00\x02tx", V0) is None
 
 
@@ -103,12 +103,12 @@ def test_keys_of_later_releases_are_left_alone() -> None:
         (KEY, b"\x00"),
     ],
 )
-def test_malformed_records_are_told(key: bytes, value: bytes) -> None:
+def test_malformed_records_are_errors(key: bytes, value: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode(key, value)
 
 
-def test_an_id_that_fits_into_no_key_is_refused() -> None:
+def test_an_id_that_is_too_long_is_refused() -> None:
     with pytest.raises(ProtocolError):
         encode(TransactionRecord("x" * 40_000, None), version=0)
 

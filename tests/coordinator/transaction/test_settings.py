@@ -1,4 +1,4 @@
-"""What the broker's configuration says about a transaction shard."""
+"""The settings of a transaction shard."""
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.config_schema import copy_of

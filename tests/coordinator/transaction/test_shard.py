@@ -1,4 +1,4 @@
-"""A transaction shard's dialogues with clients, markers and time, and any prefix of its log."""
+"""A transaction shard: requests, markers, timeouts, and loading of any prefix of its log."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -57,7 +57,7 @@ def test_a_transaction_from_beginning_to_end() -> None:
     assert play.sent == []
 
 
-def test_with_version_2_each_transaction_has_an_epoch_of_its_own() -> None:
+def test_with_version_2_each_transaction_has_its_own_epoch() -> None:
     play = TransactionPlaybook(client_version=2)
     owner = play.init()
     for epoch in range(1, 4):
@@ -68,7 +68,7 @@ def test_with_version_2_each_transaction_has_an_epoch_of_its_own() -> None:
         play.write_markers()
 
 
-def test_nothing_leaves_before_the_decision_is_committed() -> None:
+def test_responses_and_markers_wait_for_the_commit() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner)
@@ -81,7 +81,7 @@ def test_nothing_leaves_before_the_decision_is_committed() -> None:
     assert play.markers().is_commit
 
 
-def test_a_decision_that_cannot_be_written_is_none() -> None:
+def test_a_failed_append_reverts_the_decision() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner)
@@ -95,7 +95,7 @@ def test_a_decision_that_cannot_be_written_is_none() -> None:
     assert play.state() == "PrepareAbort"
 
 
-def test_who_comes_while_markers_are_written_waits_for_them() -> None:
+def test_a_request_during_the_writing_of_markers_is_deferred() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner, A0)
@@ -113,7 +113,7 @@ def test_who_comes_while_markers_are_written_waits_for_them() -> None:
     assert new.response(InitProducerIdResponse).producer_epoch == 1
 
 
-def test_who_waits_too_long_is_told_to_come_again() -> None:
+def test_a_deferred_request_times_out_with_concurrent_transactions() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner)
@@ -128,7 +128,7 @@ def test_who_waits_too_long_is_told_to_come_again() -> None:
     assert play.add(owner) is ErrorCode.NONE
 
 
-def test_who_waits_is_refused_when_the_shard_moves() -> None:
+def test_deferred_requests_are_refused_when_the_shard_moves() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner)
@@ -138,7 +138,7 @@ def test_who_waits_is_refused_when_the_shard_moves() -> None:
     assert call.refused_with is ErrorCode.NOT_COORDINATOR
 
 
-def test_a_new_owner_aborts_what_is_open_and_waits_for_that() -> None:
+def test_init_producer_id_aborts_an_open_transaction_first() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner, A0)
@@ -152,7 +152,7 @@ def test_a_new_owner_aborts_what_is_open_and_waits_for_that() -> None:
     assert play.add(owner) is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_new_owner_that_waits_for_an_abort_too_long_comes_again() -> None:
+def test_init_producer_id_times_out_when_the_abort_takes_too_long() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner)
@@ -162,7 +162,7 @@ def test_a_new_owner_that_waits_for_an_abort_too_long_comes_again() -> None:
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (51, -1, -1)
 
 
-def test_an_abort_for_a_new_owner_that_cannot_be_written_lets_it_come_again() -> None:
+def test_init_producer_id_is_retriable_when_the_abort_cannot_be_written() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner)
@@ -174,7 +174,7 @@ def test_an_abort_for_a_new_owner_that_cannot_be_written_lets_it_come_again() ->
 
 
 @pytest.mark.parametrize("client_version", [1, 2])
-def test_a_transaction_is_aborted_when_its_time_is_over(client_version: int) -> None:
+def test_a_transaction_is_aborted_after_its_timeout(client_version: int) -> None:
     play = TransactionPlaybook(client_version=client_version)
     owner = play.init()
     play.add(owner, A0)
@@ -195,7 +195,7 @@ def test_a_transaction_is_aborted_when_its_time_is_over(client_version: int) -> 
     assert play.add((owner[0], owner[1] + 1)) is ErrorCode.NONE
 
 
-def test_an_owner_that_begins_anew_while_its_transaction_is_open_is_not_fenced() -> None:
+def test_init_producer_id_of_the_owner_with_an_open_transaction_is_not_fenced() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner, A0)
@@ -208,7 +208,7 @@ def test_an_owner_that_begins_anew_while_its_transaction_is_open_is_not_fenced()
     assert play.add((owner[0], owner[1] + 1)) is ErrorCode.NONE
 
 
-def test_the_timeout_runs_from_the_first_partition_on_also_across_a_reload() -> None:
+def test_the_timeout_starts_with_the_first_partition_also_after_a_reload() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.tick(TIMEOUT_MS)
@@ -232,7 +232,7 @@ def test_an_ended_transaction_does_not_time_out() -> None:
     assert play.state() == "CompleteCommit"
 
 
-def test_markers_are_asked_for_again_after_a_reload() -> None:
+def test_markers_are_written_again_after_a_reload() -> None:
     play = TransactionPlaybook(client_version=2)
     owner = play.init()
     play.add(owner, A0)
@@ -246,7 +246,7 @@ def test_markers_are_asked_for_again_after_a_reload() -> None:
     assert play.sent == []
 
 
-def test_late_words_of_markers_change_nothing() -> None:
+def test_late_reports_of_markers_change_nothing() -> None:
     play = TransactionPlaybook(client_version=2)
     owner = play.init()
     play.add(owner, A0)
@@ -263,7 +263,7 @@ def test_late_words_of_markers_change_nothing() -> None:
     assert play.state() == "CompleteCommit"
 
 
-def test_verification_names_those_that_take_no_part() -> None:
+def test_verification_returns_partitions_that_are_not_in_the_transaction() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner, A0)
@@ -284,7 +284,9 @@ def test_timeouts_have_limits(timeout_ms: int) -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, 47), (4, 90)])
-def test_old_versions_of_init_do_not_know_of_fencing(version: int, code: int) -> None:
+def test_old_versions_of_init_producer_id_get_invalid_producer_epoch(
+    version: int, code: int
+) -> None:
     play = TransactionPlaybook()
     play.init()
     call = play.begin_init(expected=(77, 0), version=version)
@@ -292,14 +294,14 @@ def test_old_versions_of_init_do_not_know_of_fencing(version: int, code: int) ->
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, 47), (2, 90)])
-def test_old_versions_of_end_do_not_know_of_fencing(version: int, code: int) -> None:
+def test_old_versions_of_end_txn_get_invalid_producer_epoch(version: int, code: int) -> None:
     play = TransactionPlaybook()
     producer_id, _ = play.init()
     call = play.begin_end((producer_id, 5), version=version)
     assert call.response(EndTxnResponse).error_code == code
 
 
-def test_a_foreign_owner_neither_resumes_nor_aborts_an_open_transaction() -> None:
+def test_another_owner_neither_resumes_nor_aborts_an_open_transaction() -> None:
     play = TransactionPlaybook()
     owner = play.init()
     play.add(owner)
@@ -308,7 +310,7 @@ def test_a_foreign_owner_neither_resumes_nor_aborts_an_open_transaction() -> Non
     assert play.state() == "Ongoing"
 
 
-def test_epochs_that_run_out_under_version_2_lead_to_a_new_producer_id() -> None:
+def test_exhausted_epochs_in_version_2_give_a_new_producer_id() -> None:
     last = TransactionMetadata(
         producer_id=5, producer_epoch=EPOCH_MAX - 1, timeout_ms=TIMEOUT_MS, last_update_ms=1
     )
@@ -325,7 +327,7 @@ def test_epochs_that_run_out_under_version_2_lead_to_a_new_producer_id() -> None
     assert play.add(renewed, A0) is ErrorCode.NONE
 
 
-def test_ids_that_nobody_uses_are_forgotten() -> None:
+def test_unused_ids_expire() -> None:
     play = TransactionPlaybook(
         TransactionSettings(expiration_ms=1_000, expiry_check_interval_ms=400)
     )
@@ -371,7 +373,7 @@ def story(client_version: int) -> TransactionPlaybook:
 
 
 @pytest.mark.parametrize("client_version", [1, 2])
-def test_any_prefix_of_a_log_can_be_carried_on_with(client_version: int) -> None:
+def test_every_prefix_of_a_log_can_be_loaded(client_version: int) -> None:
     """A coordinator dies after each of its records. Whoever loads that much decides nothing anew:
     what was prepared ends as it was decided, what was open is aborted, and ids can be used."""
     whole = story(client_version).log
@@ -397,7 +399,7 @@ def test_any_prefix_of_a_log_can_be_carried_on_with(client_version: int) -> None
             assert play.add(owner, A0, transactional_id=name) is ErrorCode.NONE
 
 
-def test_what_is_loaded_is_what_was_there() -> None:
+def test_a_loaded_shard_has_the_same_state() -> None:
     play = story(2)
 
     def tables() -> dict[str, TransactionMetadata]:
@@ -541,7 +543,7 @@ def observed() -> set[Row]:
     return rows
 
 
-def test_the_table_of_transitions_is_what_the_machine_does() -> None:
+def test_the_table_of_transitions_agrees_with_the_machine() -> None:
     told, done = documented(), observed()
     assert told - done == set(), "the table has rows that are not true"
     assert done - told == set(), "the machine does what is not in the table"

@@ -1,4 +1,4 @@
-"""The steps of one transactional id: every cell of the table, and what epochs and ids do."""
+"""The steps of one transactional id: the table of states, epochs and producer ids."""
 
 import msgspec
 import pytest
@@ -133,7 +133,7 @@ def test_end_transaction_by_state(version: int, is_commit: bool, table: tuple[st
     assert found == table
 
 
-def test_partitions_that_take_part_already_change_nothing() -> None:
+def test_partitions_that_were_added_before_change_nothing() -> None:
     before = known(TransactionState.ONGOING)
     again = prepare_add_partitions(before, frozenset({("a", 0)}), client_version=1, now_ms=NOW_MS)
     assert again is before
@@ -147,7 +147,7 @@ def test_a_new_id_gets_the_fresh_producer_id_at_epoch_0() -> None:
     assert made.start_ms == -1
 
 
-def test_a_new_owner_gets_the_next_epoch_and_fences_the_former() -> None:
+def test_a_new_owner_gets_the_next_epoch_and_fences_the_former_one() -> None:
     renewed = init(known(TransactionState.COMPLETE_COMMIT))
     assert isinstance(renewed, TransactionMetadata)
     assert (renewed.producer_id, renewed.producer_epoch) == (10, 8)
@@ -158,7 +158,7 @@ def test_a_new_owner_gets_the_next_epoch_and_fences_the_former() -> None:
     assert init(renewed, (10, 7)) is ErrorCode.PRODUCER_FENCED
 
 
-def test_an_owner_that_goes_on_gets_the_next_epoch_also_if_the_answer_was_lost() -> None:
+def test_the_owner_gets_the_next_epoch_also_in_a_retry() -> None:
     renewed = init(known(TransactionState.EMPTY), (10, 7))
     assert isinstance(renewed, TransactionMetadata)
     assert renewed.producer_epoch == 8
@@ -174,7 +174,7 @@ def test_an_owner_of_another_producer_id_is_fenced() -> None:
     assert init(known(TransactionState.EMPTY), (11, 7)) is ErrorCode.PRODUCER_FENCED
 
 
-def test_when_epochs_run_out_there_is_a_new_producer_id() -> None:
+def test_exhausted_epochs_give_a_new_producer_id() -> None:
     last = known(TransactionState.EMPTY, epoch=EPOCH_MAX - 1)
     renewed = init(last)
     assert isinstance(renewed, TransactionMetadata)
@@ -210,7 +210,7 @@ def test_a_client_of_version_1_keeps_its_epoch() -> None:
     assert end(prepare_complete(prepared, now_ms=NOW_MS), 7, is_commit=False) is ErrorCode.NONE
 
 
-def test_a_client_of_version_2_goes_on_with_a_new_producer_id_when_epochs_run_out() -> None:
+def test_a_client_of_version_2_gets_a_new_producer_id_when_epochs_are_exhausted() -> None:
     last = EPOCH_MAX - 1
     before = known(TransactionState.ONGOING, version=2, epoch=last)
     prepared = end(before, last, is_commit=True, version=2)
@@ -231,7 +231,7 @@ def test_a_client_of_version_2_goes_on_with_a_new_producer_id_when_epochs_run_ou
         (2, ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE),
     ],
 )
-def test_an_abort_from_outside_takes_the_epoch_from_the_owner(
+def test_an_abort_by_the_coordinator_fences_the_owner(
     version: int, commit: ErrorCode, abort: ErrorCode
 ) -> None:
     aborted = prepare_fence(known(TransactionState.ONGOING, version=version), now_ms=NOW_MS)
@@ -245,7 +245,7 @@ def test_an_abort_from_outside_takes_the_epoch_from_the_owner(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_owner_whose_transaction_was_aborted_goes_on_in_the_epoch_after(version: int) -> None:
+def test_an_owner_whose_transaction_was_aborted_continues_in_the_next_epoch(version: int) -> None:
     """KIP-588."""
     aborted = prepare_fence(known(TransactionState.ONGOING, version=version), now_ms=NOW_MS)
     assert init(aborted, (10, 7)) is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -260,7 +260,7 @@ def test_an_owner_whose_transaction_was_aborted_goes_on_in_the_epoch_after(versi
     assert init(followed, (10, 7)) is ErrorCode.PRODUCER_FENCED
 
 
-def test_nobody_goes_on_in_the_very_last_epoch() -> None:
+def test_the_last_epoch_is_for_fencing_only() -> None:
     last = known(TransactionState.ONGOING, epoch=EPOCH_MAX - 1)
     done = prepare_complete(prepare_fence(last, now_ms=NOW_MS), now_ms=NOW_MS)
     assert done.producer_epoch == EPOCH_MAX
@@ -271,7 +271,7 @@ def test_nobody_goes_on_in_the_very_last_epoch() -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_only_what_is_idle_expires(state: TransactionState) -> None:
+def test_only_idle_ids_expire(state: TransactionState) -> None:
     before = known(state)
     is_idle = state in (
         TransactionState.EMPTY,
@@ -282,7 +282,7 @@ def test_only_what_is_idle_expires(state: TransactionState) -> None:
     assert not is_expired(before, now_ms=BEGUN_MS + 99, expiration_ms=100)
 
 
-def test_values_never_change() -> None:
+def test_metadata_are_immutable() -> None:
     before = known(TransactionState.ONGOING)
     copy = msgspec.structs.replace(before)
     prepare_fence(before, now_ms=NOW_MS)
