@@ -358,9 +358,12 @@ class SimulatedRouter:
             )
             partition = self.image.topics_by_id[topic_id].name, index
             partition_verification = self.ends.partition_verification
-            sequence = header.base_sequence
             reply = partition_verification.append(
-                producer, partition, append, request.version, sequence
+                producer,
+                partition,
+                append,
+                version=request.version,
+                sequence=header.base_sequence,
             )
         else:
             reply = append(ANY_EPOCH)

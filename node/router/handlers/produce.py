@@ -180,7 +180,11 @@ def _append(
         request.transactional_id, header.producer_id, header.producer_epoch
     )
     return services.partition_verification.append(
-        producer, (topic.name, data.index), append, version, header.base_sequence
+        producer,
+        (topic.name, data.index),
+        append,
+        version=version,
+        sequence=header.base_sequence,
     )
 
 

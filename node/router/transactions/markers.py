@@ -11,7 +11,7 @@ has moved, whose new host starts again. A partition that was deleted needs no ma
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from odradek.cluster.metadata.image import NO_LEADER
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
@@ -33,8 +33,6 @@ from odradek.node.router.transactions.partition_verification import PartitionVer
 from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import WritableTxnMarker, WriteTxnMarkersRequest
-
-R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 

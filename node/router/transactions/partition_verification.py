@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias
 
 from odradek.coordinator.transaction.records import by_topic
 from odradek.coordinator.transaction.requests import AddPartitions, VerifyPartitions
@@ -37,9 +37,8 @@ from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTransaction,
 )
+from odradek.protocol.types import NO_EPOCH
 from odradek.storage.producer_state import SEQUENCE_MAX
-
-R = TypeVar("R")
 
 VERIFIED_PRODUCERS_MAX: Final = 10_000
 """Verified producers that are cached; for others the coordinator is called again."""
@@ -49,7 +48,6 @@ TRANSACTION_V1: Final = 1
 TRANSACTION_V2_MIN_VERSION: Final = 12
 """From this version of Produce on, the broker adds partitions to transactions."""
 _ABORTABLE_ERROR_MIN_VERSION: Final = 11
-_NO_EPOCH: Final = -1
 _RETRIABLE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -97,6 +95,9 @@ class TransactionalProducer(NamedTuple):
     producer_epoch: int
 
 
+_ProducerPartition: TypeAlias = tuple[TransactionalProducer, Partition]
+
+
 class PartitionVerification:
     """See the module's docstring."""
 
@@ -112,13 +113,11 @@ class PartitionVerification:
         self._inter_broker_client = inter_broker_client
         self._loop = loop
         self._to_add: dict[TransactionalProducer, dict[Partition, list[_PendingAppend]]] = {}
-        self._adding: dict[tuple[TransactionalProducer, Partition], list[_PendingAppend]] = {}
-        self._verifying: dict[tuple[TransactionalProducer, Partition], _Verification] = {}
+        self._adding: dict[_ProducerPartition, list[_PendingAppend]] = {}
+        self._verifying: dict[_ProducerPartition, _Verification] = {}
         self._verified: OrderedDict[int, _VerifiedPartitions] = OrderedDict()
-        # The base sequence of the first batch that the client retries.
-        self._next_retried_sequence: OrderedDict[tuple[TransactionalProducer, Partition], int] = (
-            OrderedDict()
-        )
+        self._next_retried_sequence: OrderedDict[_ProducerPartition, int] = OrderedDict()
+        """The base sequence of the first batch that the client retries."""
 
     def is_verified(self, producer: TransactionalProducer, partition: Partition) -> bool:
         """Whether the coordinator has verified the partition, and no marker was written since."""
@@ -176,6 +175,7 @@ class PartitionVerification:
         producer: TransactionalProducer,
         partition: Partition,
         append: Append,
+        *,
         version: int,
         sequence: int,
     ) -> Reply[AppendReply]:
@@ -197,7 +197,7 @@ class PartitionVerification:
 
     def _leader_epoch(self, partition: Partition) -> int:
         known = self._metadata.partition(*partition)
-        return _NO_EPOCH if known is None else known.leader_epoch
+        return NO_EPOCH if known is None else known.leader_epoch
 
     def _leader_epochs(self, partitions: frozenset[Partition]) -> dict[Partition, int]:
         return {partition: self._leader_epoch(partition) for partition in partitions}

@@ -99,10 +99,10 @@ def test_a_verification_that_a_marker_overtakes_is_void(
     harness.bus.is_away = True
     adding = AddPartitions(*producer, frozenset({("t", 1)}), client_version=1)
     harness.transactions.call("tx", adding)
-    answers = [partition_verification.append(producer, ("t", 0), append, 9, 0)]
+    answers = [partition_verification.append(producer, ("t", 0), append, version=9, sequence=0)]
     assert not answers[0].is_done
     partition_verification.on_marker(client.producer_id)
-    answers.append(partition_verification.append(producer, ("t", 0), append, 9, 1))
+    answers.append(partition_verification.append(producer, ("t", 0), append, version=9, sequence=1))
     harness.bus.come_back()
 
     def is_there() -> bool:
