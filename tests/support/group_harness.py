@@ -1,6 +1,6 @@
 """A router with its group coordinators: real stores, turns, controller, image and loop, no sockets.
 
-`call` asks and waits for the response as the client reads it; `begin` leaves the request waiting.
+`call` waits for the response as the client decodes it; `begin` does not wait.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response
 DEADLINE_S = 5.0
 
 
-class TurningFanout:
-    """The bus to one worker, which takes its turns when the loop comes round; unless it is away."""
+class TurnWorkerClient:
+    """The client of one worker, which runs its turns in the event loop unless `is_away`."""
 
     def __init__(self, harness: RouterHarness) -> None:
         self._harness = harness
@@ -63,7 +63,7 @@ class TurningFanout:
         return reply
 
     def come_back(self) -> None:
-        """The worker is there again and finds what was asked meanwhile."""
+        """The worker is back and executes the requests that have come meanwhile."""
         self.is_away = False
         self._harness.loop.call_soon(self.turn)
 
@@ -91,7 +91,7 @@ class GroupHarness(RouterHarness):
             "group.initial.rebalance.delay.ms": "0",
             **(static or {}),
         }
-        self.bus = TurningFanout(self)
+        self.bus = TurnWorkerClient(self)
         super().__init__(folder, brokers=brokers, static=settings)
 
     def _link_to_worker(self) -> object:
@@ -115,7 +115,7 @@ class GroupHarness(RouterHarness):
         self.services.on_image(old, self.image)
 
     def restart_router(self) -> None:
-        """The router dies and another one takes its place."""
+        """Replace the router by a new one."""
         self.services.close()
         self.turn_loop()
         self.services = self.build_services()
@@ -128,7 +128,7 @@ class GroupHarness(RouterHarness):
         *,
         client_id: str = "test",
     ) -> "asyncio.Future[Response]":
-        """Ask, and do not wait."""
+        """Send a request without waiting for the response."""
         api = next(api for api in APIS.values() if api.request is type(request))
         version = api.max_version if version is None else version
         sent = self.write_frame(b"".join(encode_request(api.key, version, request)))
@@ -164,7 +164,7 @@ class GroupHarness(RouterHarness):
         return future
 
     def wait(self, future: "asyncio.Future[Response]") -> Response:
-        """Let the loop turn until the response is there."""
+        """Run the loop until the response comes."""
 
         async def bounded() -> Response:
             return await asyncio.wait_for(future, DEADLINE_S)
@@ -183,14 +183,14 @@ class GroupHarness(RouterHarness):
         return self.wait(self.begin(handler, request, version))
 
     def result(self, reply: Reply[T]) -> T:
-        """What comes, or the ApiError that is raised."""
+        """The result of a reply, or its ApiError."""
         arrived: asyncio.Future[None] = self.loop.create_future()
         reply.on_done(lambda: arrived.set_result(None))
         self.wait(arrived)
         return reply.result()
 
     def turn_loop(self, seconds: float = 0.0) -> None:
-        """Let the loop turn once, or for a while."""
+        """Run the loop once, or for some seconds."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def have_topic(self, name: str, number: int, partitions: int = 1) -> bytes:

@@ -1,4 +1,5 @@
-"""A router as its workers see it, driven by hand: a door, an arena with two rings, a bell."""
+"""A router as its workers see it, which the test plays: a socket, an arena with two rings, a
+wakeup pipe."""
 
 import select
 from pathlib import Path
@@ -21,7 +22,7 @@ RING_BYTES = 64 << 10
 
 
 class ManualRouter:
-    """One router: its door, its arena with two rings, and its bell."""
+    """One router: its socket, its arena with two rings, and its wakeup pipe."""
 
     def __init__(self, context: Context, folder: Path, index: int = 0) -> None:
         self._folder, self._index = folder, index
@@ -39,8 +40,8 @@ class ManualRouter:
         memory[:HEADER_BYTES] = bytes(HEADER_BYTES)
         return memory
 
-    def hear_greeting(self) -> WorkerGreeting | None:
-        """A greeting that has come over the socket, the only thing that may."""
+    def receive_greeting(self) -> WorkerGreeting | None:
+        """A greeting that has come over the socket, which carries nothing else."""
         for identity, payload in drain_with_identity(self._socket):
             self._worker = identity
             (greeting,) = self._decode(payload)
@@ -79,5 +80,5 @@ class ManualRouter:
 
 
 def reachable_count(client: WorkerClient) -> int:
-    """How many workers have greeted and have not been lost since."""
+    """How many workers are reachable."""
     return sum(worker.is_reachable for worker in client._workers)

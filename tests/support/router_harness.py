@@ -1,10 +1,8 @@
 """A router's services without sockets: the real controller, stores, worker turns and codec.
 
-What a request would cross on its way, it crosses here in memory: it is encoded and decoded in
-its version, handled, and the response goes through the codec as well. What stands in for the
-links to the controller and to the workers calls them directly. Requests that wait (long polls,
-appends held back on purpose) are begun with `begin_request` and waited for on the loop that the
-room was given.
+Requests and responses are encoded and decoded in their version. The links to the controller and to
+the worker call them directly. Requests that wait (long polls, appends that a test holds back) are
+started with `begin_request`; the harness then needs an event loop.
 """
 
 import asyncio
@@ -76,7 +74,7 @@ DEADLINE_S = 10.0
 
 
 class DenyingAuthorizer(Authorizer):
-    """Denies what it is told to, and remembers all that was asked."""
+    """Denies what is in `denied`, and records all checks in `asked`."""
 
     def __init__(self) -> None:
         self.denied: set[Denial] = set()
@@ -94,7 +92,7 @@ class DenyingAuthorizer(Authorizer):
 
 
 class DirectController:
-    """The link to the controller: carries a command out at once, or fails as it is told to."""
+    """The link to the controller: executes a command at once, or raises `failure`."""
 
     def __init__(self, harness: "RouterHarness") -> None:
         self._harness = harness
@@ -103,9 +101,9 @@ class DirectController:
         self.has_quorum = True
         self.unreachable: frozenset[int] = frozenset()
         self.quorum: QuorumState | None = None
-        """As the test wants it; None is this node alone."""
+        """The state to return; None: this node is the only voter."""
         self.voter_changes: list[VoterChangeCommand] = []
-        """Who votes is not the metadata's to say, so that nothing else happens."""
+        """Voter changes are only recorded: voters are not in the metadata."""
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
         self.timeouts_ms.append(timeout_ms)
@@ -127,8 +125,8 @@ class DirectController:
         return reply
 
 
-class DirectFanout:
-    """The bus to the workers: one worker's turn per request, in the order of the requests.
+class DirectWorkerClient:
+    """The client of one worker, which executes each request in a turn of its own, in order.
 
     With `holds_back` the turns wait for `release_oldest`; with `is_away` the worker is gone.
     """
@@ -157,7 +155,7 @@ class DirectFanout:
         return reply
 
     def release_oldest(self) -> None:
-        """Carry out the oldest request that is held back."""
+        """Execute the oldest request that is held back."""
         self._carry_out(*self._held.pop(0))
 
     def _carry_out(self, request: Request, reply: Reply[Any]) -> None:
@@ -169,7 +167,7 @@ class DirectFanout:
 
 
 class PendingRequest(Generic[Response]):
-    """A request that was begun. `context` is what its handler was given."""
+    """A request that was started. `context` is the handler's."""
 
     def __init__(self, context: RequestContext) -> None:
         self.context = context
@@ -180,7 +178,7 @@ class PendingRequest(Generic[Response]):
         self._on_done: Callable[[], None] = lambda: None
 
     def response(self) -> Response:
-        """The response as the client reads it; raises what the handler raised."""
+        """The response as the client decodes it; raises the handler's exception."""
         assert self._read is not None, "the handler still waits"
         return self._read()
 
@@ -196,7 +194,7 @@ class PendingRequest(Generic[Response]):
 
 
 class LocalInterBrokerClient:
-    """A broker that reaches no other one, but itself."""
+    """Handles requests to this broker itself; no other broker can be reached."""
 
     def __init__(self, harness: "RouterHarness") -> None:
         self._harness = harness
@@ -245,7 +243,7 @@ class RouterHarness:
         self.turns = TurnExecutor(self.partitions, self._on_broadcast)
         self.authorizer = DenyingAuthorizer()
         self.link = DirectController(self)
-        self.worker_client = DirectFanout(self)
+        self.worker_client = DirectWorkerClient(self)
         self.client = LocalInterBrokerClient(self)
         self._metadata = MetadataCache(NODE_ID, self.static, self.controller.image)
         self._logs = Logs(folder, STORE_COUNT)
@@ -280,7 +278,7 @@ class RouterHarness:
         return self.now_ms
 
     def follow(self) -> None:
-        """Everybody has carried out what the controller committed."""
+        """Apply what the controller has committed."""
         self.services.metadata.image = self.controller.image
         self.partitions.follow(self.controller.image)
 
@@ -292,7 +290,7 @@ class RouterHarness:
         self.authorizer.denied.add((operation, resource, name))
 
     def place(self, name: str, partition: int = 0) -> tuple[int, int]:
-        """Store and number of a partition that is there."""
+        """Store and number of a partition that exists."""
         topic = self.image.topics_by_name[name]
         place = self.services.logs.locate(topic.topic_id, partition)
         assert place is not None
@@ -311,7 +309,7 @@ class RouterHarness:
     def append(
         self, name: str, *batches: bytes, partition: int = 0, is_client: bool = True
     ) -> list[int]:
-        """Append batches past the router, in a turn each; their base offsets. All must succeed."""
+        """Append batches without the router, each in its own turn; returns their base offsets."""
         store, number = self.place(name, partition)
         offsets = []
         for batch in batches:
@@ -332,11 +330,11 @@ class RouterHarness:
         *,
         listener: str = "PLAINTEXT",
     ) -> Response:
-        """The response as the client reads it; the newest version if none is named."""
+        """The response as the client decodes it. Without a version the newest one is used."""
         return self.answer_to(self.begin_request(handler, request, version, listener=listener))
 
     def answer_to(self, pending: PendingRequest[Response]) -> Response:
-        """The response to a request that was begun; time passes on the loop until it is there."""
+        """The response to a request that was started; runs the loop until it comes."""
         if not pending.is_done:
             assert not self._owns_loop, "the request waits: give the harness a loop"
             done: asyncio.Future[None] = self.loop.create_future()
@@ -350,7 +348,7 @@ class RouterHarness:
         request: object,
         loop: asyncio.AbstractEventLoop,
     ) -> Response:
-        """The response to a request that is so long that it must not hold the loop at once."""
+        """The response to a request that is so long that it must yield to the loop."""
 
         async def ask() -> Response:
             pending = self.begin_request(handler, request)
@@ -370,7 +368,7 @@ class RouterHarness:
         *,
         listener: str = "PLAINTEXT",
     ) -> PendingRequest[Response]:
-        """Hand a request in; it may be answered later. No response at all reads as None."""
+        """Start a request, which may be answered later. Without a response the result is None."""
         api = next(api for api in APIS.values() if api.request is type(request))
         version = api.max_version if version is None else version
         frame = self.write_frame(b"".join(encode_request(api.key, version, request)))
@@ -412,7 +410,7 @@ class RouterHarness:
         return pending
 
     def write_frame(self, sent: bytes) -> memoryview:
-        """Where a frame lies in the arena, as a client's would."""
+        """Write a frame into the arena, as a client's."""
         if self._arena_used + len(sent) > ARENA_BYTES:
             self._arena_used = FRAME_GAP
         start, self._arena_used = self._arena_used, self._arena_used + len(sent) + FRAME_GAP
@@ -421,7 +419,7 @@ class RouterHarness:
         return frame
 
     def offset_of(self, view: memoryview) -> int:
-        """Where in the arena a view of a frame lies."""
+        """The position of a view of a frame in the arena."""
         return _address_of(view) - _address_of(self.arena)
 
     def _session_slots(self) -> int:

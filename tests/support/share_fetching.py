@@ -1,4 +1,4 @@
-"""Members of share groups that fetch and acknowledge, for tests that speak through a router's room.
+"""Members of share groups that fetch and acknowledge, for tests with a router's harness.
 
 Everything is real but the sockets: the log, the workers' turns, and the shards that keep the state.
 """
@@ -61,7 +61,7 @@ def ranges(data: ShareFetchPartitionData) -> list[tuple[int, int, int]]:
 
 
 def base_offsets(data: ShareFetchPartitionData) -> list[int]:
-    """Where the batches begin that came along."""
+    """The base offsets of the batches in a response."""
     assert isinstance(data.records, bytes | memoryview)
     return [header.base_offset for _, header in iter_batches(data.records)]
 
@@ -85,7 +85,7 @@ class ShareFetchHarness(ShareHarness):
                 self.initialise(partition)
 
     def clock_ms(self) -> int:
-        """It goes on as the loop's clock does, so that long polls end."""
+        """It advances like the loop's clock, so that long polls end."""
         return self.now_ms + int((time.monotonic() - self._started) * 1000)
 
     @property
@@ -125,15 +125,15 @@ class ShareFetchHarness(ShareHarness):
     ) -> "ShareFetchMember":
         return ShareFetchMember(self, name, connection, group)
 
-    def spot(self, partition: int = 0) -> TopicIdPartition:
-        """A partition of the one topic there is."""
+    def topic_partition(self, partition: int = 0) -> TopicIdPartition:
+        """A partition of the topic."""
         return TopicIdPartition(self.topic_id, partition)
 
     def disconnect(self, connection: int) -> None:
         self.services.on_disconnected(connection)
 
     def ask(self, request: object, version: int, connection: int) -> "asyncio.Future[object]":
-        """Ask as a client does, and do not wait."""
+        """Send a client's request without waiting for the response."""
         [api] = [api for api in APIS.values() if api.request is type(request)]
         sent = memoryview(b"".join(encode_request(api.key, version, request)))
         context = RequestContext(
@@ -236,7 +236,7 @@ class ShareFetchMember:
         return self.end_fetch(self.begin_fetch(*partitions, **options))  # type: ignore[arg-type]  # as begin_fetch has them
 
     def fetch(self, *partitions: int, **options: object) -> dict[int, ShareFetchPartitionData]:
-        """What came, by partition; waits for it unless told otherwise."""
+        """The fetched data by partition; waits for records by default."""
         response = self.respond(*partitions, **{"max_wait_ms": 2_000, **options})
         assert response.error_code == ErrorCode.NONE, response
         return {
@@ -267,10 +267,10 @@ class ShareFetchMember:
         pending = self.harness.ask(request, version, self.connection)
         return cast("ShareAcknowledgeResponse", self.harness.wait(pending))
 
-    def fate(
+    def acknowledge_partition(
         self, *batches: AcknowledgementBatch, **options: object
     ) -> ShareAcknowledgePartitionData:
-        """What became of one partition's acknowledgements."""
+        """The result of acknowledgements in one partition."""
         response = self.acknowledge(*batches, **options)  # type: ignore[arg-type]  # as acknowledge has them
         assert response.error_code == ErrorCode.NONE, response
         [[data]] = [topic.partitions for topic in response.responses]

@@ -1,4 +1,4 @@
-"""A router with its share coordinators, and another node's that asks it in the wire's formats."""
+"""A router with its share coordinators, and another node's persister, which sends it requests."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 TOPIC = "t"
 GROUP = "g"
-STRANGER = 7
+OTHER_NODE = 7
 
 
 class LossyRouterLink:
-    """The way to this room's router. The next `lost_requests` do not arrive, and of those that do
-    the next `lost_answers` do not come back."""
+    """The link to this harness's router. It loses the next `lost_requests` requests, and then the
+    next `lost_answers` responses."""
 
     def __init__(self, harness: "ShareHarness") -> None:
         self._harness = harness
@@ -79,10 +79,10 @@ class ShareHarness(GroupHarness):
     ) -> None:
         super().__init__(folder, static=static)
         self.topic_id = self.have_topic(TOPIC, 1, 3)
-        self.passage = LossyRouterLink(self)
-        self._metadata_there = MetadataCache(STRANGER, {}, self.image)
+        self.remote_link = LossyRouterLink(self)
+        self._metadata_there = MetadataCache(OTHER_NODE, {}, self.image)
         coordinator = cast("CoordinatorService[ShareStateShard]", _CurrentCoordinator(self))
-        self.there = SharePersister(self._metadata_there, coordinator, self.passage, self.loop)
+        self.there = SharePersister(self._metadata_there, coordinator, self.remote_link, self.loop)
         if has_states:
             request = FindCoordinatorRequest(
                 key_type=KEY_TYPE_SHARE, coordinator_keys=["g:AAAAAAAAAAEAAAAAAAAAAg:0"]

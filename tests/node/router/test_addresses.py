@@ -1,4 +1,4 @@
-"""Which address a client is told for a broker."""
+"""The address of a broker that a client gets."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The numbers that clients decode, and the bit field made of them."""
+"""The numbers of operations, and the bit field of authorized operations."""
 
 import pytest
 
@@ -18,7 +18,7 @@ class Client:
 
 
 class AllowsOnly(Authorizer):
-    """As an authoriser with rules would answer."""
+    """An authorizer with rules."""
 
     def __init__(self, *allowed: AclOperation) -> None:
         self._allowed = allowed

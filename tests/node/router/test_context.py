@@ -1,4 +1,4 @@
-"""What handlers are given: requests apart from each other, services for all of them."""
+"""The arguments of handlers: a context for each request, services for all of them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_an_unauthenticated_client_is_anonymous() -> None:
 
 
 def test_a_request_without_a_frame_can_be_retained_and_closed() -> None:
-    """Coordinators make requests of their own: nothing of them lies in the arena."""
+    """Internal requests have no bytes in the arena."""
     request = context()
     request.retain()
     request.close()

@@ -46,7 +46,7 @@ DEADLINE_S = 10.0
 
 
 class Controller:
-    """The other end: hears everything and says what the test says."""
+    """The controller's end: receives every message and sends what the test wants."""
 
     def __init__(self, context: Context, address: str) -> None:
         self._socket = bind_endpoint(context, address)
@@ -54,7 +54,7 @@ class Controller:
         self._heard: list[ToController] = []
 
     async def hears(self, kind: type[ToController]) -> ToController:
-        """The next message of that kind; others are passed over."""
+        """The next message of that type; others are skipped."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 for _, payload in drain_with_identity(self._socket):
@@ -73,7 +73,7 @@ class Controller:
 
 
 class Answer:
-    """What became of a command."""
+    """The result of a command."""
 
     def __init__(self, link: ControllerLink, *, timeout_ms: int = 30_000) -> None:
         self.reply: CommandReply | None = None
@@ -95,7 +95,7 @@ class Answer:
 
 
 class Room:
-    """A link and the images it brought; controllers come and go."""
+    """A link and its images; controllers can be replaced."""
 
     def __init__(self, context: Context, folder: Path) -> None:
         self.context = context
@@ -124,7 +124,7 @@ class Room:
 
 @pytest.fixture
 def play(tmp_path: Path) -> Iterator[Callable[[Callable[[Room], Awaitable[None]]], None]]:
-    """Run a scene in a room on a loop of its own."""
+    """Run a scene with its own harness and event loop."""
     context: Context = zmq.Context()
 
     def run(scene: Callable[[Room], Awaitable[None]]) -> None:
@@ -206,7 +206,7 @@ def test_known_records_are_skipped_and_old_images_stay_unchanged(
 
 
 def test_nothing_is_received_before_the_start(tmp_path: Path) -> None:
-    """Whoever hears of images is built after the link, and the controller may be quick."""
+    """The users of images are built after the link, and the controller may answer quickly."""
 
     async def scene() -> None:
         heard: list[int] = []

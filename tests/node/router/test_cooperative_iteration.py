@@ -1,4 +1,4 @@
-"""Long lists leave others their turns."""
+"""Loops over long lists yield to the event loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from odradek.node.router.cooperative_iteration import (
 
 
 async def _turns_of(work: Callable[[], Awaitable[list[int]]]) -> tuple[list[int], int]:
-    """What the work gives, and how many turns others had meanwhile."""
+    """The result of the work, and how many turns of the loop others had meanwhile."""
     turns = 0
     is_over = False
 

@@ -1,4 +1,4 @@
-"""A request's way from frame to response over real sockets, and everything that can end it."""
+"""The path of a request from frame to response over real sockets, and its errors."""
 
 import asyncio
 import inspect
@@ -53,7 +53,7 @@ PRODUCE = 9
 
 
 class Client:
-    """A client that sends frames as it is told to and reads what comes."""
+    """A client that sends frames and reads responses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -90,7 +90,7 @@ class Client:
             return memoryview(await self._reader.readexactly(size))
 
     async def is_closed(self) -> bool:
-        """Wait for the end of the connection; False if there is something to read instead."""
+        """Wait until the connection is closed; False if there is something to read instead."""
         async with asyncio.timeout(DEADLINE_S):
             try:
                 return await self._reader.read(1) == b""
@@ -99,7 +99,7 @@ class Client:
 
 
 class House:
-    """A router's room with a door: listener, arena and dispatcher are the real ones."""
+    """A router harness with a real listener, arena and dispatcher."""
 
     def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -152,7 +152,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 @pytest.fixture
 def handle(monkeypatch: pytest.MonkeyPatch) -> Callable[[ApiKey, Handler], None]:
-    """Have an API handled by a function of the test."""
+    """Replace the handler of an API."""
 
     def put(key: ApiKey, handler: Handler) -> None:
         monkeypatch.setitem(dispatch.HANDLERS, key, handler)
@@ -184,7 +184,7 @@ def produce_request(*batches: bytes, acks: int = -1) -> ProduceRequest:
 
 
 async def serves(client: Client) -> bool:
-    """Whether the connection is alive and well."""
+    """Whether requests on the connection are answered."""
     response = await client.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
     return response.topics == []
 
@@ -228,7 +228,7 @@ def test_requests_are_answered_with_their_correlation_ids_in_their_version(house
 
 
 def test_produced_batches_are_fetched_unchanged(house: House) -> None:
-    """The worker finds the batches where the kernel put them."""
+    """The worker reads the batches from the arena, where the socket's bytes were received."""
     batches = [batch_of(2, size=3), batch_of(1, size=200_000)]
 
     async def scenario() -> None:
@@ -305,7 +305,7 @@ def test_requests_are_counted_by_api(house: House) -> None:
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(house: House) -> None:
-    """KIP-511: with the versions that would have been understood, so that the client goes on."""
+    """KIP-511: with the supported versions, so that the client can continue."""
 
     async def scenario() -> None:
         client = await house.connect()
@@ -415,7 +415,7 @@ def test_an_api_error_becomes_the_error_code_of_the_response(
 def test_an_api_error_without_a_field_closes_the_connection(
     house: House, handle: Callable[[ApiKey, Handler], None]
 ) -> None:
-    """An answer without it would tell the client that all is well."""
+    """A response without the error would look like success."""
     handle(ApiKey.CREATE_TOPICS, raising(ApiError(ErrorCode.REQUEST_TIMED_OUT)))
     handle(ApiKey.DESCRIBE_LOG_DIRS, raising(ApiError(ErrorCode.REQUEST_TIMED_OUT)))
 
@@ -475,7 +475,7 @@ def test_a_response_that_cannot_be_encoded_is_logged_and_closes_the_connection(
 def test_a_broken_response_does_not_affect_other_replies_of_the_turn(
     house: House, handle: Callable[[ApiKey, Handler], None]
 ) -> None:
-    """A worker's message carries the answers of many requests; one response may be broken."""
+    """A worker's message has the replies to many requests; one response may be invalid."""
 
     async def broken(
         _request: ProduceRequest, _context: RequestContext, services: Services

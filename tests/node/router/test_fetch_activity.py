@@ -1,4 +1,4 @@
-"""Who fetches what: the latest fetch of each partition, until its connection goes."""
+"""The latest fetch of each partition, until its connection is closed."""
 
 from odradek.node.router.fetch_activity import PARTITIONS_MAX, FetchActivity
 from odradek.node.router.fetch_sessions import CachedPartition

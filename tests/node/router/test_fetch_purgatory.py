@@ -1,4 +1,4 @@
-"""Long polls: woken by notices and deadlines, nothing missed in between, nothing left behind."""
+"""Long polls: completed by notices and deadlines, without missed notices and without leaks."""
 
 import asyncio
 import random
@@ -148,7 +148,7 @@ def test_wake_all_wakes_every_fetch() -> None:
 
 
 class Basket:
-    """Something that those who wait in a line take from, one each."""
+    """Records that competing fetches take, one each."""
 
     def __init__(self, waits: FetchPurgatory, name: str = "basket", number: int = 1) -> None:
         self._waits = waits
@@ -157,7 +157,7 @@ class Basket:
         self.takers: list[int] = []
 
     def wait(self, who: int, *, needs: int = 1) -> None:
-        """As ShareFetch does: look, take or wait, and look again when woken."""
+        """As ShareFetch does: read, acquire or wait, and read again when woken."""
         drive(self._fetch(who, needs), lambda _value, error: _fail(error))
 
     async def _fetch(self, who: int, needs: int) -> None:

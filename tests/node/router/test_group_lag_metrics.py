@@ -1,4 +1,4 @@
-"""The lag of groups for whoever reads the metrics: what is committed against where logs end."""
+"""The lag of groups in the metrics: committed offsets against high watermarks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,7 +132,7 @@ def test_series_over_the_limit_and_too_long_names_are_only_counted(
 
 
 class Passage:
-    """The way from another node to the room's router, in the wire's formats; open or not yet."""
+    """The link from another node to the harness's router, with encoded messages; blocked or not."""
 
     def __init__(self, harness: GroupHarness) -> None:
         self._room = harness

@@ -27,7 +27,7 @@ Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
 
 class Stage:
-    """A router that asks node 1, and the worker of that node as far as it passes on."""
+    """A router that sends requests to node 1, and that node's worker, which relays them."""
 
     def __init__(self, context: Context) -> None:
         self.loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A router's own look at the stores: found when there, and where it is now."""
+"""A router's read access to the stores."""
 
 import asyncio
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def test_a_store_that_does_not_exist_yet_is_opened_later(logs: Logs, tmp_path: P
 
 
 def test_a_store_that_is_being_created_cannot_be_read_yet(logs: Logs, tmp_path: Path) -> None:
-    """Its worker makes file after file, and the router may look in between."""
+    """The worker creates file after file, and the router may open the store meanwhile."""
     folder = store_folder(tmp_path, 0)
     folder.mkdir(parents=True)
     for name in (CATALOG_NAME, STATUS_NAME):

@@ -1,4 +1,4 @@
-"""Offsets of partitions here and elsewhere."""
+"""Offsets of partitions on this and other brokers."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -25,7 +25,7 @@ OTHER = 7
 
 
 class Elsewhere:
-    """Another node, which says the timestamp it is asked for, times minus ten."""
+    """Another node. Its offsets are 30 plus ten times the requested timestamp."""
 
     def __init__(self, harness: RouterHarness) -> None:
         self._local = LocalInterBrokerClient(harness)

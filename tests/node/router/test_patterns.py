@@ -1,4 +1,4 @@
-"""RE2 patterns: what they match, what is refused, and that none takes the router's time."""
+"""RE2 patterns: matches, errors, and linear time."""
 
 import time
 
@@ -34,7 +34,7 @@ def test_a_pattern_that_would_take_too_much_memory_is_refused() -> None:
 
 @pytest.mark.parametrize("regex", ["(a+)+b", "(a|a)*b", "(a*)*b", "(.*a){20}b"])
 def test_patterns_take_linear_time(regex: str) -> None:
-    """Backtracking would take longer than the universe is old."""
+    """Backtracking would not end."""
     topics = {"a" * length: None for length in range(200, 249)}
     started = time.monotonic()
     assert TopicPatterns().matching_topics(regex, topics) == ()

@@ -1,4 +1,4 @@
-"""The router as a process of a real node: settings at run time, deaths around it, its own end."""
+"""The router as a process of a real node: dynamic configs, killed processes, shutdown."""
 
 import threading
 import time
@@ -53,7 +53,7 @@ SET, DELETE = 0, 1
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """One for this module; each test leaves it as it found it."""
+    """One for this module; each test restores what it changes."""
     settings = {"http.listen": "127.0.0.1:0"}
     with EmbeddedBroker(tmp_path_factory.mktemp("router"), settings=settings) as broker:
         yield broker
@@ -73,7 +73,7 @@ def topic(broker: EmbeddedBroker) -> str:
 
 
 def configure(wire: WireClient, key: str, value: str | None, *, broker: str = "") -> None:
-    """Set a key of one broker or of all, or take it back."""
+    """Set or remove a config of one broker or of all."""
     operation = DELETE if value is None else SET
     resource = IncrementalAlterConfigsResource(
         resource_type=ConfigResourceType.BROKER,
@@ -96,7 +96,7 @@ def is_served(broker: EmbeddedBroker, stack: ExitStack) -> bool:
 
 
 def metric(broker: EmbeddedBroker, name: str) -> dict[str, float]:
-    """What the node's metrics have under that name, by labels but for the process."""
+    """The values of a metric by labels without the process."""
     state = msgspec.json.decode((broker.data / STATE_NAME).read_bytes(), type=NodeState)
     with urllib.request.urlopen(f"http://{state.http}/metrics", timeout=10) as response:
         text = response.read().decode()
@@ -106,7 +106,7 @@ def metric(broker: EmbeddedBroker, name: str) -> dict[str, float]:
 
 
 def parked_count(broker: EmbeddedBroker) -> int:
-    """Long polls now."""
+    """The number of long polls."""
     return int(metric(broker, "odradek_parked_fetches")["}"])
 
 
@@ -141,7 +141,7 @@ def test_a_connection_limit_survives_the_restart_of_the_router(broker: EmbeddedB
 
 
 def has_configured(broker: EmbeddedBroker, key: str, value: str | None) -> bool:
-    """Set or take back through a connection of its own, which must be admitted first."""
+    """Set or remove the limit through another connection, which must be admitted first."""
     with WireClient(broker.bootstrap_servers) as wire:
         configure(wire, key, value)
     return True

@@ -1,4 +1,4 @@
-"""Producer ids out of blocks: none twice, one request for a block at a time."""
+"""Producer ids: each is given once, and one block is requested at a time."""
 
 from typing import cast
 
@@ -15,7 +15,7 @@ from odradek.protocol.errors import ApiError, ErrorCode
 
 
 class Blocks:
-    """A controller that answers when the test says so."""
+    """A controller that answers when the test wants it."""
 
     def __init__(self) -> None:
         self.asked: list[Reply[ProducerIdsReply]] = []
@@ -28,7 +28,7 @@ class Blocks:
 
 
 class Takers:
-    """Handlers that want an id each; what they got, in the order in which they got it."""
+    """Handlers that request an id each, and the ids in the order of the answers."""
 
     def __init__(self, ids: ProducerIds) -> None:
         self._ids = ids

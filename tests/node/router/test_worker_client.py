@@ -1,5 +1,4 @@
-"""The fan-out over real sockets: batching by turns, a worker that is away, one that dies and
-returns."""
+"""The worker client over real sockets: batches of requests, unreachable and restarted workers."""
 
 import asyncio
 import select
@@ -37,7 +36,7 @@ DEADLINE_S = 5.0
 
 
 class _Peer:
-    """The worker's end, driven by hand: it never sleeps, so nobody rings for it."""
+    """The worker's end, which the test plays. It never sleeps and is never woken."""
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", address: str, index: int) -> None:
         self._link = DealerLink(context, address, b"worker-%d" % index)
@@ -68,7 +67,7 @@ class _Peer:
         return answer
 
     async def greet_again(self, incarnation: int) -> None:
-        """As after a reconnection: the rings are still the same ones."""
+        """As after a reconnection, with the same rings."""
         self._link.socket.send(
             encode([WorkerGreeting(self._index, incarnation, str(self._bell_path))])
         )

@@ -1,4 +1,4 @@
-"""Proposals on their way to the controller and back."""
+"""ISR proposals: commands to the controller and their results."""
 
 from odradek.cluster.controller.commands import (
     AlterPartition,
@@ -75,7 +75,7 @@ def test_replicas_resign_at_most_once_per_interval_without_waiting_for_an_answer
 
 
 def test_replicas_that_fail_between_two_commands_are_in_the_next_one() -> None:
-    """Another store's refusals, which come all the time, must not hide the one of this one."""
+    """Frequent failures in another store must not hide a failure in this one."""
     told: list[SubmitCommand] = []
     proposals = AlterPartitionSender(1, told.append)
     image = MetadataImage.empty()

@@ -70,7 +70,7 @@ def open_partitions(folder: Path, worker: int = 0, worker_count: int = 1) -> Hos
 
 
 def place(partitions: HostedPartitions, topic_id: bytes, partition: int) -> tuple[int, int]:
-    """Where a partition lies; fails if it is not there."""
+    """The location of a partition, which must exist."""
     store = store_index(topic_id, partition, 4)
     number = partitions.stores[store].number_of(topic_id, partition)
     assert number is not None

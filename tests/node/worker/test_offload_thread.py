@@ -1,4 +1,4 @@
-"""The helper thread: its work is done beside its owner's, and its errors are its owner's."""
+"""The offload thread: it runs beside its owner, which gets its errors."""
 
 import threading
 

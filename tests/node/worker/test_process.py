@@ -1,4 +1,4 @@
-"""The worker as a process: alone with a controller that is played, and in a node that loses it."""
+"""The worker as a process: with links that the test plays, and killed in a real node."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,14 +130,14 @@ class House:
         return MetadataSnapshot(self.image.offset, (encode_records(image_records(self.image)),))
 
     def greet(self) -> None:
-        """Take the worker in: it hears all there is and carries it out."""
+        """Accept the worker's subscription: it gets and applies all metadata."""
         assert isinstance(self.hear(), SubscribeMetadata)
         self.say(self.snapshot())
         assert self.hear() == MetadataApplied(WORKER, self.image.offset)
 
     def open_router(self) -> None:
         """A router answers the worker's greeting."""
-        greeting = wait_until(self.router.hear_greeting, what="the worker greets its router")
+        greeting = wait_until(self.router.receive_greeting, what="the worker greets its router")
         assert greeting is not None
         self.router.answer_greeting(greeting)
 

@@ -1,4 +1,4 @@
-"""The serving side alone: a follower is played, frame by frame, before a real leader."""
+"""The fetch server of a real leader, with a follower whose frames the test sends."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ LEADER = PartitionImage((0, 1), (0, 1), 0, 5)
 
 
 class Played:
-    """A follower in the test's hands, node 1."""
+    """A follower that the test controls: node 1."""
 
     def __init__(self, folder: Path) -> None:
         self.harness = ReplicaHarness(folder, 1)
@@ -67,7 +67,7 @@ class Played:
         return ReplicaFetchPartition(1, TOPIC_ID, 0, epoch, offset, last_epoch)
 
     def hear(self) -> LeaderResponse:
-        """The next answer; the clock stands still."""
+        """The next response; time does not pass."""
 
         def answer() -> LeaderResponse | None:
             self.leader.run()
@@ -78,19 +78,19 @@ class Played:
         return found
 
     def begin(self) -> None:
-        """A session, and the first high watermark told."""
+        """Create a session and receive the first high watermark."""
         self.ask(is_full=True, subscribed=(self.wanted(),))
         self.hear_nothing()
         self.harness.now_ms += WATERMARK_LINGER_MS
         assert part_of(self.hear()).byte_count == 0
 
     def hear_nothing(self) -> None:
-        """The request has arrived and waits."""
+        """The request has arrived and is delayed."""
         wait_until(self._poll_once, what="the request has arrived")
         assert next(self.link.responses(), None) is None
 
     def hear_quiet(self) -> None:
-        """Nothing is answered."""
+        """No response comes."""
         for _ in range(3):
             self.leader.run()
         assert next(self.link.responses(), None) is None
@@ -146,8 +146,7 @@ def test_a_request_waits_until_the_log_grows(played: Played) -> None:
 def test_a_diverging_follower_gets_no_high_watermark_before_its_next_position(
     played: Played,
 ) -> None:
-    """It is on a log of its own, which would then be committed in its eyes: found by the
-    simulation."""
+    """Else it would take its diverging records as committed. The simulation found this."""
     played.leader.append(1, batch_of())
     played.ask(is_full=True, subscribed=(played.wanted(offset=1, last_epoch=4),))
     assert part_of(played.hear()).diverging_end == 0

@@ -1,4 +1,4 @@
-"""The fetching side alone: a leader is played, answer by answer, before a real follower."""
+"""The fetchers of a real follower, with a leader whose responses the test sends."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ FOLLOWER = PartitionImage((0, 1), (0, 1), 1, 5)
 
 
 class Played:
-    """A leader in the test's hands, node 1; node 0 follows."""
+    """A leader that the test controls, node 1; node 0 follows."""
 
     def __init__(self, folder: Path) -> None:
         self.harness = ReplicaHarness(folder, 1)
@@ -37,7 +37,7 @@ class Played:
         self.identity = b""
 
     def hear(self) -> ReplicaFetchRequest:
-        """What the follower asks next."""
+        """The follower's next request."""
 
         def request() -> ReplicaFetchRequest | None:
             self.follower.run()

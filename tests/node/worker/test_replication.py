@@ -310,7 +310,7 @@ def starts(harness: ReplicaHarness) -> list[int]:
 
 
 def brokers(harness: ReplicaHarness, *fenced: int) -> None:
-    """The controller tells who is alive."""
+    """The controller publishes which brokers are alive."""
     for node in harness.nodes:
         is_fenced = node.node_id in fenced
         harness.decide(BrokerImage(node.node_id, 1, bytes(16), (), is_fenced=is_fenced))
@@ -376,7 +376,7 @@ def test_records_that_a_former_leader_deleted_stay_deleted(harness: ReplicaHarne
 
 
 def test_the_log_start_of_an_idle_partition_reaches_the_followers(harness: ReplicaHarness) -> None:
-    """As retention moves it: nobody asks, and nothing is appended."""
+    """As retention moves it: without a request and without an append."""
     harness.start(state(0, 1))
     acknowledged(harness, 1, batch_of(5))
     harness.settle()
@@ -469,7 +469,7 @@ def test_a_partition_with_one_replica_is_not_replicated(
 
 
 class Node:
-    """A worker process of node `node_id`, whose controller and router are the test's."""
+    """A worker process of node `node_id`, whose controller and router the test plays."""
 
     def __init__(self, folder: Path, node_id: int, ports: Sequence[int]) -> None:
         """`ports` are those of the peers by node id; behind each is a worker's."""
@@ -500,7 +500,7 @@ class Node:
     def hear(
         self, kind: type[SubscribeMetadata] | type[MetadataApplied] | type[SubmitCommand]
     ) -> ToController:
-        """The next message of this kind; what comes before is passed over."""
+        """The next message of this type; earlier messages are skipped."""
 
         def message() -> ToController | None:
             for _, payload in drain_with_identity(self._socket):
@@ -549,7 +549,7 @@ class Node:
 
 
 class PlayedRouter:
-    """The fanout of a router, in the test's own loop, before one node's worker."""
+    """The worker client of a router in the test's loop, with one node's worker."""
 
     def __init__(self, node: Node) -> None:
         self.loop = asyncio.new_event_loop()
@@ -692,7 +692,7 @@ def test_a_killed_leader_loses_no_acknowledged_record_and_truncates_after_its_re
 def test_a_leader_that_restarts_within_its_epoch_invalidates_older_proposals(
     harness: ReplicaHarness,
 ) -> None:
-    """The worker before it may have proposed to take the follower in: it may lead soon."""
+    """The former worker may have proposed to add the follower, which may lead soon."""
     harness.start(state(0, 1, 0))
     leader, follower = harness.nodes
     follower.stop()

@@ -1,4 +1,4 @@
-"""A worker's end of the bus over real sockets, rings and bells; the routers are driven by hand."""
+"""A worker's end of the bus: real sockets, rings and wakeup pipes; the test plays the routers."""
 
 import select
 import threading
@@ -43,11 +43,11 @@ class Bus:
         assert self.links.are_open
 
     def meet(self, router: ManualRouter, incarnation: int = 1) -> None:
-        """Let worker and router find each other, and the first request through."""
+        """Connect worker and router, and send the first request."""
 
         def greeting() -> WorkerGreeting | None:
             self.links.receive()
-            return router.hear_greeting()
+            return router.receive_greeting()
 
         heard = wait_until(greeting, what="the worker greets")
         assert heard is not None
@@ -68,7 +68,7 @@ class Bus:
         return self.routers[index]
 
     def states(self) -> list[RouterState]:
-        """Every router's state, as it comes with its requests."""
+        """The state of each router, as it comes with its requests."""
         for index, router in enumerate(self.routers):
             router.ask(request(1000 + index))
         return [state for state, _ in self.links.read()]
@@ -263,7 +263,7 @@ def test_spinning_without_a_request_ends(bus: Bus, monkeypatch: pytest.MonkeyPat
 
 
 class Clock:
-    """A clock of the test: its time is a function of how often it was read."""
+    """A clock that advances with each read."""
 
     def __init__(self, time_at: Callable[[int], float]) -> None:
         self.read_count = 0

@@ -1,4 +1,4 @@
-"""A worker's duties between turns, on real stores: syncs in time, cleaning in slices, sleep."""
+"""A worker's tasks between turns, on real stores: syncs, maintenance in slices, sleep."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def stores(tmp_path: Path) -> Iterator[dict[int, Store]]:
 
 
 def run_to_rest(housekeeping: StoreScheduler, now_ms: int) -> int:
-    """Slices until it says that it can sleep; the number of them."""
+    """Run slices until none is due; the number of slices."""
     count = 0
     while True:
         housekeeping.run_slice(now_ms)
@@ -89,7 +89,7 @@ def test_retention_moves_the_log_starts_of_every_store(stores: dict[int, Store])
 
 
 def test_one_call_runs_one_slice_of_one_store(stores: dict[int, Store]) -> None:
-    """A turn of requests comes before the next slice: what is long must be cut."""
+    """Requests come before the next slice, so long tasks are cut."""
     numbers = {index: create(store, retention_ms=1) for index, store in stores.items()}
     housekeeping = StoreScheduler(stores, NOW_MS)
     for index, store in stores.items():

@@ -1,4 +1,4 @@
-"""A worker's turn on real stores: one commit, answers after it, nothing from a full disk."""
+"""A worker's turn on real stores: one commit, answers after it, errors on a full disk."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -127,7 +127,7 @@ def test_batches_of_a_client_in_a_message_are_validated_like_those_in_the_arena(
 def test_a_coordinator_appends_only_in_the_leader_epoch_in_which_it_was_loaded(
     bench: _Bench,
 ) -> None:
-    """What it has decided rests on what the log held then; in between another node may have led."""
+    """Its records depend on the log that it has loaded; another node may have led meanwhile."""
     store, number = place(bench.partitions, TOPIC_ID, 0)
     epoch = bench.partitions.admission(store, number).leader_epoch
     bench.run(
@@ -143,7 +143,7 @@ def test_a_coordinator_appends_only_in_the_leader_epoch_in_which_it_was_loaded(
 
 
 def test_a_coordinator_appends_only_at_the_expected_base_offset(bench: _Bench) -> None:
-    """A batch before it may have been refused: then it is refused as well, in the same turn too."""
+    """If the batch before it was refused, it is refused too, also in the same turn."""
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
         AppendBytes(1, store, number, _batch(b"b"), base_offset=1),
@@ -212,7 +212,7 @@ def test_duplicate_of_an_idempotent_batch_is_answered_with_its_first_offset(
 def test_a_large_turn_for_several_stores_uses_the_offload_thread_and_answers_everything(
     tmp_path: Path,
 ) -> None:
-    """Offsets count up within each partition whoever writes it, and every answer is there."""
+    """Offsets are contiguous in each partition in both threads, and every request is answered."""
     helped: list[int] = []
     bench = _Bench(tmp_path, lambda: helped.append(threading.get_ident()))
     large = bytes(40_000)
@@ -274,7 +274,7 @@ def test_small_turns_and_turns_of_one_store_are_not_offloaded(tmp_path: Path) ->
 
 
 class _Stage:
-    """A partition, and a producer whose transactions go on from each other."""
+    """A partition, and a producer with consecutive transactions."""
 
     def __init__(self, harness: RouterHarness) -> None:
         self.harness = harness

@@ -44,7 +44,9 @@ def member(harness: ShareFetchHarness) -> ShareFetchMember:
 def test_acknowledgements_are_durable(
     harness: ShareFetchHarness, member: ShareFetchMember, version: int
 ) -> None:
-    data = member.fate(batch(0, 4, ACCEPT), batch(6, 7, RELEASE, REJECT), version=version)
+    data = member.acknowledge_partition(
+        batch(0, 4, ACCEPT), batch(6, 7, RELEASE, REJECT), version=version
+    )
     assert data.error_code == ErrorCode.NONE
     harness.restart_router()
     harness.disconnect(1)
@@ -76,8 +78,10 @@ def test_the_lock_timeout_is_returned_since_version_2(member: ShareFetchMember) 
 def test_invalid_batches_are_an_invalid_request(
     member: ShareFetchMember, batches: list[AcknowledgementBatch]
 ) -> None:
-    assert member.fate(*batches).error_code == ErrorCode.INVALID_REQUEST
-    assert member.fate(batch(0, 9, ACCEPT)).error_code == ErrorCode.NONE, "nothing was taken"
+    assert member.acknowledge_partition(*batches).error_code == ErrorCode.INVALID_REQUEST
+    assert member.acknowledge_partition(batch(0, 9, ACCEPT)).error_code == ErrorCode.NONE, (
+        "nothing was taken"
+    )
 
 
 def test_a_record_of_another_member_fails_the_whole_partition(
@@ -85,19 +89,25 @@ def test_a_record_of_another_member_fails_the_whole_partition(
 ) -> None:
     other = harness.member("b", connection=2)
     other.fetch(0, max_wait_ms=0)
-    assert other.fate(batch(0, 9, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
-    member.fate(batch(3, 3, ACCEPT))
-    data = member.fate(batch(1, 1, ACCEPT), batch(3, 4, ACCEPT))
+    assert (
+        other.acknowledge_partition(batch(0, 9, ACCEPT)).error_code
+        == ErrorCode.INVALID_RECORD_STATE
+    )
+    member.acknowledge_partition(batch(3, 3, ACCEPT))
+    data = member.acknowledge_partition(batch(1, 1, ACCEPT), batch(3, 4, ACCEPT))
     assert data.error_code == ErrorCode.INVALID_RECORD_STATE
-    assert member.fate(batch(1, 1, ACCEPT)).error_code == ErrorCode.NONE
+    assert member.acknowledge_partition(batch(1, 1, ACCEPT)).error_code == ErrorCode.NONE
 
 
 def test_a_lock_is_renewed_unless_the_group_forbids_it(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
-    assert member.fate(batch(0, 9, RENEW), is_renewal=True).error_code == ErrorCode.NONE
+    assert (
+        member.acknowledge_partition(batch(0, 9, RENEW), is_renewal=True).error_code
+        == ErrorCode.NONE
+    )
     harness.configure(GROUP, {"share.renew.acknowledge.enable": "false"})
-    data = member.fate(batch(0, 9, RENEW), is_renewal=True)
+    data = member.acknowledge_partition(batch(0, 9, RENEW), is_renewal=True)
     assert data.error_code == ErrorCode.INVALID_REQUEST
     assert data.error_message
 
@@ -119,7 +129,7 @@ def test_the_session_is_checked_first(harness: ShareFetchHarness, member: ShareF
 def test_the_last_acknowledgement_closes_the_session(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
-    assert member.fate(batch(0, 4, ACCEPT), epoch=-1).error_code == ErrorCode.NONE
+    assert member.acknowledge_partition(batch(0, 4, ACCEPT), epoch=-1).error_code == ErrorCode.NONE
     response = member.acknowledge(epoch=2)
     assert response.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert ranges(harness.member("b", connection=2).fetch(0)[0]) == [(5, 9, 1)]
@@ -129,19 +139,25 @@ def test_each_partition_has_its_own_error(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
     accept = batch(0, 0, ACCEPT)
-    assert member.fate(accept, topic_id=NOBODY).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    data = member.fate(accept, partition=7)
+    assert (
+        member.acknowledge_partition(accept, topic_id=NOBODY).error_code
+        == ErrorCode.UNKNOWN_TOPIC_ID
+    )
+    data = member.acknowledge_partition(accept, partition=7)
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert member.fate(accept, partition=1).error_code == ErrorCode.INVALID_RECORD_STATE
+    assert (
+        member.acknowledge_partition(accept, partition=1).error_code
+        == ErrorCode.INVALID_RECORD_STATE
+    )
     harness.deny(AclOperation.READ, ResourceType.TOPIC, TOPIC)
-    assert member.fate(accept).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert member.acknowledge_partition(accept).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     harness.deny(AclOperation.READ, ResourceType.GROUP, GROUP)
     assert member.acknowledge(accept).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def test_the_current_leader_is_named(harness: ShareFetchHarness, member: ShareFetchMember) -> None:
     harness.lead(TOPIC, epoch=4, leader=3)
-    data = member.fate(batch(0, 0, ACCEPT))
+    data = member.acknowledge_partition(batch(0, 0, ACCEPT))
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (3, 4)
 
@@ -157,7 +173,9 @@ def test_a_reinitialized_state_is_read_again(
             )
         )
     )
-    assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.FENCED_STATE_EPOCH
+    assert (
+        member.acknowledge_partition(batch(0, 0, ACCEPT)).error_code == ErrorCode.FENCED_STATE_EPOCH
+    )
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]
 
 
@@ -173,5 +191,8 @@ def test_dropping_a_share_partition_ends_its_locks(
         )
     )
     harness.led.forget(GROUP, list(harness.led.hosted(GROUP)))
-    assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
+    assert (
+        member.acknowledge_partition(batch(0, 0, ACCEPT)).error_code
+        == ErrorCode.INVALID_RECORD_STATE
+    )
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]

@@ -157,8 +157,11 @@ def test_control_batches_are_skipped(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(2))
     member = harness.member()
     assert ranges(member.fetch(0)[0]) == [(0, 1, 1), (3, 4, 1)]
-    assert member.fate(batch(0, 1, ACCEPT), batch(3, 4, ACCEPT)).error_code == ErrorCode.NONE
-    hosted = harness.led.hosted(GROUP)[harness.spot()]
+    assert (
+        member.acknowledge_partition(batch(0, 1, ACCEPT), batch(3, 4, ACCEPT)).error_code
+        == ErrorCode.NONE
+    )
+    hosted = harness.led.hosted(GROUP)[harness.topic_partition()]
     assert hosted.machine is not None
     assert hosted.machine.start_offset == 5
 
@@ -229,7 +232,7 @@ def test_released_records_wake_waiting_fetches(harness: ShareFetchHarness) -> No
     waiting = second.begin_fetch(0, max_wait_ms=5_000)
     harness.turn_loop(0.02)
     assert not waiting.done()
-    assert first.fate(batch(0, 1, ACCEPT, RELEASE)).error_code == ErrorCode.NONE
+    assert first.acknowledge_partition(batch(0, 1, ACCEPT, RELEASE)).error_code == ErrorCode.NONE
     [[data]] = [topic.partitions for topic in second.end_fetch(waiting).responses]
     assert ranges(data) == [(1, 1, 2)]
 
@@ -245,7 +248,10 @@ def test_an_expired_lock_wakes_waiting_fetches(tmp_path: Path) -> None:
         response = first.respond(0, max_wait_ms=2_000)
         assert response.acquisition_lock_timeout_ms == 1_000
         assert ranges(second.fetch(0, max_wait_ms=4_000)[0]) == [(0, 1, 2)]
-        assert first.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
+        assert (
+            first.acknowledge_partition(batch(0, 0, ACCEPT)).error_code
+            == ErrorCode.INVALID_RECORD_STATE
+        )
 
 
 def test_a_released_record_is_delayed_if_the_group_configures_it(tmp_path: Path) -> None:
@@ -254,7 +260,7 @@ def test_a_released_record_is_delayed_if_the_group_configures_it(tmp_path: Path)
         member = harness.member()
         member.fetch(0)
         before = harness.loop.time()
-        assert member.fate(batch(0, 0, RELEASE)).error_code == ErrorCode.NONE
+        assert member.acknowledge_partition(batch(0, 0, RELEASE)).error_code == ErrorCode.NONE
         assert ranges(member.fetch(max_wait_ms=4_000)[0]) == [(0, 0, 2)]
         assert harness.loop.time() - before >= 0.3
 
@@ -267,7 +273,7 @@ def test_an_acknowledgement_makes_room_in_a_full_window(tmp_path: Path) -> None:
         waiting = second.begin_fetch(0, max_wait_ms=5_000)
         harness.turn_loop(0.02)
         assert not waiting.done()
-        first.fate(batch(0, 9, ACCEPT))
+        first.acknowledge_partition(batch(0, 9, ACCEPT))
         [[data]] = [topic.partitions for topic in second.end_fetch(waiting).responses]
         assert ranges(data) == [(100, 109, 1)]
 
@@ -394,14 +400,14 @@ def test_forgotten_partitions_keep_their_locks(harness: ShareFetchHarness) -> No
     member = harness.member()
     member.fetch(0, 1, max_records=1)
     assert list(member.fetch(forget=[0], max_records=100)) == [1]
-    assert member.fate(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
+    assert member.acknowledge_partition(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
 
 
 def test_the_last_session_of_a_group_drops_its_share_partitions(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(3))
     member = harness.member()
     member.fetch(0)
-    member.fate(batch(0, 0, ACCEPT))
+    member.acknowledge_partition(batch(0, 0, ACCEPT))
     assert harness.led.count == 1
     member.respond(epoch=-1)
     harness.turn_loop(0.05)
@@ -442,9 +448,12 @@ def test_a_leader_elected_again_reads_the_state_again(harness: ShareFetchHarness
     harness.append(TOPIC, batch_of(4))
     member = harness.member()
     member.fetch(0)
-    assert member.fate(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
+    assert member.acknowledge_partition(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
     harness.lead(TOPIC, epoch=1)
-    assert member.fate(batch(2, 2, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
+    assert (
+        member.acknowledge_partition(batch(2, 2, ACCEPT)).error_code
+        == ErrorCode.INVALID_RECORD_STATE
+    )
     assert ranges(member.fetch()[0]) == [(2, 3, 1)]
 
 
@@ -463,7 +472,7 @@ def test_a_rejected_record_is_not_delivered_again(harness: ShareFetchHarness) ->
     harness.append(TOPIC, batch_of(2))
     member = harness.member()
     member.fetch(0)
-    assert member.fate(batch(0, 1, REJECT, RELEASE)).error_code == ErrorCode.NONE
+    assert member.acknowledge_partition(batch(0, 1, REJECT, RELEASE)).error_code == ErrorCode.NONE
     assert ranges(member.fetch()[0]) == [(1, 1, 2)]
 
 

@@ -1,4 +1,4 @@
-"""The coordinators of a router: hosting what the image says, and going on after every death."""
+"""The coordinators of a router: hosted shards follow the image and survive restarts."""
 
 from collections.abc import Iterator
 from pathlib import Path

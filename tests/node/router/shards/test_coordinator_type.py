@@ -1,4 +1,4 @@
-"""The kinds of coordinators: what holds for each of them."""
+"""What holds for every coordinator type."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +62,8 @@ DONE = MarkersWritten("tx", 1, 0)
 
 
 class Shard:
-    """A shard that takes a report after so many refusals, and goes away after so many questions."""
+    """A shard that records a report after `refusal_count` errors and moves after `wanted_count`
+    checks."""
 
     def __init__(self, refusal_count: int, wanted_count: int = 1_000) -> None:
         self.refusals_left = refusal_count

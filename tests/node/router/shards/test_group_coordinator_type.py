@@ -1,4 +1,4 @@
-"""Coordinators of groups: their settings, and what their shards are told."""
+"""The group coordinator type: settings and updates of its shards."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How late a process is, by the timers of its event loop."""
+"""The delay of the event loop, measured by its timers."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from odradek.node.router.shards.loop_delay import LoopDelayMonitor
 
 
 def test_the_delay_rises_while_timers_are_late_and_falls_again() -> None:
-    """Turns of the loop that take longer than a pulse show in the mean, and fade."""
+    """Long turns of the loop raise the average, which falls again."""
     told: list[int] = []
 
     async def run() -> None:

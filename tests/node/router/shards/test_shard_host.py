@@ -45,7 +45,7 @@ DEADLINE_S = 5.0
 
 
 def run(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """Run the test on a loop of its own."""
+    """Run the test in its own event loop."""
 
     @wraps(test)
     def runner(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -59,7 +59,7 @@ def run(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
 
 class Stage:
-    """A host, its log, and what it has answered."""
+    """A host, its log and its answers."""
 
     def __init__(
         self, log: MemoryLog, new_shard: Callable[[], Shard[Any]], batch_bytes_max: int
@@ -134,7 +134,7 @@ class Stage:
         await self.until(lambda: self.host.is_active)
 
     async def until_queued(self, count: int) -> None:
-        """Until so many appends and barriers wait in the log."""
+        """Wait until the log has so many pending appends and barriers."""
         await self.until(lambda: len(self.log.queue) >= count)
 
 

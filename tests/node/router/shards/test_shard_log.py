@@ -1,4 +1,4 @@
-"""A shard's partition on a real store: before it is there, read in pieces, with foreign batches."""
+"""A shard's partition in a real store: before it exists, in slices, with transactional batches."""
 
 from collections.abc import Iterator
 from pathlib import Path

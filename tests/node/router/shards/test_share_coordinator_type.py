@@ -1,4 +1,4 @@
-"""Share coordinators: their topic, their settings, and a log that is dropped from its beginning."""
+"""The share coordinator type: topic, settings, and deletion of records before a checkpoint."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,7 +99,7 @@ def test_missed_topic_deletions_are_found(harness: ShareHarness) -> None:
 
 
 def log_of(harness: ShareHarness) -> list[tuple[bytes, bytes | None]]:
-    """All records of the shard that has any."""
+    """All records of the shard that has some."""
     found: list[tuple[bytes, bytes | None]] = []
     for host in harness.shares._hosts.values():
         start_offset, end_offset = host._log.bounds()

@@ -1,4 +1,4 @@
-"""Coordinators of transactional ids: their topic and settings come from the broker's."""
+"""The transaction coordinator type: topic and settings."""
 
 from collections.abc import Iterator
 from pathlib import Path

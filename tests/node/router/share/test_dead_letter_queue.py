@@ -1,4 +1,4 @@
-"""Dead letters (KIP-1191): what is told of records that were rejected or given up, and when not."""
+"""Dead letters (KIP-1191) of rejected and given up records, and their errors."""
 
 from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
@@ -32,7 +32,7 @@ from tests.support.share_fetching import (
     batch,
     ranges,
 )
-from tests.support.share_harness import GROUP, STRANGER, TOPIC
+from tests.support.share_harness import GROUP, OTHER_NODE, TOPIC
 from tests.support.stores import batch_of
 
 DLQ = "dlq.t"
@@ -57,7 +57,7 @@ def have_dlq(
 
 
 def told(harness: ShareFetchHarness, partition: int = 0) -> list[Record]:
-    """What the dead-letter topic has."""
+    """The records of the dead-letter topic."""
     store, number = harness.place(DLQ, partition)
     reader = harness.services.logs.reader(store)
     assert reader is not None
@@ -113,7 +113,7 @@ def run_effect(harness: ShareFetchHarness, work: Coroutine[Any, None, None]) -> 
 
 
 def start_offset(harness: ShareFetchHarness) -> int:
-    machine = harness.led.hosted(GROUP)[harness.spot()].machine
+    machine = harness.led.hosted(GROUP)[harness.topic_partition()].machine
     assert machine is not None
     return machine.start_offset
 
@@ -123,7 +123,10 @@ def test_the_dead_letter_of_a_rejected_record_has_six_headers_and_no_content(
 ) -> None:
     have_dlq(harness)
     member = holder(harness, batch_of(3))
-    assert member.fate(batch(0, 2, ACCEPT, REJECT, ACCEPT)).error_code == ErrorCode.NONE
+    assert (
+        member.acknowledge_partition(batch(0, 2, ACCEPT, REJECT, ACCEPT)).error_code
+        == ErrorCode.NONE
+    )
     wait_for(harness, 1)
     [record] = told(harness)
     assert (record.key, record.value) == (None, None)
@@ -145,7 +148,7 @@ def test_key_value_and_headers_are_copied_if_the_group_is_configured_so(
     harness.configure(GROUP, {"errors.deadletterqueue.copy.record.enable": "true"})
     records = [Record(index, 0, b"k%d" % index, b"v", (("own", b"x"),)) for index in range(2)]
     member = holder(harness, build_batch(records))
-    member.fate(batch(0, 1, REJECT))
+    member.acknowledge_partition(batch(0, 1, REJECT))
     wait_for(harness, 2)
     found = told(harness)
     assert [(record.key, record.value) for record in found] == [(b"k0", b"v"), (b"k1", b"v")]
@@ -156,9 +159,9 @@ def test_a_record_over_the_delivery_limit_is_written(harness: ShareFetchHarness)
     have_dlq(harness)
     harness.configure(GROUP, {"share.delivery.count.limit": "2"})
     member = holder(harness, batch_of(1))
-    member.fate(batch(0, 0, RELEASE))
+    member.acknowledge_partition(batch(0, 0, RELEASE))
     assert ranges(member.fetch()[0]) == [(0, 0, 2)]
-    member.fate(batch(0, 0, RELEASE))
+    member.acknowledge_partition(batch(0, 0, RELEASE))
     wait_for(harness, 1)
     [record] = told(harness)
     assert headers(record)["__dlq.errors.delivery.count"] == b"2"
@@ -171,7 +174,7 @@ def test_the_partition_is_derived_from_that_of_the_record(harness: ShareFetchHar
     for partition in (1, 2):
         harness.append(TOPIC, batch_of(1), partition=partition)
         member.fetch(partition)
-        member.fate(batch(0, 0, REJECT), partition=partition)
+        member.acknowledge_partition(batch(0, 0, REJECT), partition=partition)
     wait_for(harness, 2)
     assert headers(told(harness, 1)[0])["__dlq.errors.partition"] == b"1"
     assert headers(told(harness, 0)[0])["__dlq.errors.partition"] == b"2"
@@ -181,7 +184,7 @@ def test_many_records_are_written_in_batches_of_the_topics_size(harness: ShareFe
     have_dlq(harness, 1, (("max.message.bytes", "2000"),))
     harness.configure(GROUP, {"errors.deadletterqueue.copy.record.enable": "true"})
     member = holder(harness, batch_of(20, size=300), batch_of(1, size=5_000))
-    member.fate(batch(0, 20, REJECT))
+    member.acknowledge_partition(batch(0, 20, REJECT))
     wait_for(harness, 21)
     found = told(harness)
     assert [int(headers(record)["__dlq.errors.offset"] or b"") for record in found] == list(
@@ -203,7 +206,7 @@ def test_after_a_permanent_error_the_record_is_archived_without_a_dead_letter(
         prefix = {"errors.deadletterqueue.topic.name.prefix": "dead."}
         harness.configure("", prefix, ConfigResourceType.BROKER)
     member = holder(harness, batch_of(1))
-    assert member.fate(batch(0, 0, REJECT)).error_code == ErrorCode.NONE
+    assert member.acknowledge_partition(batch(0, 0, REJECT)).error_code == ErrorCode.NONE
     wait_for(harness, 1)
     assert (harness.letters.written_count, harness.letters.dropped_count) == (0, 1)
     assert start_offset(harness) == 1
@@ -215,7 +218,7 @@ def test_a_missing_topic_is_created_if_the_brokers_are_configured_so(
     allow = {"errors.deadletterqueue.auto.create.topics.enable": "true"}
     harness.configure("", allow, ConfigResourceType.BROKER)
     member = holder(harness, batch_of(1))
-    member.fate(batch(0, 0, REJECT))
+    member.acknowledge_partition(batch(0, 0, REJECT))
     wait_for(harness, 1)
     assert len(told(harness)) == 1
 
@@ -252,10 +255,10 @@ def test_records_for_another_leader_are_sent_to_it(
     harness.append(TOPIC, batch_of(3))
     services = harness.services
     elsewhere = DeadLetterQueue(
-        MetadataCache(STRANGER, harness.static, harness.image),
+        MetadataCache(OTHER_NODE, harness.static, harness.image),
         services.controller,
         services.logs,
-        harness.passage,
+        harness.remote_link,
         services.now_ms,
         harness.loop,
     )
@@ -263,7 +266,9 @@ def test_records_for_another_leader_are_sent_to_it(
     letters = DeadLetterRange(0, 3, 1, is_rejected=True)
     run_effect(
         harness,
-        elsewhere.write_records(GROUP, harness.spot(), letters, harness.led.group_settings(GROUP)),
+        elsewhere.write_records(
+            GROUP, harness.topic_partition(), letters, harness.led.group_settings(GROUP)
+        ),
     )
     assert elsewhere.written_count == 3
     assert [headers(record)["__dlq.errors.offset"] for record in told(harness)] == [

@@ -1,4 +1,4 @@
-"""The machines of this node: when they come and go, what is written for them, and what fails."""
+"""The share partitions of a node: loading, writes of their state, and failures."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +27,13 @@ def harness(tmp_path: Path) -> Iterator[ShareFetchHarness]:
 
 
 def machine_of(harness: ShareFetchHarness, partition: int = 0) -> SharePartition:
-    machine = harness.led.hosted(GROUP)[harness.spot(partition)].machine
+    machine = harness.led.hosted(GROUP)[harness.topic_partition(partition)].machine
     assert machine is not None
     return machine
 
 
 class Failing:
-    """Share states of which the next writes fail."""
+    """A persister whose next writes fail."""
 
     def __init__(self, states: SharePersister, code: ErrorCode, count: int) -> None:
         self._states = states
@@ -74,7 +74,7 @@ def test_acknowledgements_of_one_turn_are_written_together(harness: ShareFetchHa
     member.fetch(0)
     appends = harness.bus.append_count
     replies = [
-        harness.led.acknowledge(GROUP, "a", harness.spot(), [batch(at, at, ACCEPT)])
+        harness.led.acknowledge(GROUP, "a", harness.topic_partition(), [batch(at, at, ACCEPT)])
         for at in range(5)
     ]
     for reply in replies:
@@ -91,9 +91,9 @@ def test_a_failed_write_is_an_error_and_the_record_can_be_acknowledged_again(
     member = harness.member()
     member.fetch(0)
     break_writes(harness, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    code = member.fate(batch(0, 1, ACCEPT)).error_code
+    code = member.acknowledge_partition(batch(0, 1, ACCEPT)).error_code
     assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert member.fate(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
+    assert member.acknowledge_partition(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_fenced_share_partition_is_dropped_and_its_state_is_read_again(
     member = harness.member()
     member.fetch(0)
     break_writes(harness, code)
-    assert member.fate(batch(0, 1, ACCEPT)).error_code == told
+    assert member.acknowledge_partition(batch(0, 1, ACCEPT)).error_code == told
     assert harness.led.count == 0
     assert ranges(member.fetch()[0]) == [(0, 1, 1)]
 
@@ -123,7 +123,7 @@ def test_pending_acknowledgements_fail_when_the_leader_has_moved(
     member = harness.member()
     member.fetch(0)
     harness.bus.is_away = True
-    reply = harness.led.acknowledge(GROUP, "a", harness.spot(), [batch(0, 1, ACCEPT)])
+    reply = harness.led.acknowledge(GROUP, "a", harness.topic_partition(), [batch(0, 1, ACCEPT)])
     assert isinstance(reply, Reply)
     assert not reply.is_done
     harness.lead(TOPIC, epoch=3, leader=2)
@@ -137,7 +137,7 @@ def test_a_share_partition_without_sessions_stays_until_its_state_is_written(
     member = harness.member()
     member.fetch(0)
     harness.bus.is_away = True
-    harness.led.acknowledge(GROUP, "a", harness.spot(), [batch(0, 0, ACCEPT)])
+    harness.led.acknowledge(GROUP, "a", harness.topic_partition(), [batch(0, 0, ACCEPT)])
     harness.disconnect(1)
     harness.turn_loop()
     assert harness.led.count == 1
@@ -176,7 +176,7 @@ def test_a_gap_that_compaction_left_is_skipped(harness: ShareFetchHarness) -> No
         AcquireOptions(records_max=9),
         now_ms=harness.led.now_ms(),
     )
-    assert member.fate(batch(0, 3, ACCEPT)).error_code == ErrorCode.NONE
+    assert member.acknowledge_partition(batch(0, 3, ACCEPT)).error_code == ErrorCode.NONE
     assert machine.start_offset == 9
 
 
@@ -184,7 +184,7 @@ def test_the_average_record_size_is_estimated(harness: ShareFetchHarness) -> Non
     harness.append(TOPIC, batch_of(10, size=100))
     member = harness.member()
     member.fetch(0)
-    hosted = harness.led.hosted(GROUP)[harness.spot()]
+    hosted = harness.led.hosted(GROUP)[harness.topic_partition()]
     assert 100 < hosted.record_bytes < 150
 
 
@@ -193,7 +193,7 @@ def test_group_settings_change_with_the_configs(harness: ShareFetchHarness) -> N
     member = harness.member()
     for count in (1, 2):
         assert ranges(member.fetch(0, epoch=None)[0]) == [(0, 0, count)]
-        assert member.fate(batch(0, 0, RELEASE)).error_code == ErrorCode.NONE
+        assert member.acknowledge_partition(batch(0, 0, RELEASE)).error_code == ErrorCode.NONE
     harness.configure(GROUP, {"share.delivery.count.limit": "2"})
     assert member.fetch(max_wait_ms=100) == {}
     assert machine_of(harness).start_offset == 1
@@ -212,18 +212,18 @@ def test_a_leader_that_does_not_know_its_high_watermark_initializes_no_start_off
     member = harness.member(group="plain")
     assert member.fetch(0, max_wait_ms=100) == {}
     # It is forgotten and read again from time to time.
-    hosted = harness.led.hosted("plain").get(harness.spot())
+    hosted = harness.led.hosted("plain").get(harness.topic_partition())
     assert hosted is None or hosted.machine is None
     harness.partitions.stores[store].set_high_watermark(number, 4)
     harness.turn_loop(0.2)
     assert member.fetch(max_wait_ms=100) == {}
-    machine = harness.led.hosted("plain")[harness.spot()].machine
+    machine = harness.led.hosted("plain")[harness.topic_partition()].machine
     assert machine is not None
     assert machine.start_offset == 4
 
 
 def change(harness: ShareFetchHarness, *, leader: int, leader_epoch: int) -> None:
-    """Partition 0 has two replicas in sync, of which one never speaks."""
+    """Partition 0 has two in-sync replicas, of which one never fetches."""
     before = harness.image.topics_by_name[TOPIC].partitions[0]
     after = msgspec.structs.replace(
         before,

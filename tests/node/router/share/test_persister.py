@@ -1,4 +1,4 @@
-"""Share states are the same wherever one asks, and come back from whatever happens to a shard."""
+"""The share persister: local and remote shards, retries, and restarts of the shard."""
 
 import asyncio
 from collections.abc import Iterator
@@ -158,7 +158,7 @@ def test_writes_of_one_turn_are_one_request(harness: ShareHarness) -> None:
         harness.result(
             harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0))
         )
-    harness.passage.asked.clear()
+    harness.remote_link.asked.clear()
     replies = [
         harness.there.call(
             WriteShareState(
@@ -174,7 +174,7 @@ def test_writes_of_one_turn_are_one_request(harness: ShareHarness) -> None:
     ]
     for reply in replies:
         harness.result(reply)
-    [request] = harness.passage.asked
+    [request] = harness.remote_link.asked
     assert isinstance(request, WriteShareGroupStateRequest)
     # Two writes of one share-partition stay two, in their order.
     assert sum(len(topic.partitions) for topic in request.topics) == 8
@@ -198,16 +198,16 @@ def test_the_topic_is_created_when_it_is_first_needed(tmp_path: Path) -> None:
 
 def test_a_lost_request_is_sent_again(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
-    harness.passage.lost_requests = 3
+    harness.remote_link.lost_requests = 3
     harness.result(harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
-    assert len(harness.passage.asked) == 4
+    assert len(harness.remote_link.asked) == 4
 
 
 def test_a_request_whose_response_was_lost_is_repeated_safely(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
-    harness.passage.lost_answers = 2
+    harness.remote_link.lost_answers = 2
     harness.result(harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0)))
-    harness.passage.lost_answers = 2
+    harness.remote_link.lost_answers = 2
     harness.result(
         harness.there.call(
             WriteShareState(
@@ -220,11 +220,11 @@ def test_a_request_whose_response_was_lost_is_repeated_safely(harness: ShareHarn
             )
         )
     )
-    harness.passage.lost_answers = 1
+    harness.remote_link.lost_answers = 1
     assert harness.result(harness.there.call(ReadShareState(name, 2))) == PersistedShareState(
         1, 2, BATCHES
     )
-    assert [type(request) for request in harness.passage.asked[-2:]] == [
+    assert [type(request) for request in harness.remote_link.asked[-2:]] == [
         ReadShareGroupStateRequest
     ] * 2
 
@@ -278,7 +278,7 @@ def test_calls_wait_for_an_unreachable_worker(
 
 def test_a_closed_persister_does_not_retry(harness: ShareHarness) -> None:
     name = ShareKey(GROUP, harness.topic_id, 1)
-    harness.passage.lost_requests = 1_000
+    harness.remote_link.lost_requests = 1_000
     reply = harness.there.call(InitializeShareState(name, state_epoch=1, start_offset=0))
     harness.turn_loop(0.02)
     harness.there.close()
@@ -310,7 +310,7 @@ def test_an_unknown_partition_fails_without_retries(
 def test_a_repeated_partition_is_requested_once(harness: ShareHarness) -> None:
     name = harness.topic_id, 0
     harness.result(harness.there.summaries(GROUP, [name] * 5))
-    [request] = harness.passage.asked
+    [request] = harness.remote_link.asked
     assert isinstance(request, ReadShareGroupStateSummaryRequest)
     [topic] = request.topics
     assert len(topic.partitions) == 1

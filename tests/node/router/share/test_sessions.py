@@ -1,4 +1,4 @@
-"""Share sessions: epochs, connections and how many there may be."""
+"""Share sessions: epochs, connections and limits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Share states are made and deleted as a group's shard asks, and it is told what came of it."""
+"""Effects of a group's shard initialize and delete share states; the shard gets the results."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class Desk:
-    """A share coordinator and a group's shard by hand: what is asked waits until it is answered."""
+    """A persister, a reloader and a group's shard. Calls wait until the test answers them."""
 
     def __init__(self) -> None:
         self.told: list[TopicIdPartition] = []
@@ -51,7 +51,7 @@ class Desk:
     async def reload_on_leaders(
         self, group_id: str, places: Iterable[TopicIdPartition]
     ) -> dict[TopicIdPartition, ErrorCode]:
-        """Leaders that hear at once, but for those of partition 7."""
+        """All leaders succeed but that of partition 7."""
         self.told += places
         return {
             place: ErrorCode.NOT_LEADER_OR_FOLLOWER if place.partition == 7 else ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""Leaders of share partitions are told, here and elsewhere."""
+"""Share states are reloaded on the leaders of this and other brokers."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -19,8 +19,8 @@ OTHER, AWAY, LOST = 7, 8, 9
 
 
 class Circle:
-    """This node's share partitions, and other nodes: one that is not the leader any more, and one
-    that cannot be reached."""
+    """This node's share partitions, and two other nodes: one that is not the leader any
+    more, and one that cannot be reached."""
 
     def __init__(self, harness: RouterHarness) -> None:
         self.forgotten: list[tuple[str, TopicIdPartition]] = []
