@@ -2,7 +2,7 @@
 
 The work is bounded for any log: `BATCHES_WALKED_MAX` batches are read one by one, and whole
 segments are counted by the catalog's rows. A backlog within these batches is exact. In a longer
-one, parts of the first and the last segment are estimated by proportion, and the result says so.
+one, parts of the first and the last segment are estimated by proportion (`is_estimate`).
 
 Called by reader.py.
 """

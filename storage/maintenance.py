@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 _INITIAL_DELAY_MS = 30_000  # Kafka's: LogManager's InitialTaskDelayMs
 _LOGS_PER_SLICE = 100
 _MOVES_PER_COMMIT = 250
-_EXPIRY_WINDOW_MS = 3_600_000  # a segment that dies by itself within the hour is not copied
+_EXPIRY_WINDOW_MS = 3_600_000  # a segment that expires within the hour is not copied
 
 
 class Maintenance:

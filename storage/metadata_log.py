@@ -32,7 +32,7 @@ from odradek.storage.reserve import (
 )
 
 _KEY = struct.Struct(">QI")  # index, number of the piece
-_ENTRY_HEAD = struct.Struct(">QI")  # term, length of the whole entry; stands before piece 0
+_ENTRY_HEAD = struct.Struct(">QI")  # term, length of the whole entry; precedes piece 0
 _PIECE_BYTES = 1900  # with key and head below LMDB's leaf limit (2,038 bytes of a 4 KiB page)
 _SNAPSHOT_HEAD = struct.Struct(">8sQQ")  # magic, index, term
 _SNAPSHOT_MAGIC = b"odrsnap1"
@@ -119,10 +119,10 @@ class MetadataLog:
 
     @classmethod
     def open(cls, directory: Path, *, map_bytes: int = 4 << 30) -> Self:
-        """Opens or creates the log. `map_bytes` is address space, not disk.
+        """Open or create the log. `map_bytes` is address space, not disk.
 
         Raises MetadataLogError when another process has it open or when the snapshot that its mark
-        names is missing or spoiled: a member without its state must not vote.
+        names is missing or corrupt: a member without its state must not vote.
         """
         directory.mkdir(parents=True, exist_ok=True)
         lock_descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -295,7 +295,7 @@ class MetadataLog:
         A long prefix takes several commits. A crash between them leaves a shorter prefix, never a
         gap.
         """
-        assert self._snapshot is not None, "nothing to replace the entries"
+        assert self._snapshot is not None, "there is no snapshot"
         assert first_index <= self._snapshot.index + 1, "entries not in the snapshot"
         first_index = min(first_index, self._last_index + 1)
         while self.first_index < first_index:

@@ -1,9 +1,9 @@
 """LMDB's page format (0.9, data version 1), read without LMDB.
 
-A file whose unsynced pages were lost by a power cut is poison to LMDB: it has no checksums, follows
-whatever page number it finds and dies of SIGBUS or SIGSEGV. Here the same bytes are only data:
-every page number, length and order is checked before it is believed, and what does not hold raises
-PageError. Used by recovery (check.py, salvage.py) on files that no process has open for writing.
+LMDB crashes on a file that lost unsynced pages in a power loss: it has no checksums and follows
+invalid page numbers, which raises SIGBUS or SIGSEGV. Here every page number, length and order is
+checked before it is used. PageError is raised for invalid ones. Used by recovery (recovery.py,
+salvage.py) on files that no process has open for writing.
 
 Layouts, little-endian, sizes in bytes (lmdb's mdb.c: MDB_page, MDB_meta, MDB_db, MDB_node):
 
@@ -43,7 +43,7 @@ _PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
 
 
 class PageError(Exception):
-    """The file does not hold a whole tree; the message says where it broke."""
+    """The file has no whole tree. The message names the first invalid page or key."""
 
 
 class Tree(NamedTuple):
@@ -64,19 +64,19 @@ class Meta(NamedTuple):
 
 
 class PageFile:
-    """A file of pages, mapped for reading. Nothing in it is believed before it was checked."""
+    """A file of pages, mapped for reading."""
 
     def __init__(self, view: memoryview, page_size: int = mmap.PAGESIZE) -> None:
-        """`page_size` comes from whoever knows it: a torn meta page cannot tell."""
+        """`page_size` is given by the caller, because the meta pages may be torn."""
         assert page_size in _PAGE_SIZES
-        assert sys.byteorder == "little", "LMDB writes in the machine's order; salvage knows one"
+        assert sys.byteorder == "little", "LMDB has the machine's byte order; this module has one"
         self.view = view
         self.page_size = page_size
         self.page_count = -(-len(view) // page_size)
         """Pages of the file; a cut may have left only a part of the last one."""
 
     def head(self, number: int) -> tuple[int, int, int]:
-        """(flags, lower, upper) of a page that is where it says it is. Raises PageError."""
+        """(flags, lower, upper) of a page. Raises PageError if it has another page's number."""
         at = number * self.page_size
         if at + PAGE_HEAD_SIZE > len(self.view):
             raise PageError(f"page {number} is beyond the end of the file")
@@ -100,7 +100,7 @@ class PageFile:
         return count, self.view[at + PAGE_HEAD_SIZE : at + count * self.page_size]
 
     def meta(self) -> Meta:
-        """The root that LMDB would take. Raises PageError if either is spoiled: LMDB reads both."""
+        """The root that LMDB would use. Raises PageError if either is invalid: LMDB reads both."""
         return max((self._meta(0), self._meta(1)), key=lambda meta: meta.transaction_id)
 
     def _meta(self, number: int) -> Meta:
@@ -129,10 +129,10 @@ class PageFile:
         return trees
 
     def walk(self, tree: Tree, last_page: int) -> "Iterator[LeafNode]":
-        """Every node in the order of keys, every page reached checked. Raises PageError.
+        """All nodes in the order of keys. Every page is checked. Raises PageError.
 
-        A page that kept an older content is told by its keys (they leave the range its parent
-        gives it) or by the number of entries, which is checked at the end.
+        A page with older content is found by its keys, which are outside the range of its parent,
+        or by the number of entries, which is checked at the end.
         """
         if tree.root == _NO_PAGE:
             if tree.entries:

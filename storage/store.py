@@ -433,8 +433,7 @@ class Store:
                 self.roll(now_ms)
 
     def _is_map_nearly_full(self) -> bool:
-        """Whether the map is nearly full. Bytes do not tell: small batches leave pages half
-        empty."""
+        """Whether the map is nearly full. By pages, because small batches leave them half empty."""
         self._unchecked_map_bytes = 0
         information = self._segment.lmdb.info()
         used_bytes = information["last_pgno"] * self._segment.environment.page_size

@@ -24,7 +24,7 @@ class Outbox:
         (self.sendable if is_durable else self._waiting).append(message)
 
     def discard_pending(self) -> None:
-        """The term is over: drop its waiting messages. Only a leader of that term would heed them,
+        """The term is over: drop its waiting messages. Only a leader of that term would use them,
         and it must not count entries that this member may be about to replace."""
         self._waiting = []
 

@@ -67,7 +67,7 @@ def stored(store: Store, number: int) -> list[bytes]:
     return batches
 
 
-def test_only_offset_and_leader_epoch_of_a_batch_change_on_its_way_into_the_log(
+def test_only_base_offset_and_leader_epoch_of_a_batch_are_rewritten(
     store: Store,
 ) -> None:
     number = create(store)
@@ -91,7 +91,7 @@ def test_nothing_is_visible_before_the_commit(store: Store) -> None:
     assert store.status.last_stable_offset(number) == 3
 
 
-def test_the_bytes_before_a_large_batch_may_be_scratched_and_are_put_back(store: Store) -> None:
+def test_the_headroom_before_a_large_batch_is_restored(store: Store) -> None:
     number = create(store)
     batch = batch_of(1, size=20_000)
     turn = store.begin(NOW_MS)
@@ -100,7 +100,7 @@ def test_the_bytes_before_a_large_batch_may_be_scratched_and_are_put_back(store:
     assert stored(store, number) == [as_stored(batch, 0)]
 
 
-def test_a_batch_at_the_very_start_of_its_arena_needs_no_room_before_it(store: Store) -> None:
+def test_a_batch_at_the_start_of_its_arena_needs_no_headroom(store: Store) -> None:
     number = create(store)
     batch = batch_of(1, size=20_000)
     turn = store.begin(NOW_MS)
@@ -133,7 +133,7 @@ def test_clients_send_exactly_one_batch_since_version_3(store: Store) -> None:
     assert offsets_of(stored(store, number)) == [0, 2]
 
 
-def test_several_batches_of_an_old_client_get_in_together_or_not_at_all(store: Store) -> None:
+def test_several_batches_of_an_old_client_are_appended_together_or_not_at_all(store: Store) -> None:
     number = create(store)
     broken = bytearray(batch_of(1))
     broken[-1] ^= 1
@@ -153,7 +153,7 @@ def test_a_cut_batch_is_corrupt(store: Store, cut: int) -> None:
     )
 
 
-def test_log_append_time_stamps_the_batch_and_is_told_to_the_producer(store: Store) -> None:
+def test_log_append_time_is_set_in_the_batch_and_returned(store: Store) -> None:
     number = create(store, message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     turn = store.begin(NOW_MS + 5)
     result = append(turn, number, batch_of(2, timestamp=3))
@@ -166,7 +166,7 @@ def test_log_append_time_stamps_the_batch_and_is_told_to_the_producer(store: Sto
     assert [record.timestamp for record in iter_records(batch)] == [NOW_MS + 5] * 2
 
 
-def test_the_retry_of_a_batch_gets_the_append_time_it_was_given_first(store: Store) -> None:
+def test_the_retry_of_a_batch_returns_its_first_append_time(store: Store) -> None:
     number = create(store, message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     batch = batch_of(producer_id=1, producer_epoch=0, base_sequence=0)
     append_now(store, number, batch, now_ms=NOW_MS)
@@ -179,7 +179,7 @@ def test_the_retry_of_a_batch_gets_the_append_time_it_was_given_first(store: Sto
     ("wanted", "codec"),
     [("gzip", Codec.GZIP), ("zstd", Codec.ZSTD), ("lz4", Codec.LZ4), ("uncompressed", Codec.NONE)],
 )
-def test_a_topic_with_a_compression_type_gets_its_batches_recompressed(
+def test_batches_are_recompressed_with_the_topics_compression_type(
     store: Store, wanted: str, codec: Codec
 ) -> None:
     number = create(store, compression_type=wanted)
@@ -195,7 +195,7 @@ def test_a_topic_with_a_compression_type_gets_its_batches_recompressed(
     assert append_now(store, number, sent) == [0], "it is recognised when it comes again"
 
 
-def test_a_batch_that_outgrows_the_limit_when_unfolded_is_too_large(store: Store) -> None:
+def test_a_batch_that_is_too_large_after_recompression_is_rejected(store: Store) -> None:
     number = create(store, compression_type="uncompressed", max_message_bytes=1_000)
     batch = batch_of(1, size=5_000, codec=Codec.GZIP)
     assert len(batch) < 1_000
@@ -209,7 +209,7 @@ def sequenced(sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 
     return batch_of(count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
 
 
-def test_each_of_the_last_five_batches_is_answered_with_its_first_offset(store: Store) -> None:
+def test_a_retry_of_one_of_the_last_five_batches_returns_its_first_offset(store: Store) -> None:
     number = create(store)
     batches = [sequenced(2 * i, 2) for i in range(7)]
     append_now(store, number, *batches)
@@ -241,13 +241,13 @@ def test_sequences_epochs_and_wrap_around(store: Store) -> None:
     assert answer(store, number, sequenced(1)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_retry_of_another_length_is_no_retry(store: Store) -> None:
+def test_a_batch_of_another_length_is_not_a_retry(store: Store) -> None:
     number = create(store)
     append_now(store, number, sequenced(0, 3))
     assert answer(store, number, sequenced(0, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_the_state_of_producers_comes_back_after_a_failed_turn(store: Store) -> None:
+def test_a_failed_turn_restores_the_state_of_producers(store: Store) -> None:
     number = create(store)
     append_now(store, number, sequenced(0))
     before = store.producers(number)
@@ -275,7 +275,7 @@ def transactional(sequence: int, *, producer: int = 1, epoch: int = 0, count: in
     )
 
 
-def test_a_producer_whose_epochs_end_with_its_transactions_begins_with_its_first_batch(
+def test_with_an_epoch_for_each_transaction_the_first_sequence_is_0(
     store: Store,
 ) -> None:
     """KIP-890: the first batch, refused for a moment, must not find the second one appended."""
@@ -300,7 +300,7 @@ def marker(
     )
 
 
-def test_an_open_transaction_holds_the_last_stable_offset_until_its_marker(store: Store) -> None:
+def test_the_last_stable_offset_waits_for_the_marker_of_a_transaction(store: Store) -> None:
     number = create(store)
     append_now(store, number, batch_of(2), transactional(0), batch_of(1))
     assert store.status.last_stable_offset(number) == 2
@@ -316,7 +316,9 @@ def test_an_open_transaction_holds_the_last_stable_offset_until_its_marker(store
     reader.close()
 
 
-def test_a_marker_above_the_high_watermark_does_not_decide_yet(store: Store) -> None:
+def test_a_marker_above_the_high_watermark_does_not_move_the_last_stable_offset(
+    store: Store,
+) -> None:
     number = create(store)
     append_now(store, number, batch_of(2))
     store.set_replicated(number, True)
@@ -328,7 +330,7 @@ def test_a_marker_above_the_high_watermark_does_not_decide_yet(store: Store) -> 
     assert store.status.last_stable_offset(number) == 4
 
 
-def test_a_producer_inside_a_transaction_may_not_write_outside_of_it(store: Store) -> None:
+def test_a_producer_in_a_transaction_cannot_write_outside_it(store: Store) -> None:
     number = create(store)
     append_now(store, number, transactional(0))
     assert answer(store, number, sequenced(1)) is ErrorCode.INVALID_TXN_STATE
@@ -355,7 +357,7 @@ def test_old_coordinators_and_old_epochs_are_fenced(store: Store) -> None:
     assert (producer.coordinator_epoch, producer.transaction_start_offset) == (5, -1)
 
 
-def test_a_failed_turn_opens_and_decides_no_transaction(store: Store) -> None:
+def test_a_failed_turn_begins_and_ends_no_transaction(store: Store) -> None:
     number = create(store)
     append_now(store, number, transactional(0))
     turn = store.begin(NOW_MS)
@@ -380,7 +382,7 @@ def test_a_coordinators_batches_in_a_transaction_have_no_sequence(store: Store) 
 # -- replication ----------------------------------------------------------------------------------
 
 
-def test_a_leaders_batches_keep_their_offsets_epochs_and_gaps(store: Store) -> None:
+def test_replicated_batches_keep_their_offsets_epochs_and_gaps(store: Store) -> None:
     number = create(store)
     batches = [as_stored(batch_of(2), 5, 3), as_stored(batch_of(1), 9, 4)]
     turn = store.begin(NOW_MS)
@@ -396,7 +398,7 @@ def test_a_leaders_batches_keep_their_offsets_epochs_and_gaps(store: Store) -> N
 # -- failure --------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_refuses_the_turn_and_nothing_else(tmp_path: Path) -> None:
+def test_a_full_disk_fails_only_the_turn(tmp_path: Path) -> None:
     store = open_store(tmp_path, StoreOptions(status_slots=64, segment_map_bytes=1 << 30))
     number = create(store)
     append_now(store, number, sequenced(0), batch_of(3, size=30_000))
@@ -448,7 +450,7 @@ def test_a_sync_that_fails_fails_the_turn_and_stops_the_store(
     store.close()
 
 
-def test_an_empty_turn_costs_no_transaction_and_advances_nothing(store: Store) -> None:
+def test_an_empty_turn_has_no_transaction(store: Store) -> None:
     number = create(store)
     transactions = store._segment.lmdb.info()["last_txnid"]
     assert store.begin(NOW_MS).commit().advanced == set()

@@ -53,7 +53,7 @@ def counted(reader: StoreReader, number: int, offset: int) -> Backlog:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_short_backlog_is_what_a_dumb_count_says(
+def test_a_short_backlog_equals_a_simple_count(
     store: Store, reader: StoreReader, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -74,7 +74,7 @@ def test_a_short_backlog_is_what_a_dumb_count_says(
         assert reader.backlog(number, offset, end) == counted(reader, number, offset)
 
 
-def test_markers_of_transactions_are_nothing_to_read(store: Store, reader: StoreReader) -> None:
+def test_transaction_markers_do_not_count(store: Store, reader: StoreReader) -> None:
     number = create(store)
     producer = {"producer_id": 7, "producer_epoch": 0, "attributes": TRANSACTIONAL}
     turn = store.begin(NOW_MS)
@@ -93,7 +93,7 @@ def test_markers_of_transactions_are_nothing_to_read(store: Store, reader: Store
     assert (behind.record_count, behind.first_timestamp) == (0, -1)
 
 
-def test_whole_segments_behind_the_walk_are_known_by_their_sums(
+def test_whole_segments_beyond_the_read_batches_are_counted_by_their_extents(
     store: Store, reader: StoreReader
 ) -> None:
     number = create(store)
@@ -104,7 +104,7 @@ def test_whole_segments_behind_the_walk_are_known_by_their_sums(
     assert reader.backlog(number, 0, end) == counted(reader, number, 0)
 
 
-def test_what_lies_behind_the_walk_in_a_segment_is_told_by_proportion(
+def test_parts_of_segments_beyond_the_read_batches_are_estimated(
     store: Store, reader: StoreReader
 ) -> None:
     number = create(store)
@@ -116,7 +116,7 @@ def test_what_lies_behind_the_walk_in_a_segment_is_told_by_proportion(
     assert told.byte_count == pytest.approx(exact.byte_count, rel=0.01)
 
 
-def test_the_walk_goes_no_further_than_agreed(store: Store, reader: StoreReader) -> None:
+def test_no_more_batches_are_read_than_allowed(store: Store, reader: StoreReader) -> None:
     """Markers beyond the bound count as records, because they are not read."""
     number = create(store)
     marker = EndTransactionMarker(ControlType.COMMIT, 0)
@@ -133,7 +133,9 @@ def test_the_walk_goes_no_further_than_agreed(store: Store, reader: StoreReader)
     assert reader.backlog(number, 0, end).record_count == end - BATCHES_WALKED_MAX // 2
 
 
-def test_a_large_batch_is_not_unfolded_for_a_time(store: Store, reader: StoreReader) -> None:
+def test_a_large_batch_is_not_decompressed_for_a_timestamp(
+    store: Store, reader: StoreReader
+) -> None:
     number = create(store)
     large = batch_of(2, timestamps=[NOW_MS, NOW_MS + 9], size=UNFOLDED_BYTES_MAX)
     append_now(store, number, large, batch_of(2, timestamps=[NOW_MS, NOW_MS + 9]))

@@ -64,7 +64,7 @@ def test_a_change_is_in_memory_and_on_disk_once_it_is_committed(tmp_path: Path) 
     assert file.segment_rows()[0].is_compacted
 
 
-def test_a_change_that_raises_has_not_happened(tmp_path: Path) -> None:
+def test_a_change_that_raises_changes_nothing(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, map_bytes=MAP_BYTES)
     with catalog.change() as change:
         change.put_partition(row_of(change.new_number()))
@@ -104,7 +104,7 @@ def test_a_full_catalog_is_a_storage_error_and_changes_nothing(tmp_path: Path) -
     assert len(catalog.partitions) == 1
 
 
-def test_deleting_a_partition_takes_its_producers_and_leaves_its_extents(tmp_path: Path) -> None:
+def test_deleting_a_partition_removes_its_producers_but_not_its_extents(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, map_bytes=MAP_BYTES)
     with catalog.change() as change:
         for number in range(3):
@@ -147,7 +147,7 @@ def test_extents_are_kept_in_the_order_of_the_log_whatever_the_segments_ids(
     assert Catalog(tmp_path, map_bytes=MAP_BYTES).extents == {}
 
 
-def test_segment_ids_are_never_given_twice(tmp_path: Path) -> None:
+def test_segment_ids_are_not_reused(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, map_bytes=MAP_BYTES)
     first = catalog.next_segment_id()
     with catalog.change() as change:
@@ -160,7 +160,7 @@ def test_segment_ids_are_never_given_twice(tmp_path: Path) -> None:
     assert Catalog(tmp_path, map_bytes=MAP_BYTES).next_segment_id() == 41
 
 
-def test_numbers_rise_and_survive_a_restart(tmp_path: Path) -> None:
+def test_new_numbers_ascend_also_after_a_restart(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, map_bytes=MAP_BYTES)
     with catalog.change() as change:
         assert [change.new_number() for _ in range(3)] == [0, 1, 2]

@@ -104,7 +104,7 @@ def records_of(store: Store, number: int) -> list[tuple[int, bytes | None, bytes
         reader.close()
 
 
-def test_a_pass_leaves_the_last_value_of_each_key_and_one_file(tmp_path: Path) -> None:
+def test_a_pass_keeps_the_last_value_of_each_key_in_one_segment(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = compacted(store)
     append_now(store, number, pairs(("a", "1"), ("b", "1")), pairs(("a", "2")))
@@ -127,7 +127,7 @@ def test_a_pass_leaves_the_last_value_of_each_key_and_one_file(tmp_path: Path) -
     store.close()
 
 
-def test_what_was_compacted_stays_so_after_a_restart(tmp_path: Path) -> None:
+def test_compacted_extents_are_clean_after_a_restart(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = compacted(store)
     append_now(store, number, pairs(("a", "1")), pairs(("a", "2")), pairs(("b", "1")))
@@ -142,7 +142,7 @@ def test_what_was_compacted_stays_so_after_a_restart(tmp_path: Path) -> None:
     store.close()
 
 
-def test_due_is_who_is_dirty_enough_or_waits_too_long(tmp_path: Path) -> None:
+def test_a_partition_is_due_by_its_dirty_ratio_or_its_lag(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     settings = LogSettings(
         cleanup_compact=True, min_cleanable_dirty_ratio=0.5, max_compaction_lag_ms=5_000
@@ -196,7 +196,7 @@ def test_young_records_and_open_transactions_end_the_range(tmp_path: Path) -> No
     store.close()
 
 
-def test_tombstones_go_after_delete_retention(tmp_path: Path) -> None:
+def test_tombstones_are_removed_after_delete_retention(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = compacted(store)
     append_now(store, number, pairs(("a", "1"), ("b", "1")), pairs(("a", None)))
@@ -211,7 +211,7 @@ def test_tombstones_go_after_delete_retention(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_end_of_the_log_is_still_reachable_when_nothing_survives_there(tmp_path: Path) -> None:
+def test_the_log_end_stays_when_its_last_records_are_removed(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = compacted(store)
     append_now(store, number, pairs(("a", "1")), pairs(("b", None)))
@@ -225,7 +225,7 @@ def test_the_end_of_the_log_is_still_reachable_when_nothing_survives_there(tmp_p
     store.close()
 
 
-def test_a_producers_sequence_survives_the_loss_of_its_records(tmp_path: Path) -> None:
+def test_a_producers_sequence_is_kept_when_its_records_are_removed(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = compacted(store)
     append_now(store, number, pairs(("a", "1"), producer_id=9, sequence=0))
@@ -248,7 +248,7 @@ def test_a_producers_sequence_survives_the_loss_of_its_records(tmp_path: Path) -
     store.close()
 
 
-def test_aborted_rows_leave_with_their_markers(tmp_path: Path) -> None:
+def test_aborted_rows_are_removed_with_their_markers(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = compacted(store)
     batch = pairs(("a", "x"), producer_id=4, sequence=0, attributes=TRANSACTIONAL)
@@ -286,7 +286,7 @@ def test_partitions_of_a_pass_share_one_file(tmp_path: Path) -> None:
     store.close()
 
 
-def test_records_that_make_no_sense_leave_their_partition_as_it_is(tmp_path: Path) -> None:
+def test_a_partition_with_malformed_records_is_not_changed(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     broken, sound = compacted(store, 0), compacted(store, 1)
     batch = bytearray(pairs(("a", "1"), ("a", "2"), codec=Codec.GZIP))

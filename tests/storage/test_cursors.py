@@ -40,7 +40,7 @@ def test_seek_finds_the_batch_that_contains_or_follows_an_offset(tmp_path: Path,
         cursor.close()
 
 
-def test_an_empty_segment_has_nothing_to_seek(tmp_path: Path) -> None:
+def test_seek_in_an_empty_segment_finds_nothing(tmp_path: Path) -> None:
     segment = Segment.create(tmp_path, 1, map_bytes=4 << 20)
     with segment.begin() as transaction:
         assert not seek(transaction.cursor(segment.batches), 0, 0)

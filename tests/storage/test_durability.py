@@ -146,7 +146,7 @@ def test_a_sync_that_fails_in_the_thread_stops_the_store_until_it_is_opened_agai
     store.close()
 
 
-def test_a_segment_is_synced_before_the_catalog_calls_it_sealed(
+def test_a_segment_is_synced_before_it_is_sealed_in_the_catalog(
     tmp_path: Path, synced: list[int]
 ) -> None:
     store = open_store(tmp_path, INTERVAL)

@@ -11,7 +11,7 @@ from odradek.storage.environment import StorageError, open_environment, sync_dir
 from tests.support.disks import small_disk
 
 
-def test_everybody_in_a_process_gets_the_same_environment(tmp_path: Path) -> None:
+def test_a_file_is_opened_once_in_a_process(tmp_path: Path) -> None:
     path = tmp_path / "a.mdb"
     first = open_environment(path, map_bytes=1 << 20, database_count=2, create=True)
     (tmp_path / "link").symlink_to(path)
@@ -20,7 +20,7 @@ def test_everybody_in_a_process_gets_the_same_environment(tmp_path: Path) -> Non
     assert first.database("x") is first.database("x")
 
 
-def test_who_reads_a_file_first_keeps_the_writer_of_the_same_process_out(tmp_path: Path) -> None:
+def test_a_file_that_is_open_read_only_cannot_be_opened_for_writing(tmp_path: Path) -> None:
     path = tmp_path / "a.mdb"
     open_environment(path, map_bytes=1 << 20, database_count=2, create=True)
     reader = open_environment(path, database_count=2, read_only=True)
@@ -31,7 +31,7 @@ def test_who_reads_a_file_first_keeps_the_writer_of_the_same_process_out(tmp_pat
     assert open_environment(path, database_count=2, read_only=True) is writer
 
 
-def test_an_environment_goes_with_its_last_reference(tmp_path: Path) -> None:
+def test_an_environment_is_closed_with_its_last_reference(tmp_path: Path) -> None:
     path = tmp_path / "a.mdb"
     first = open_environment(path, map_bytes=1 << 20, database_count=2, create=True)
     first.database("x")
@@ -45,13 +45,13 @@ def test_an_environment_goes_with_its_last_reference(tmp_path: Path) -> None:
     assert open_environment(path, database_count=2, read_only=True).database("x") is not None
 
 
-def test_a_map_has_the_size_it_was_made_with(tmp_path: Path) -> None:
+def test_a_map_has_the_size_with_which_it_was_created(tmp_path: Path) -> None:
     path = tmp_path / "a.mdb"
     open_environment(path, map_bytes=3 << 20, database_count=2, create=True)
     assert open_environment(path, database_count=2).lmdb.info()["map_size"] == 3 << 20
 
 
-def test_what_cannot_be_opened_is_a_storage_error(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="file not found"):
         open_environment(tmp_path / "missing", database_count=1)
     with pytest.raises(StorageError):
@@ -60,7 +60,7 @@ def test_what_cannot_be_opened_is_a_storage_error(tmp_path: Path) -> None:
         sync_directory(tmp_path / "missing")
 
 
-def test_a_database_that_is_missing_cannot_be_made_by_a_reader(tmp_path: Path) -> None:
+def test_a_reader_cannot_create_a_missing_database(tmp_path: Path) -> None:
     path = tmp_path / "a.mdb"
     open_environment(path, map_bytes=1 << 20, database_count=2, create=True)
     with pytest.raises(StorageError):
@@ -88,7 +88,7 @@ except StorageError as error:
 """
 
 
-def test_a_file_for_which_the_disk_has_no_room_is_refused_and_kills_nobody(tmp_path: Path) -> None:
+def test_a_file_without_disk_space_is_a_storage_error(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 1 << 20) as disk:
         disk.fill()
         # LMDB maps its lock file: writing to a page without a block would be SIGBUS.

@@ -35,7 +35,7 @@ def active_of(store: Store) -> int:
     return store.catalog.active_segment_id
 
 
-def test_what_was_written_comes_back_in_frames(tmp_path: Path) -> None:
+def test_written_values_are_read_back_in_frames(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, 1)
     path = journal_path(tmp_path, 1)
     assert contents_of(path) == []
@@ -51,7 +51,7 @@ def test_what_was_written_comes_back_in_frames(tmp_path: Path) -> None:
     assert contents_of(path) == [b"firstsecondthird", b"fourth"]
 
 
-def test_much_is_written_without_being_asked_for(tmp_path: Path) -> None:
+def test_a_full_buffer_is_written(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, 1)
     for _ in range(99):
         journal.reserve([bytes(1_000)])
@@ -59,7 +59,7 @@ def test_much_is_written_without_being_asked_for(tmp_path: Path) -> None:
     assert [len(content) for content in contents_of(journal_path(tmp_path, 1))] == [66_000]
 
 
-def test_of_a_torn_file_the_frames_before_the_tear_are_left(tmp_path: Path) -> None:
+def test_a_torn_file_has_the_frames_before_the_tear(tmp_path: Path) -> None:
     dice = random.Random(1)
     journal = Journal.create(tmp_path, 1)
     values = [dice.randbytes(30) for _ in range(3)]
@@ -76,7 +76,7 @@ def test_of_a_torn_file_the_frames_before_the_tear_are_left(tmp_path: Path) -> N
             assert found == values[: at // size]
 
 
-def test_a_trimmed_journal_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_trimmed_journal_is_continued(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, 1)
     journal.reserve([b"before"])
     journal.add([b"before"])
@@ -93,7 +93,7 @@ def test_a_trimmed_journal_is_gone_on_with(tmp_path: Path) -> None:
     assert contents_of(journal_path(tmp_path, 2)) == []
 
 
-def test_a_folder_that_cannot_be_written_is_told_as_a_storage_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="journal-00000001"):
         Journal.create(tmp_path / "missing", 1)
 
@@ -114,7 +114,7 @@ def test_small_batches_are_in_the_journal_once_they_are_synced_and_large_ones_ar
     store.close()
 
 
-def test_a_disk_without_room_for_the_journal_refuses_the_turn_and_nothing_else(
+def test_without_disk_space_for_the_journal_only_the_turn_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path, INTERVAL)
@@ -138,7 +138,7 @@ def test_a_disk_without_room_for_the_journal_refuses_the_turn_and_nothing_else(
     store.close()
 
 
-def test_a_store_that_was_closed_goes_on_in_its_segment_and_journal(tmp_path: Path) -> None:
+def test_a_closed_store_continues_its_segment_and_journal(tmp_path: Path) -> None:
     store = open_store(tmp_path, INTERVAL)
     number = create(store)
     append_now(store, number, batch_of())
@@ -173,7 +173,7 @@ def test_a_segment_whose_journal_is_missing_or_not_complete_is_sealed(
     store.close()
 
 
-def test_while_no_segment_with_a_journal_can_be_made_every_turn_is_synced(
+def test_every_turn_is_synced_while_no_segment_with_a_journal_can_be_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path, INTERVAL)
@@ -199,7 +199,7 @@ def test_while_no_segment_with_a_journal_can_be_made_every_turn_is_synced(
     store.close()
 
 
-def test_commit_durability_has_no_journal_and_does_not_trust_one_afterwards(
+def test_commit_durability_has_no_journal_and_removes_an_old_one(
     tmp_path: Path,
 ) -> None:
     store = open_store(tmp_path, INTERVAL)
@@ -225,7 +225,7 @@ def test_commit_durability_has_no_journal_and_does_not_trust_one_afterwards(
     store.close()
 
 
-def test_a_journal_goes_with_the_sealing_of_its_segment_and_a_left_one_with_the_next_opening(
+def test_a_journal_is_removed_when_its_segment_is_sealed_or_at_the_next_opening(
     tmp_path: Path,
 ) -> None:
     store = open_store(tmp_path, INTERVAL)

@@ -15,7 +15,7 @@ def test_an_epoch_ends_where_the_next_one_starts() -> None:
     assert epochs.end_offset(7, 40) == (7, 40)
 
 
-def test_an_epoch_nobody_knows_yet_or_that_is_none_has_no_end() -> None:
+def test_an_unknown_newer_epoch_or_no_epoch_has_no_end() -> None:
     epochs = LeaderEpochs([(1, 0)])
     assert epochs.end_offset(2, 40) == (-1, -1)
     assert epochs.end_offset(-1, 40) == (-1, -1)
@@ -26,7 +26,7 @@ def test_an_epoch_below_all_known_ones_ends_where_the_first_starts() -> None:
     assert LeaderEpochs([(5, 12)]).end_offset(3, 40) == (3, 12)
 
 
-def test_an_epoch_without_records_gives_way_to_the_next() -> None:
+def test_an_epoch_without_records_is_replaced_by_the_next() -> None:
     epochs = LeaderEpochs([(1, 0)])
     assert epochs.assign(2, 10)
     assert epochs.assign(3, 10)
@@ -35,7 +35,7 @@ def test_an_epoch_without_records_gives_way_to_the_next() -> None:
     assert not epochs.assign(-1, 99)
 
 
-def test_what_a_new_entry_contradicts_is_dropped() -> None:
+def test_entries_that_contradict_a_new_one_are_removed() -> None:
     epochs = LeaderEpochs([(1, 0), (2, 10), (5, 30)])
     epochs.assign(4, 20)
     assert list(epochs.entries) == [(1, 0), (2, 10), (4, 20)]
@@ -84,7 +84,7 @@ def test_epochs_with_records_are_those_that_start_before_the_end() -> None:
     assert LeaderEpochs(((0, 0),)).with_records(0) == ()
 
 
-def test_an_epoch_without_records_is_dropped_when_an_earlier_one_goes_on() -> None:
+def test_an_epoch_without_records_is_dropped_when_a_batch_of_an_earlier_one_follows() -> None:
     def left(entries: tuple[tuple[int, int], ...], base_offset: int) -> tuple[tuple[int, int], ...]:
         epochs = LeaderEpochs(entries)
         epochs.drop_if_empty(base_offset)

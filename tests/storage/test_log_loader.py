@@ -53,7 +53,7 @@ def state_of(log: PartitionLog) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("checkpoint_batches", [1, 3, 10_000])
-def test_a_store_that_was_killed_knows_what_it_knew(
+def test_a_killed_store_has_the_same_state_after_opening(
     tmp_path: Path, checkpoint_batches: int
 ) -> None:
     options = StoreOptions(
@@ -115,7 +115,7 @@ def test_a_log_start_inside_the_last_batch_of_the_active_segment_does_not_move_t
     store.close()
 
 
-def test_opening_reads_no_more_batches_than_came_since_the_checkpoint(
+def test_opening_reads_only_the_batches_since_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path, StoreOptions(status_slots=64, checkpoint_batches=10))
@@ -141,7 +141,7 @@ def test_opening_reads_no_more_batches_than_came_since_the_checkpoint(
     assert advanced == 0
 
 
-def test_files_that_no_catalog_knows_are_removed(tmp_path: Path) -> None:
+def test_files_that_are_not_in_the_catalog_are_removed(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.close()
     Segment.create(tmp_path, 77, map_bytes=1 << 20)
@@ -185,7 +185,7 @@ for round_ in range(10**9):
 """
 
 
-def test_nothing_acknowledged_is_lost_or_doubled_when_the_owner_is_killed(tmp_path: Path) -> None:
+def test_a_kill_neither_loses_nor_duplicates_acknowledged_batches(tmp_path: Path) -> None:
     acknowledged: dict[int, tuple[int, int]] = {}
     for kill_after in (7, 60, 101):
         with subprocess.Popen(
@@ -223,7 +223,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_when_the_owner_is_killed(tmp_pa
         store.close()
 
 
-def test_salvaging_a_turn_at_a_time_gives_back_what_was_there(tmp_path: Path) -> None:
+def test_salvage_in_several_turns_restores_all_batches(tmp_path: Path) -> None:
     """Feeds a store with another one's batches as salvage does, in several commits."""
     source = open_store(tmp_path / "source")
     target = open_store(tmp_path / "target", OPTIONS)

@@ -39,7 +39,7 @@ def test_a_log_that_is_only_compacted_keeps_its_start(store: Store) -> None:
     assert store.log_starts.delete_records(number, 2) == (ErrorCode.POLICY_VIOLATION, -1)
 
 
-def test_whoever_replicates_hears_once_which_logs_start_elsewhere(store: Store) -> None:
+def test_moved_log_starts_of_replicated_logs_are_taken_once(store: Store) -> None:
     alone, shared = create(store, 0), create(store, 1)
     store.set_replicated(shared, True)
     for number in (alone, shared):

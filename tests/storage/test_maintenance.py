@@ -58,7 +58,7 @@ def log_starts(store: Store) -> list[int]:
     return [log.log_start_offset for log in store.partitions().values()]
 
 
-def test_nothing_is_due_before_its_time(tmp_path: Path) -> None:
+def test_no_run_is_due_before_the_initial_delay(tmp_path: Path) -> None:
     store = open_store(tmp_path, OPTIONS)
     create(store)
     assert store.maintenance(NOW_MS) is None
@@ -69,7 +69,7 @@ def test_nothing_is_due_before_its_time(tmp_path: Path) -> None:
     store.close()
 
 
-def test_log_starts_move_by_age_and_size_and_the_space_comes_back(tmp_path: Path) -> None:
+def test_retention_moves_log_starts_and_frees_space(tmp_path: Path) -> None:
     store = open_store(tmp_path, OPTIONS)
     by_age = create(store, 0, retention_ms=5_000)
     by_size = create(store, 1, retention_ms=-1, retention_bytes=3_000)
@@ -92,7 +92,7 @@ def test_log_starts_move_by_age_and_size_and_the_space_comes_back(tmp_path: Path
     store.close()
 
 
-def test_new_settings_count_at_the_next_check(tmp_path: Path) -> None:
+def test_new_settings_take_effect_at_the_next_check(tmp_path: Path) -> None:
     store = open_store(tmp_path, OPTIONS)
     number = create(store, retention_ms=-1)
     append_now(store, number, batch_of(2))
@@ -105,7 +105,7 @@ def test_new_settings_count_at_the_next_check(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_follower_keeps_what_its_leader_keeps(tmp_path: Path) -> None:
+def test_a_follower_applies_no_retention_of_its_own(tmp_path: Path) -> None:
     store = open_store(tmp_path, OPTIONS)
     number = create(store, retention_ms=1)
     append_now(store, number, batch_of(2))
@@ -119,7 +119,7 @@ def test_a_follower_keeps_what_its_leader_keeps(tmp_path: Path) -> None:
     store.close()
 
 
-def test_batches_without_timestamps_age_by_the_sealing_of_their_segment(tmp_path: Path) -> None:
+def test_batches_without_timestamps_have_the_age_of_their_sealed_segment(tmp_path: Path) -> None:
     store = open_store(tmp_path, OPTIONS)
     number = create(store, retention_ms=5_000)
     append_now(store, number, batch_of(2, timestamp=-1))
@@ -135,7 +135,7 @@ def test_batches_without_timestamps_age_by_the_sealing_of_their_segment(tmp_path
     store.close()
 
 
-def test_deleted_records_and_topics_give_their_space_back(tmp_path: Path) -> None:
+def test_the_space_of_deleted_records_and_topics_is_freed(tmp_path: Path) -> None:
     store = open_store(tmp_path, OPTIONS)
     gone, cut, kept = (create(store, partition, retention_ms=-1) for partition in range(3))
     for _ in range(10):
@@ -171,7 +171,7 @@ def test_due_partitions_are_compacted(tmp_path: Path) -> None:
     store.close()
 
 
-def test_turns_go_on_between_slices(tmp_path: Path) -> None:
+def test_turns_run_between_slices(tmp_path: Path) -> None:
     store = open_store(tmp_path, OPTIONS)
     number = compacted(store)
     append_now(store, number, *(batch_of(1, size=400, fill=at % 256) for at in range(1_500)))
@@ -191,7 +191,7 @@ def test_turns_go_on_between_slices(tmp_path: Path) -> None:
     store.close()
 
 
-def test_closing_in_the_middle_leaves_no_stray_file(tmp_path: Path) -> None:
+def test_closing_during_a_run_leaves_no_file(tmp_path: Path) -> None:
     store = open_store(tmp_path, OPTIONS)
     number = compacted(store)
     append_now(store, number, *(batch_of(1, size=400) for _ in range(1_500)))
@@ -208,7 +208,7 @@ def test_closing_in_the_middle_leaves_no_stray_file(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_scratch_file_of_a_killed_pass_goes(tmp_path: Path) -> None:
+def test_the_scratch_file_of_a_killed_pass_is_removed(tmp_path: Path) -> None:
     store = open_store(tmp_path, OPTIONS)
     scratch_path(store.catalog).write_bytes(b"keys")
     store.close()
@@ -217,7 +217,7 @@ def test_the_scratch_file_of_a_killed_pass_goes(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_run_that_the_disk_refuses_is_started_over_later(
+def test_a_run_that_fails_on_a_full_disk_starts_over_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = open_store(tmp_path, OPTIONS)
@@ -253,7 +253,7 @@ def test_a_thousand_idle_partitions_cost_little(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_partition_that_cannot_be_compacted_is_left_alone_until_it_changes(
+def test_a_partition_that_cannot_be_compacted_is_retried_after_it_has_changed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = open_store(tmp_path, OPTIONS)
@@ -277,7 +277,7 @@ def test_a_partition_that_cannot_be_compacted_is_left_alone_until_it_changes(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_long_life_of_a_store_agrees_with_lists(tmp_path: Path, seed: int) -> None:
+def test_random_maintenance_equals_lists(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     store = open_store(tmp_path, OPTIONS)
     models: dict[int, ModelLog] = {}

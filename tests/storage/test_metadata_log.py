@@ -62,7 +62,7 @@ def test_a_new_log_is_empty_and_starts_at_index_one(folder: Path) -> None:
     log.close()
 
 
-def test_entries_of_every_size_come_back_after_reopening(folder: Path) -> None:
+def test_entries_of_all_sizes_are_read_after_reopening(folder: Path) -> None:
     payloads = [b"", b"a", bytes(1899), bytes(1900), bytes(1901), bytes(3800), b"z" * 300_000]
     log = MetadataLog.open(folder)
     assert append_payloads(log, payloads, term=3) == len(payloads)
@@ -114,7 +114,7 @@ def test_a_second_opener_is_refused(folder: Path) -> None:
     MetadataLog.open(folder).close()
 
 
-def test_a_full_map_refuses_the_append_and_keeps_what_was_there(folder: Path) -> None:
+def test_an_append_to_a_full_map_fails_and_changes_nothing(folder: Path) -> None:
     log = MetadataLog.open(folder, map_bytes=1 << 20)
     append_payloads(log, [b"kept"], term=1)
     with pytest.raises(MetadataLogFullError):
@@ -125,7 +125,7 @@ def test_a_full_map_refuses_the_append_and_keeps_what_was_there(folder: Path) ->
     log.close()
 
 
-def test_a_snapshot_replaces_the_prefix_only_when_told(folder: Path) -> None:
+def test_a_snapshot_replaces_the_prefix_after_truncate_prefix(folder: Path) -> None:
     log = MetadataLog.open(folder)
     append_payloads(log, [b"%d" % at for at in range(1, 11)], term=4)
     write_snapshot(log, index=8, term=4, content=b"state" * 999)
@@ -168,7 +168,7 @@ def test_a_conflicting_entry_at_the_snapshots_index_drops_the_log(folder: Path) 
     log.close()
 
 
-def test_an_unfinished_snapshot_leaves_the_former_one(folder: Path) -> None:
+def test_an_unfinished_snapshot_does_not_replace_the_last_one(folder: Path) -> None:
     log = MetadataLog.open(folder)
     append_payloads(log, [b"e"] * 4, term=1)
     write_snapshot(log, index=2, term=1, content=b"first")
@@ -189,7 +189,7 @@ def test_an_unfinished_snapshot_leaves_the_former_one(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
-def test_a_spoiled_snapshot_is_refused_by_name(folder: Path, damage: str) -> None:
+def test_a_corrupt_snapshot_is_an_error_with_its_path(folder: Path, damage: str) -> None:
     log = MetadataLog.open(folder)
     write_snapshot(log, index=2, term=1, content=b"state" * 100)
     log.close()
@@ -243,7 +243,7 @@ def test_random_histories_equal_a_list(folder: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("answers", [1, 7, 20])
-def test_every_answered_append_survives_sigkill(folder: Path, answers: int) -> None:
+def test_appends_that_returned_survive_sigkill(folder: Path, answers: int) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", APPENDER, str(folder)], stdout=subprocess.PIPE, text=True
     )
@@ -264,7 +264,7 @@ def test_every_answered_append_survives_sigkill(folder: Path, answers: int) -> N
     log.close()
 
 
-def test_who_was_to_vote_at_the_beginning_is_remembered(folder: Path) -> None:
+def test_bootstrap_voters_are_stored(folder: Path) -> None:
     log = MetadataLog.open(folder)
     assert log.bootstrap_voters is None
     log.save_bootstrap_voters(b"0,1,2")
@@ -274,7 +274,7 @@ def test_who_was_to_vote_at_the_beginning_is_remembered(folder: Path) -> None:
     log.close()
 
 
-def test_a_snapshot_tells_its_checksum_before_it_counts(folder: Path) -> None:
+def test_a_snapshot_writer_has_size_and_checksum_before_the_commit(folder: Path) -> None:
     log = MetadataLog.open(folder)
     append_payloads(log, [b"x"], term=1)
     writer = log.begin_snapshot(index=1, term=1)
@@ -286,7 +286,7 @@ def test_a_snapshot_tells_its_checksum_before_it_counts(folder: Path) -> None:
     log.close()
 
 
-def test_room_is_for_what_fits_without_what_is_kept_back(tmp_path: Path) -> None:
+def test_space_is_counted_without_the_reserve(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16 << 20) as disk:
         log = MetadataLog.open(disk.folder)
         assert log.has_space_for(1 << 20)

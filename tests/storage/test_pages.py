@@ -92,7 +92,7 @@ def test_garbage_in_the_pages_raises_nothing_but_page_error(tmp_path: Path, seed
             walk_all(pages)
 
 
-def test_a_loop_among_the_pages_ends(tmp_path: Path) -> None:
+def test_a_cycle_of_pages_is_an_error(tmp_path: Path) -> None:
     with (
         lmdb.open(
             str(tmp_path / "file"), subdir=False, map_size=1 << 20, lock=False

@@ -53,7 +53,7 @@ def frozen(log: PartitionLog) -> dict[str, object]:
     return state
 
 
-def test_a_batch_moves_the_end_and_grows_the_extent() -> None:
+def test_a_batch_moves_the_log_end_and_the_extent() -> None:
     log = log_of()
     advance(log, 3, timestamp=50)
     advance(log, 2, timestamp=40)
@@ -64,7 +64,7 @@ def test_a_batch_moves_the_end_and_grows_the_extent() -> None:
     assert log.active_extent(5) == Extent(5, 5, 6, 100, 1, 1_000, 5)
 
 
-def test_index_rows_come_with_growth_new_epochs_and_aborts_only() -> None:
+def test_index_rows_are_returned_for_timestamps_new_epochs_and_aborts() -> None:
     log = log_of()
     first = advance(log, 3, epoch=2, timestamp=50)
     assert first == [
@@ -86,7 +86,7 @@ def test_an_epoch_that_was_elected_without_records_is_recorded_with_its_first() 
     assert (row.key, row.value) == (EPOCH_KEY.pack(7, 4), OFFSET.pack(3))
 
 
-def test_a_reign_without_records_does_not_cover_what_is_fetched_of_an_earlier_one() -> None:
+def test_an_epoch_without_records_does_not_cover_fetched_batches_of_an_earlier_one() -> None:
     """KIP-101 with two elections in a row. Found by the simulation: such a replica truncated
     committed records because its leader did not have them under that epoch."""
     log = log_of()
@@ -100,7 +100,7 @@ def test_a_reign_without_records_does_not_cover_what_is_fetched_of_an_earlier_on
     assert (row.key, row.value) == (EPOCH_KEY.pack(7, 2), OFFSET.pack(25))
 
 
-def test_after_a_sealing_the_first_record_of_a_reign_is_recorded_all_the_same() -> None:
+def test_the_first_record_of_an_epoch_is_recorded_after_a_roll() -> None:
     log = log_of()
     advance(log, 3, epoch=0)
     log.epochs.assign(1, 3)
@@ -109,7 +109,7 @@ def test_after_a_sealing_the_first_record_of_a_reign_is_recorded_all_the_same() 
     assert (row.key, row.value) == (EPOCH_KEY.pack(7, 1), OFFSET.pack(3))
 
 
-def test_rolling_back_puts_everything_back() -> None:
+def test_a_rollback_restores_the_whole_state() -> None:
     log = log_of()
     advance(log, 2, producer=1, sequence=0)
     advance(log, 2, producer=2, sequence=0, attributes=TRANSACTIONAL)
@@ -141,7 +141,7 @@ def test_a_checkpoint_has_each_changed_producer_once() -> None:
     assert log.unsealed_producers == {1, 2}
 
 
-def test_open_transactions_are_found_again_among_the_producers() -> None:
+def test_open_transactions_are_rebuilt_from_the_producers() -> None:
     log = log_of()
     for producer in (9, 3, 6):
         advance(log, producer=producer, sequence=0, attributes=TRANSACTIONAL)

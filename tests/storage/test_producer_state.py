@@ -39,7 +39,7 @@ _sequence = st.integers(0, SEQUENCE_MAX)
         ).map(tuple),
     )
 )
-def test_an_entry_comes_back_from_its_row(entry: ProducerStateEntry) -> None:
+def test_an_entry_is_decoded_from_its_row(entry: ProducerStateEntry) -> None:
     row = entry.encode()
     assert len(row) <= 143
     assert ProducerStateEntry.decode(row) == entry
@@ -72,7 +72,7 @@ def entry_of(*batches: tuple[int, int], epoch: int = 0) -> ProducerStateEntry:
     return entry
 
 
-def test_five_batches_are_remembered_and_no_more() -> None:
+def test_at_most_five_batches_are_remembered() -> None:
     entry = entry_of(*[(i, 1) for i in range(8)])
     assert [batch.last_sequence for batch in entry.batches] == [3, 4, 5, 6, 7]
     assert find_duplicate(entry, batch(0, 2, count=1)) is None
@@ -131,7 +131,7 @@ def test_a_transaction_starts_with_its_first_batch_and_ends_with_its_marker() ->
     assert shown == (44, 0, 3, 7, 3, -1)
 
 
-def test_a_producer_expires_after_its_silence_but_not_inside_a_transaction() -> None:
+def test_an_idle_producer_expires_but_not_within_a_transaction() -> None:
     idle = entry_after_batch(None, batch(0, 0, timestamp=1_000), 0)
     busy = entry_after_batch(None, batch(0, 0, timestamp=1_000, attributes=TRANSACTIONAL), 0)
     assert not is_expired(idle, now_ms=1_099, expiration_ms=100)

@@ -70,7 +70,7 @@ def test_a_read_starts_with_the_batch_that_contains_the_offset(
     assert (result.buffers, result.next_offset) == ([], 9)
 
 
-def test_the_first_batch_comes_even_above_max_bytes_unless_told_otherwise(
+def test_the_first_batch_is_returned_above_max_bytes_only_with_min_one_batch(
     store: Store, reader: StoreReader
 ) -> None:
     number = create(store)
@@ -93,7 +93,7 @@ def test_nothing_at_or_above_the_end_offset_is_read(store: Store, reader: StoreR
     assert offsets_of(split_batches(b"".join(result.buffers))) == [0, 2]
 
 
-def test_neighbouring_partitions_do_not_leak_into_a_read(store: Store, reader: StoreReader) -> None:
+def test_a_read_has_no_batches_of_other_partitions(store: Store, reader: StoreReader) -> None:
     numbers = [create(store, partition) for partition in range(3)]
     append_now(store, numbers[0], batch_of(5))
     append_now(store, numbers[2], batch_of(5))
@@ -105,7 +105,7 @@ def test_neighbouring_partitions_do_not_leak_into_a_read(store: Store, reader: S
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_any_read_gives_what_a_list_of_batches_would(tmp_path: Path, seed: int) -> None:
+def test_random_reads_equal_a_list_of_batches(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     store = open_store(tmp_path)
     number, noise = create(store, 0), create(store, 1)
@@ -143,7 +143,7 @@ def test_any_read_gives_what_a_list_of_batches_would(tmp_path: Path, seed: int) 
     store.close()
 
 
-def test_large_batches_are_views_that_outlive_reader_and_owner(tmp_path: Path) -> None:
+def test_views_of_large_batches_stay_valid_without_reader_and_owner(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     batch = batch_of(1, size=30_000)
@@ -169,9 +169,7 @@ def test_large_batches_are_views_that_outlive_reader_and_owner(tmp_path: Path) -
     assert bytes(large) == as_stored(batch, 0)
 
 
-def test_a_reader_follows_rolls_and_drops_without_being_told(
-    store: Store, reader: StoreReader
-) -> None:
+def test_a_reader_follows_rolls_and_drops(store: Store, reader: StoreReader) -> None:
     number = create(store)
     append_now(store, number, batch_of(2))
     assert offsets_of(read_all(reader, number)) == [0]
@@ -186,7 +184,7 @@ def test_a_reader_follows_rolls_and_drops_without_being_told(
     assert offsets_of(read_all(reader, number)) == [2]
 
 
-def test_a_reader_that_reads_no_more_lets_go_of_dropped_segments(
+def test_a_reader_releases_dropped_segments_without_reads(
     store: Store, reader: StoreReader
 ) -> None:
     number = create(store)
@@ -201,7 +199,7 @@ def test_a_reader_that_reads_no_more_lets_go_of_dropped_segments(
     assert dropped_but_open(store.directory) == []
 
 
-def test_a_segment_that_is_gone_before_it_was_opened_is_a_storage_error_at_last(
+def test_a_missing_segment_is_a_storage_error_after_several_attempts(
     store: Store, reader: StoreReader
 ) -> None:
     number = create(store)
@@ -225,7 +223,7 @@ def test_a_reader_finds_new_partitions_and_forgets_deleted_ones(
     assert reader.number_of(TOPIC_ID, 0) is None
 
 
-def test_a_store_without_owner_so_far_does_not_exist(tmp_path: Path) -> None:
+def test_a_store_that_was_never_opened_does_not_exist(tmp_path: Path) -> None:
     assert not StoreReader.exists(tmp_path)
     with pytest.raises(StorageError):
         StoreReader(tmp_path)
@@ -242,7 +240,7 @@ def found(reader: StoreReader, number: int, timestamp: int) -> tuple[int, int] |
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_lookup_by_time_finds_the_record_inside_the_batch(
+def test_a_lookup_by_timestamp_finds_the_record_within_the_batch(
     store: Store, reader: StoreReader, codec: Codec
 ) -> None:
     number = create(store)
@@ -255,7 +253,7 @@ def test_a_lookup_by_time_finds_the_record_inside_the_batch(
     assert found(reader, number, NOW_MS + 1) is None
 
 
-def test_lookups_by_time_know_the_leader_epoch_and_the_bounds(
+def test_lookups_by_timestamp_return_the_leader_epoch_within_the_bounds(
     store: Store, reader: StoreReader
 ) -> None:
     number = create(store)
@@ -271,7 +269,7 @@ def test_lookups_by_time_know_the_leader_epoch_and_the_bounds(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_lookups_by_time_agree_with_a_search_through_all_records(tmp_path: Path, seed: int) -> None:
+def test_lookups_by_timestamp_equal_a_search_of_all_records(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     store = open_store(tmp_path)
     number, noise = create(store, 0), create(store, 1)
@@ -315,7 +313,7 @@ def test_lookups_by_time_agree_with_a_search_through_all_records(tmp_path: Path,
     store.close()
 
 
-def test_timestamps_that_stand_still_do_not_make_lookups_walk(
+def test_lookups_in_equal_timestamps_read_few_batches(
     store: Store, reader: StoreReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = create(store)
@@ -338,7 +336,7 @@ def test_timestamps_that_stand_still_do_not_make_lookups_walk(
 # -- epochs, transactions, producers --------------------------------------------------------------
 
 
-def test_a_reader_answers_epochs_as_the_owner_does(store: Store, reader: StoreReader) -> None:
+def test_a_reader_has_the_same_epochs_as_the_owner(store: Store, reader: StoreReader) -> None:
     number = create(store)
     for epoch, count in [(0, 3), (2, 1), (5, 4)]:
         store.set_leader_epoch(number, epoch)
@@ -367,7 +365,7 @@ def abort(producer: int) -> bytes:
     )
 
 
-def test_aborted_transactions_are_those_that_touch_the_range_in_all_segments(
+def test_aborted_transactions_overlap_the_range_in_all_segments(
     store: Store, reader: StoreReader
 ) -> None:
     number = create(store)
@@ -400,7 +398,7 @@ def test_aborted_transactions_are_those_that_touch_the_range_in_all_segments(
             assert [entry.producer_id for entry in answer] == expected
 
 
-def test_a_reader_describes_producers_as_the_owner_does(store: Store, reader: StoreReader) -> None:
+def test_a_reader_has_the_same_producers_as_the_owner(store: Store, reader: StoreReader) -> None:
     number, other = create(store, 0), create(store, 1)
     for producer in range(4):
         batch = batch_of(2, producer_id=producer, producer_epoch=1, base_sequence=5)
@@ -472,7 +470,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_reader_killed_inside_a_transaction_leaves_no_trace_after_the_next_opening(
+def test_the_slot_of_a_killed_reader_is_freed_at_the_next_opening(
     tmp_path: Path,
 ) -> None:
     store = open_store(tmp_path)
@@ -487,7 +485,7 @@ def test_a_reader_killed_inside_a_transaction_leaves_no_trace_after_the_next_ope
     store.close()
 
 
-def test_a_batch_whose_header_lies_about_its_timestamps_does_not_hide_later_ones(
+def test_a_batch_with_a_wrong_max_timestamp_does_not_hide_later_ones(
     store: Store, reader: StoreReader
 ) -> None:
     number = create(store)

@@ -97,7 +97,7 @@ def pairs_of(batches: Iterable[bytes]) -> list[tuple[int, bytes | None, bytes | 
     return [(r.offset, r.key, r.value) for batch in batches for r in iter_records(batch)]
 
 
-def test_the_last_value_of_each_key_survives_at_its_offset() -> None:
+def test_the_last_value_of_each_key_keeps_its_offset() -> None:
     batches = [
         batch_of(0, ("a", "1"), ("b", "1"), ("a", "2")),
         batch_of(3, ("c", "1")),
@@ -111,22 +111,22 @@ def test_the_last_value_of_each_key_survives_at_its_offset() -> None:
     ]
 
 
-def test_a_batch_of_which_everything_survives_stays_byte_for_byte() -> None:
+def test_a_batch_that_keeps_all_records_is_not_changed() -> None:
     batches = [batch_of(0, ("a", "1"), ("b", "1"), codec=Codec.GZIP)]
     assert clean(batches) == batches
 
 
-def test_a_batch_that_loses_records_keeps_both_its_ends() -> None:
+def test_a_batch_that_loses_records_keeps_its_offsets() -> None:
     (thinned,) = clean([batch_of(7, ("a", "1"), ("b", "1"), ("a", "2"), ("b", "2"), ("c", "1"))])
     header = read_header(thinned)
     assert (header.base_offset, header.last_offset_delta, header.record_count) == (7, 4, 3)
 
 
-def test_a_record_without_a_key_goes() -> None:
+def test_a_record_without_a_key_is_removed() -> None:
     assert pairs_of(clean([batch_of(0, (None, "x"), ("a", "1"))])) == [(1, b"a", b"1")]
 
 
-def test_a_tombstone_goes_once_its_horizon_has_passed() -> None:
+def test_a_tombstone_is_removed_after_its_delete_horizon() -> None:
     batches = [batch_of(0, ("a", "1")), batch_of(1, ("a", None), ("b", "1"))]
     first = clean(batches)
     assert pairs_of(first) == [(1, b"a", None), (2, b"b", b"1")]
@@ -137,12 +137,12 @@ def test_a_tombstone_goes_once_its_horizon_has_passed() -> None:
     assert pairs_of(after) == [(2, b"b", b"1")]
 
 
-def test_an_outdated_tombstone_goes_at_once() -> None:
+def test_an_outdated_tombstone_is_removed_at_once() -> None:
     batches = [batch_of(0, ("a", None)), batch_of(1, ("a", "1"))]
     assert pairs_of(clean(batches)) == [(1, b"a", b"1")]
 
 
-def test_the_batch_at_the_end_of_the_range_stays_empty() -> None:
+def test_the_batch_at_the_end_of_the_range_is_kept_empty() -> None:
     batches = [batch_of(0, ("a", "1")), batch_of(1, (None, "x"), (None, "y"))]
     cleaned = clean(batches, end_offset=3)
     header = read_header(cleaned[-1])
@@ -151,7 +151,7 @@ def test_the_batch_at_the_end_of_the_range_stays_empty() -> None:
     assert clean(cleaned, end_offset=9) == cleaned[:1]
 
 
-def test_the_last_batch_of_an_active_producer_stays_empty() -> None:
+def test_the_last_batch_of_an_active_producer_is_kept_empty() -> None:
     batches = [
         batch_of(0, ("a", "1"), producer_id=5),
         batch_of(1, ("a", "2"), producer_id=5),
@@ -166,7 +166,7 @@ def test_the_last_batch_of_an_active_producer_stays_empty() -> None:
     assert clean(cleaned) == cleaned[1:]
 
 
-def test_aborted_records_go_and_outdate_nothing() -> None:
+def test_aborted_records_are_removed_and_outdate_nothing() -> None:
     row = AbortedTransactionRow(5, 1, 2, 3)
     batches = [
         batch_of(0, ("a", "1")),
@@ -181,7 +181,7 @@ def test_aborted_records_go_and_outdate_nothing() -> None:
     assert kept == [row], "its marker is still there, and a reader may still hold its records"
 
 
-def test_an_abort_marker_goes_after_its_records_and_a_horizon() -> None:
+def test_an_abort_marker_is_removed_after_its_records_and_a_delete_horizon() -> None:
     row = AbortedTransactionRow(5, 0, 1, 2)
     batches = [
         batch_of(0, ("a", "aborted"), producer_id=5, is_transactional=True),
@@ -199,7 +199,7 @@ def test_an_abort_marker_goes_after_its_records_and_a_horizon() -> None:
     assert third == batches[2:]
 
 
-def test_a_transaction_whose_marker_lies_behind_the_range_is_known() -> None:
+def test_a_transaction_whose_marker_is_after_the_range_is_aborted() -> None:
     batches = [
         batch_of(0, ("a", "aborted"), producer_id=5, is_transactional=True),
         batch_of(1, ("a", "1")),
@@ -207,7 +207,7 @@ def test_a_transaction_whose_marker_lies_behind_the_range_is_known() -> None:
     assert clean(batches, aborted=[AbortedTransactionRow(5, 0, 77, 78)]) == batches[1:]
 
 
-def test_a_commit_marker_stays_as_long_as_its_records() -> None:
+def test_a_commit_marker_is_kept_as_long_as_its_records() -> None:
     batches = [
         batch_of(0, ("a", "1"), producer_id=5, is_transactional=True),
         marker(1, ControlType.COMMIT, producer_id=5),
@@ -222,7 +222,7 @@ def test_a_commit_marker_stays_as_long_as_its_records() -> None:
     assert clean(second, now_ms=NOW + RETENTION) == outdated[2:]
 
 
-def test_an_emptied_marker_of_a_producer_that_has_nothing_else_stays() -> None:
+def test_the_emptied_marker_of_a_producer_without_batches_is_kept() -> None:
     batches = [
         marker(0, ControlType.COMMIT, producer_id=5),
         batch_of(1, ("b", "1")),
@@ -240,7 +240,7 @@ def test_clean_records_are_outdated_by_dirty_ones_only() -> None:
     assert clean(batches, dirty_from=1) == batches[1:]
 
 
-def test_long_keys_are_told_apart() -> None:
+def test_long_keys_are_distinguished() -> None:
     assert short_key(b"k" * 16) == b"k" * 16
     assert len(short_key(b"k" * 17)) == 17
     batches = [batch_of(0, ("k" * 999 + "1", "1"), ("k" * 999 + "2", "1"), ("k" * 999 + "1", "2"))]

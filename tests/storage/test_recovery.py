@@ -60,7 +60,7 @@ def by_partition(batches: list[WrittenBatch]) -> dict[int, list[bytes]]:
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_a_torn_segment_yields_every_whole_batch_up_to_the_first_gap(
+def test_salvage_of_a_torn_segment_has_all_batches_up_to_the_first_gap(
     tmp_path: Path, group: int
 ) -> None:
     for seed in range(group, TORN_CASES, GROUPS):
@@ -97,9 +97,7 @@ def test_an_untouched_segment_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"\0" * 3 * PAGE, b"\xff" * 3 * PAGE])
-def test_a_file_without_any_content_is_torn_and_yields_nothing(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_an_empty_file_is_torn(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "torn").write_bytes(content)
     examination = Examination(tmp_path / "torn", log_ends={})
     assert not examination.is_whole
@@ -107,9 +105,7 @@ def test_a_file_without_any_content_is_torn_and_yields_nothing(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_bytes_anywhere_never_yield_a_batch_that_was_not_written(
-    tmp_path: Path, seed: int
-) -> None:
+def test_salvage_of_random_bytes_has_only_written_batches(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     history = write_history(tmp_path / "segment", dice)
     originals = by_partition(history.batches)
@@ -144,7 +140,7 @@ def test_batches_of_turns_whose_meta_page_was_lost_are_found(tmp_path: Path) -> 
     assert salvaged(examination) == {1: [first, second]}
 
 
-def test_an_older_tree_under_the_newest_meta_page_is_found_out(tmp_path: Path) -> None:
+def test_an_older_tree_under_the_newest_meta_page_is_detected(tmp_path: Path) -> None:
     dice = random.Random(5)
     segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
     path = segment_path(tmp_path, 1)
@@ -169,7 +165,7 @@ def test_an_older_tree_under_the_newest_meta_page_is_found_out(tmp_path: Path) -
     assert salvaged(examination) == {1: batches}
 
 
-def test_only_another_run_of_the_machine_can_have_torn_what_was_not_closed() -> None:
+def test_a_store_may_be_torn_if_it_was_not_closed_before_a_reboot() -> None:
     def asked(*, was_closed: bool, then: str, now: str) -> bool:
         return may_be_torn(was_closed=was_closed, boot_id_then=then, boot_id_now=now)
 
@@ -208,7 +204,7 @@ def pull_the_plug(store: Store, folder: Path, synced: bytes, dice: random.Random
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_a_store_comes_back_from_a_power_loss_with_all_that_is_whole(
+def test_after_a_power_loss_a_store_has_all_intact_batches(
     tmp_path: Path, group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(group, TORN_STORES, GROUPS):
@@ -375,7 +371,7 @@ def lost_of(
 
 @pytest.mark.parametrize("durability", Durability)
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_whatever_was_synced_once_survives_a_power_loss_at_any_later_moment(
+def test_synced_batches_survive_any_later_power_loss(
     tmp_path: Path, group: int, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(group, SYNCED_STORES, GROUPS):

@@ -91,7 +91,7 @@ def write_until_refused(write_one: Callable[[int], object], *, count: int) -> Ex
 # -- in a file of LMDB ---------------------------------------------------------------------------
 
 
-def test_a_spent_row_makes_room_for_many_small_changes_in_its_file_alone(disk: SmallDisk) -> None:
+def test_a_released_row_has_space_for_many_small_changes_of_its_file(disk: SmallDisk) -> None:
     file = File(disk)
     disk.fill()
     # Without what is kept there is room for a few.
@@ -104,7 +104,7 @@ def test_a_spent_row_makes_room_for_many_small_changes_in_its_file_alone(disk: S
     assert not file.reserve.spend(), "it can be spent once"
 
 
-def test_a_row_can_be_spent_in_a_file_that_has_just_been_made(disk: SmallDisk) -> None:
+def test_a_row_can_be_released_in_a_new_file(disk: SmallDisk) -> None:
     file = File(disk)
     disk.fill()
     assert file.reserve.spend()
@@ -112,7 +112,7 @@ def test_a_row_can_be_spent_in_a_file_that_has_just_been_made(disk: SmallDisk) -
     file.write(1)
 
 
-def test_a_row_is_kept_through_a_restart_and_kept_again_after_it_was_spent(
+def test_a_row_survives_a_restart_and_is_reserved_again_after_its_release(
     disk: SmallDisk,
 ) -> None:
     file = File(disk)
@@ -130,7 +130,7 @@ def test_a_row_is_kept_through_a_restart_and_kept_again_after_it_was_spent(
     file.write(1)
 
 
-def test_a_file_that_was_made_without_a_row_gets_one(disk: SmallDisk) -> None:
+def test_a_file_that_was_created_without_a_row_gets_one(disk: SmallDisk) -> None:
     file = File(disk, is_bare=True)
     assert not file.reserve.is_kept
     file.reserve.keep()
@@ -140,7 +140,7 @@ def test_a_file_that_was_made_without_a_row_gets_one(disk: SmallDisk) -> None:
     file.write(1)
 
 
-def test_a_row_is_spent_beforehand_only_on_a_full_disk(disk: SmallDisk) -> None:
+def test_a_row_is_released_only_on_a_full_disk(disk: SmallDisk) -> None:
     reserve = File(disk).reserve
     reserve.spend_if_needed()
     assert reserve.is_kept
@@ -149,7 +149,7 @@ def test_a_row_is_spent_beforehand_only_on_a_full_disk(disk: SmallDisk) -> None:
     assert not reserve.is_kept
 
 
-def test_a_file_that_does_not_fit_is_not_left_behind_in_parts(disk: SmallDisk) -> None:
+def test_a_file_that_does_not_fit_is_removed(disk: SmallDisk) -> None:
     disk.fill()
     before = set(disk.folder.iterdir())
     with pytest.raises((lmdb.Error, OSError)):
@@ -159,13 +159,13 @@ def test_a_file_that_does_not_fit_is_not_left_behind_in_parts(disk: SmallDisk) -
     assert File(disk).reserve.is_kept
 
 
-def test_what_a_killed_maker_left_is_in_nobodys_way(disk: SmallDisk) -> None:
+def test_the_unfinished_file_of_a_killed_process_is_replaced(disk: SmallDisk) -> None:
     (disk.folder / "file.mdb.unfinished").write_bytes(b"half")
     assert File(disk).reserve.is_kept
     assert not (disk.folder / "file.mdb.unfinished").exists()
 
 
-def test_an_error_that_is_none_of_a_full_disk_is_told_apart(disk: SmallDisk) -> None:
+def test_other_errors_are_not_taken_for_a_full_disk(disk: SmallDisk) -> None:
     full = lmdb.DiskError("mdb_txn_commit: No space left on device")
     cut_short = lmdb.Error("mdb_txn_commit: Input/output error")
     assert is_disk_full_error(full, disk.folder)
@@ -179,7 +179,7 @@ def test_an_error_that_is_none_of_a_full_disk_is_told_apart(disk: SmallDisk) -> 
 # -- a file of its own ---------------------------------------------------------------------------
 
 
-def test_a_file_gives_its_blocks_back_once(disk: SmallDisk) -> None:
+def test_a_reserve_file_is_released_once(disk: SmallDisk) -> None:
     reserve = FileReserve(disk.folder / RESERVE_NAME, FILE_BYTES)
     reserve.keep()
     assert (disk.folder / RESERVE_NAME).stat().st_blocks * 512 >= FILE_BYTES
@@ -194,7 +194,7 @@ def test_a_file_gives_its_blocks_back_once(disk: SmallDisk) -> None:
     assert not again.is_kept
 
 
-def test_nothing_is_kept_where_there_is_little_room(disk: SmallDisk) -> None:
+def test_nothing_is_reserved_on_a_disk_with_little_space(disk: SmallDisk) -> None:
     file = File(disk, is_bare=True)
     disk.fill(leave_bytes=2 << 20)
     file.reserve.keep()
@@ -208,7 +208,7 @@ def test_nothing_is_kept_where_there_is_little_room(disk: SmallDisk) -> None:
 # -- whom it is for ------------------------------------------------------------------------------
 
 
-def test_the_metadata_log_takes_what_gives_room_back_for_a_while(disk: SmallDisk) -> None:
+def test_on_a_full_disk_the_metadata_log_accepts_entries_that_free_space(disk: SmallDisk) -> None:
     log = MetadataLog.open(disk.folder / "metadata")
     append_payloads(log, [b"first"], term=1)
     disk.fill()
@@ -247,7 +247,7 @@ def test_partitions_are_deleted_on_a_full_disk(disk: SmallDisk) -> None:
     store.close()
 
 
-def test_what_only_takes_room_leaves_the_reserve_alone(disk: SmallDisk) -> None:
+def test_changes_that_free_no_space_do_not_use_the_reserve(disk: SmallDisk) -> None:
     store = open_store(disk.folder / "store")
     disk.fill()
     with pytest.raises(StorageError):
@@ -261,9 +261,7 @@ def test_what_only_takes_room_leaves_the_reserve_alone(disk: SmallDisk) -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_store_is_opened_on_a_full_disk_right_after_it_was_made(
-    disk: SmallDisk, is_killed: bool
-) -> None:
+def test_a_new_store_can_be_opened_on_a_full_disk(disk: SmallDisk, is_killed: bool) -> None:
     store = open_store(disk.folder / "store")
     if is_killed:
         # Its owner's end releases the lock, and the store is not marked clean.
@@ -277,7 +275,7 @@ def test_a_store_is_opened_on_a_full_disk_right_after_it_was_made(
     again.close()
 
 
-def test_the_room_of_a_deleted_partition_comes_back_on_a_full_disk(disk: SmallDisk) -> None:
+def test_the_space_of_a_deleted_partition_is_freed_on_a_full_disk(disk: SmallDisk) -> None:
     options = replace(OPTIONS, segment_dead_bytes_max=500_000)
     store = open_store(disk.folder / "store", options)
     gone, stays = create(store), create(store, 1)
@@ -293,7 +291,7 @@ def test_the_room_of_a_deleted_partition_comes_back_on_a_full_disk(disk: SmallDi
     store.close()
 
 
-def test_the_room_of_deleted_records_comes_back_on_a_full_disk(disk: SmallDisk) -> None:
+def test_the_space_of_deleted_records_is_freed_on_a_full_disk(disk: SmallDisk) -> None:
     options = replace(OPTIONS, segment_dead_bytes_max=500_000)
     store = open_store(disk.folder / "store", options)
     number = create(store)
@@ -309,7 +307,7 @@ def test_the_room_of_deleted_records_comes_back_on_a_full_disk(disk: SmallDisk) 
     store.close()
 
 
-def test_appends_do_not_take_what_is_being_given_back(disk: SmallDisk) -> None:
+def test_appends_do_not_use_the_first_freed_blocks(disk: SmallDisk) -> None:
     store = open_store(disk.folder / "store")
     number = create(store)
     disk.fill()
@@ -332,7 +330,7 @@ def test_appends_do_not_take_what_is_being_given_back(disk: SmallDisk) -> None:
     store.close()
 
 
-def test_what_was_spent_is_kept_again_when_there_is_room(disk: SmallDisk) -> None:
+def test_a_released_reserve_is_created_again_when_there_is_space(disk: SmallDisk) -> None:
     store = open_store(disk.folder / "store")
     numbers = many_partitions(store)
     for _ in range(2):

@@ -88,7 +88,7 @@ def by_bytes(
     )
 
 
-def test_batches_older_than_the_limit_go_up_to_the_first_that_is_not(tmp_path: Path) -> None:
+def test_older_batches_are_deleted_up_to_the_first_newer_one(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, *(batch_of(2, timestamp=at) for at in (10, 20, 30, 25, 40)))
@@ -99,7 +99,7 @@ def test_batches_older_than_the_limit_go_up_to_the_first_that_is_not(tmp_path: P
     store.close()
 
 
-def test_a_whole_segment_is_judged_by_its_extent_without_opening_it(tmp_path: Path) -> None:
+def test_a_whole_extent_is_checked_without_opening_its_segment(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of(3, timestamp=10))
@@ -122,7 +122,7 @@ def test_a_batch_below_the_log_start_does_not_stop_the_search(tmp_path: Path) ->
     store.close()
 
 
-def test_a_log_start_inside_a_batch_that_is_not_old_stays_there(tmp_path: Path) -> None:
+def test_a_log_start_within_a_newer_batch_does_not_move(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of(5, timestamp=90), batch_of(5, timestamp=95))
@@ -131,7 +131,7 @@ def test_a_log_start_inside_a_batch_that_is_not_old_stays_there(tmp_path: Path) 
     store.close()
 
 
-def test_at_least_the_bytes_asked_for_remain(tmp_path: Path) -> None:
+def test_at_least_retention_bytes_remain(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     batches = [batch_of(1, size=size) for size in (100, 200, 300, 400)]
@@ -146,7 +146,7 @@ def test_at_least_the_bytes_asked_for_remain(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_was_counted_once_is_not_read_again(tmp_path: Path) -> None:
+def test_counted_bytes_are_not_read_again(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, *(batch_of(1, size=100) for _ in range(20)))
@@ -183,7 +183,7 @@ def test_a_policy_without_delete_keeps_everything(tmp_path: Path) -> None:
     store.close()
 
 
-def test_nothing_at_or_above_the_high_watermark_goes(tmp_path: Path) -> None:
+def test_nothing_at_or_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, *(batch_of(1, timestamp=at) for at in (1, 2, 3)))
@@ -196,7 +196,7 @@ def test_nothing_at_or_above_the_high_watermark_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_random_logs_are_cut_where_a_list_would_be(tmp_path: Path, seed: int) -> None:
+def test_retention_of_random_logs_equals_lists(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     store = open_store(tmp_path)
     number, other = create(store), create(store, 1)
@@ -249,7 +249,7 @@ def test_read_sizes_starts_with_the_batch_that_contains_the_offset(tmp_path: Pat
     store.close()
 
 
-def test_live_bytes_go_by_the_share_of_offsets() -> None:
+def test_live_bytes_are_estimated_by_offsets() -> None:
     extent = Extent(1, 100, 200, 1_000, 10)
     assert live_bytes(extent, 0) == 1_000
     assert live_bytes(extent, 150) == 500

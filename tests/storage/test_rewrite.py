@@ -117,7 +117,7 @@ def test_a_segment_is_dropped_when_every_batch_lies_below_its_log_start(tmp_path
     store.close()
 
 
-def test_a_deleted_partition_keeps_no_segment_alive(tmp_path: Path) -> None:
+def test_a_segment_with_only_deleted_partitions_is_dropped(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     sealed_segment(store, partitions=2)
     store.delete_partitions([0, 1])
@@ -125,7 +125,7 @@ def test_a_deleted_partition_keeps_no_segment_alive(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_segment_of_many_partitions_is_forgotten_in_slices(
+def test_a_segment_of_many_partitions_is_dropped_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("odradek.storage.rewrite._EXTENTS_PER_CHANGE", 3)
@@ -153,7 +153,7 @@ def test_the_active_segment_is_never_dropped(tmp_path: Path) -> None:
     store.close()
 
 
-def test_rewriting_keeps_what_is_alive_and_frees_the_rest(tmp_path: Path) -> None:
+def test_a_rewrite_keeps_live_batches_and_frees_the_rest(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     sealed_segment(store)
     before = segment_path(tmp_path, 1).stat().st_size
@@ -224,7 +224,7 @@ def test_a_reader_that_holds_the_old_file_reads_on(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_run_that_is_given_up_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_an_aborted_rewrite_changes_nothing(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     sealed_segment(store)
     expected = contents(store)
@@ -306,7 +306,7 @@ def test_sigkill_leaves_the_old_or_the_new(tmp_path: Path, moment: str) -> None:
     store.close()
 
 
-def test_only_segments_that_are_mostly_dead_and_stay_so_are_worth_it(tmp_path: Path) -> None:
+def test_segments_that_are_mostly_dead_are_worth_rewriting(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for partition, retention_ms in enumerate((10_000, -1)):
         number = create(store, partition, retention_ms=retention_ms)
@@ -332,7 +332,7 @@ def test_only_segments_that_are_mostly_dead_and_stay_so_are_worth_it(tmp_path: P
     store.close()
 
 
-def test_small_neighbours_are_merged_and_read_as_before(tmp_path: Path) -> None:
+def test_adjacent_small_segments_are_merged(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     numbers = [create(store, partition) for partition in range(3)]
     dice = random.Random(2)
@@ -356,7 +356,7 @@ def test_small_neighbours_are_merged_and_read_as_before(tmp_path: Path) -> None:
     store.close()
 
 
-def test_segments_with_something_between_them_are_not_merged(tmp_path: Path) -> None:
+def test_segments_that_are_not_adjacent_are_not_merged(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     for _ in range(9):

@@ -47,13 +47,13 @@ def test_a_value_is_whole_only_with_every_byte_of_its_batch() -> None:
         assert parse_whole_value(memoryview(changed), is_exact=False) is None
 
 
-def test_a_log_end_behind_the_batch_is_nonsense() -> None:
+def test_a_log_end_after_the_batch_is_invalid() -> None:
     assert (
         parse_whole_value(value_of(batch_of("x", base_offset=5), before=6), is_exact=True) is None
     )
 
 
-def test_a_chain_follows_the_log_ends_and_leaves_gaps_that_were_meant(tmp_path: Path) -> None:
+def test_a_chain_follows_the_log_ends_across_gaps_of_the_log(tmp_path: Path) -> None:
     first = batch_of("a" * 3000, base_offset=0, count=2)
     after_gap = batch_of("b", base_offset=7)
     unreachable = batch_of("c", base_offset=9)
@@ -85,7 +85,7 @@ def test_a_copy_of_a_segment_inside_a_batch_is_not_taken_for_pages(tmp_path: Pat
     assert [bytes(salvage.batch(found)) for found in salvage.found(2)] == [outer]
 
 
-def test_a_batch_that_no_page_has_is_taken_from_the_journal(tmp_path: Path) -> None:
+def test_a_batch_that_is_in_no_page_is_taken_from_the_journal(tmp_path: Path) -> None:
     first, second = batch_of("first", base_offset=0), batch_of("second", base_offset=1)
     failed = batch_of("failed", base_offset=1, count=2)
     segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)

@@ -9,7 +9,7 @@ from odradek.storage.environment import StorageError
 from odradek.storage.scratch_table import ScratchTable
 
 
-def test_it_equals_a_dict_over_several_puts(tmp_path: Path) -> None:
+def test_the_table_equals_a_dict(tmp_path: Path) -> None:
     dice = random.Random(1)
     table = ScratchTable(tmp_path / "scratch")
     model: dict[bytes, int] = {}
@@ -25,7 +25,7 @@ def test_it_equals_a_dict_over_several_puts(tmp_path: Path) -> None:
     table.remove()
 
 
-def test_many_keys_go_in_by_slices(tmp_path: Path) -> None:
+def test_many_keys_are_put_in_slices(tmp_path: Path) -> None:
     table = ScratchTable(tmp_path / "scratch")
     numbers = {b"%d" % (at * 7919 % 12_000): at for at in range(12_000)}
     assert sum(1 for _ in table.put_all(numbers)) == 3 + 12
@@ -33,7 +33,7 @@ def test_many_keys_go_in_by_slices(tmp_path: Path) -> None:
     table.remove()
 
 
-def test_it_forgets_what_a_killed_process_left(tmp_path: Path) -> None:
+def test_the_file_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "scratch").write_bytes(b"whatever")
     table = ScratchTable(tmp_path / "scratch")
     assert table.get(b"key") is None
@@ -41,6 +41,6 @@ def test_it_forgets_what_a_killed_process_left(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         ScratchTable(tmp_path / "gone" / "scratch")

@@ -16,7 +16,7 @@ def has_batches(segment: Segment, number: int) -> bool:
     return any(True for _ in segment.iterate(number, number + 1))
 
 
-def test_an_extent_comes_back_from_its_row() -> None:
+def test_an_extent_is_decoded_from_its_row() -> None:
     extent = Extent(7, 10, 20, 3_000, 4, -1, 99)
     assert Extent.decode(7, extent.encode()) == extent
 
@@ -53,7 +53,7 @@ def test_a_writer_fills_a_segment_that_reads_back(tmp_path: Path) -> None:
         assert transaction.stat(segment.timestamps)["entries"] >= 4
 
 
-def test_every_batch_stands_behind_a_stamp_that_says_whose_it_is(tmp_path: Path) -> None:
+def test_every_batch_has_a_stamp_with_its_partition(tmp_path: Path) -> None:
     segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
     writer = SegmentWriter(segment)
     writer.put(3, 8, as_stored(batch_of(2), 8), log_end_before=5)
@@ -74,7 +74,7 @@ def test_a_writer_refuses_batches_out_of_order(tmp_path: Path) -> None:
     writer.abort()
 
 
-def test_a_writer_that_runs_out_of_room_says_so(tmp_path: Path) -> None:
+def test_a_writer_with_a_full_map_raises_a_storage_error(tmp_path: Path) -> None:
     writer = SegmentWriter(Segment.create(tmp_path, 1, map_bytes=1 << 20))
 
     def fill() -> None:

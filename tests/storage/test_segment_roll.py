@@ -33,7 +33,7 @@ def test_after_sealing_the_catalog_knows_ends_epochs_producers_and_extents(tmp_p
     store.close()
 
 
-def test_a_reign_without_records_is_not_kept(tmp_path: Path) -> None:
+def test_an_epoch_without_records_is_not_stored(tmp_path: Path) -> None:
     """It would cover records of an earlier epoch that are fetched before the store is opened
     again."""
     store = open_store(tmp_path)
@@ -50,7 +50,7 @@ def test_a_reign_without_records_is_not_kept(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_segment_with_nothing_in_it_is_forgotten_and_not_sealed(tmp_path: Path) -> None:
+def test_an_empty_segment_is_removed_instead_of_sealed(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     create(store)
     first = store.catalog.active_segment_id
@@ -76,7 +76,7 @@ def test_producers_are_written_once_and_not_with_every_sealing(tmp_path: Path) -
     store.close()
 
 
-def test_a_segment_must_be_sealed_by_age_earlier_where_the_topic_says_so(tmp_path: Path) -> None:
+def test_the_roll_deadline_follows_the_topics_settings(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     plain = create(store, 0, segment_ms=500)
     compact = create(store, 1, segment_ms=500, max_compaction_lag_ms=100, cleanup_compact=True)

@@ -6,7 +6,7 @@ from odradek.protocol.types import NEVER
 from odradek.storage.settings import LogSettings, StoreOptions, TimestampType
 
 
-def test_settings_come_back_from_the_catalog_and_defaults_take_no_room() -> None:
+def test_settings_are_stored_without_defaults() -> None:
     settings = LogSettings(
         retention_ms=7, message_timestamp_type=TimestampType.LOG_APPEND_TIME, flush_ms=3
     )

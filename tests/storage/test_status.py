@@ -22,7 +22,7 @@ from tests.support.disks import small_disk
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_what_the_owner_writes_a_reader_sees(tmp_path: Path) -> None:
+def test_a_reader_sees_the_owners_writes(tmp_path: Path) -> None:
     owner = StatusTable.create(tmp_path / "status", 64)
     reader = StatusTable.open(tmp_path / "status")
     for word, value in [
@@ -42,13 +42,13 @@ def test_what_the_owner_writes_a_reader_sees(tmp_path: Path) -> None:
     assert reader.log_end_offset(63) == 0
 
 
-def test_a_slot_beyond_the_table_is_an_error_and_not_somebody_elses(tmp_path: Path) -> None:
+def test_a_slot_beyond_the_table_is_an_error(tmp_path: Path) -> None:
     owner = StatusTable.create(tmp_path / "status", 8)
     with pytest.raises(IndexError):
         owner.log_end_offset(8)
 
 
-def test_the_generation_rises_through_owners(tmp_path: Path) -> None:
+def test_the_generation_continues_with_a_new_owner(tmp_path: Path) -> None:
     owner = StatusTable.create(tmp_path / "status", 8)
     reader = StatusTable.open(tmp_path / "status")
     first = reader.generation
@@ -59,7 +59,7 @@ def test_the_generation_rises_through_owners(tmp_path: Path) -> None:
     assert reader.generation == first + 2
 
 
-def test_a_new_owner_takes_the_table_over_under_its_readers(tmp_path: Path) -> None:
+def test_readers_see_the_writes_of_a_new_owner(tmp_path: Path) -> None:
     first = StatusTable.create(tmp_path / "status", 8)
     reader = StatusTable.open(tmp_path / "status")
     first.set(3, LOG_END_OFFSET, 9)
@@ -71,7 +71,7 @@ def test_a_new_owner_takes_the_table_over_under_its_readers(tmp_path: Path) -> N
     assert reader.log_end_offset(3) == 10
 
 
-def test_a_watch_is_taken_once_with_all_who_asked(tmp_path: Path) -> None:
+def test_watches_of_all_routers_are_taken_once(tmp_path: Path) -> None:
     owner = StatusTable.create(tmp_path / "status", 8)
     reader = StatusTable.open(tmp_path / "status")
     assert owner.take_watch(5) == 0
@@ -83,7 +83,7 @@ def test_a_watch_is_taken_once_with_all_who_asked(tmp_path: Path) -> None:
     assert owner.take_watch(5) == 0
 
 
-def test_clearing_a_slot_leaves_the_watch_to_be_told(tmp_path: Path) -> None:
+def test_clearing_a_slot_keeps_its_watches(tmp_path: Path) -> None:
     owner = StatusTable.create(tmp_path / "status", 8)
     owner.set(2, ROLE, ReplicaRole.LEADER)
     owner.set_watch(2)
@@ -91,7 +91,7 @@ def test_clearing_a_slot_leaves_the_watch_to_be_told(tmp_path: Path) -> None:
     assert owner.take_watch(2) == 1
 
 
-def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_status_table_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         StatusTable.open(tmp_path / "status")
     (tmp_path / "status").write_bytes(b"")
@@ -120,7 +120,7 @@ print(seen, flush=True)
 """
 
 
-def test_no_wake_up_is_lost_between_two_processes(tmp_path: Path) -> None:
+def test_no_watch_is_missed_between_two_processes(tmp_path: Path) -> None:
     """The watcher sleeps only after it has set its watch and seen nothing new. The owner writes
     only if it has taken a watch after publishing. If one were lost, both would wait for ever."""
     owner = StatusTable.create(tmp_path / "status", 8)
@@ -146,7 +146,7 @@ def test_no_wake_up_is_lost_between_two_processes(tmp_path: Path) -> None:
         assert watcher.wait(timeout=10) == 0
 
 
-def test_slots_for_which_the_disk_has_no_room_are_refused_before_they_are_written(
+def test_slots_without_disk_space_are_a_storage_error(
     tmp_path: Path,
 ) -> None:
     with small_disk(tmp_path / "disk", 1 << 20) as disk:

@@ -42,7 +42,7 @@ from tests.support.stores import (
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_store_and_its_dumb_twin_never_differ(tmp_path: Path, seed: int) -> None:
+def test_a_random_store_equals_a_simple_one(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     store = open_store(tmp_path)
     models: dict[int, ModelLog] = {}
@@ -167,7 +167,7 @@ def test_a_store_has_one_owner(tmp_path: Path) -> None:
     open_store(tmp_path).close()
 
 
-def test_a_deleted_partition_vanishes_at_once(tmp_path: Path) -> None:
+def test_a_deleted_partition_is_invisible_at_once(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of())
@@ -183,7 +183,7 @@ def test_a_deleted_partition_vanishes_at_once(tmp_path: Path) -> None:
     assert open_store(tmp_path).number_of(TOPIC_ID, 0) is None
 
 
-def test_a_number_is_used_again_only_when_no_segment_holds_its_bytes(tmp_path: Path) -> None:
+def test_a_number_is_reused_only_after_its_data_is_gone(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     empty = create(store, 0)
     filled = create(store, 1)
@@ -202,7 +202,7 @@ def test_a_number_is_used_again_only_when_no_segment_holds_its_bytes(tmp_path: P
     store.close()
 
 
-def test_bytes_of_a_partition_deleted_in_the_active_segment_are_known_after_a_restart(
+def test_dead_bytes_of_a_deleted_partition_are_counted_after_a_restart(
     tmp_path: Path,
 ) -> None:
     store = open_store(tmp_path)
@@ -246,7 +246,7 @@ def test_records_of_a_compact_only_topic_cannot_be_deleted(tmp_path: Path) -> No
     store.close()
 
 
-def test_a_log_whose_end_was_lost_below_its_start_goes_on_at_its_start(tmp_path: Path) -> None:
+def test_a_log_whose_end_was_lost_continues_at_its_start(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of(10))
@@ -272,7 +272,7 @@ def pretend_the_machine_went_down(directory: Path) -> None:
         change.put_property("boot_id", "another")
 
 
-def test_an_active_segment_that_is_whole_is_sealed_after_a_power_loss(tmp_path: Path) -> None:
+def test_an_intact_active_segment_is_sealed_after_a_power_loss(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of(4, size=5000), batch_of(2))
@@ -287,7 +287,7 @@ def test_an_active_segment_that_is_whole_is_sealed_after_a_power_loss(tmp_path: 
     store.close()
 
 
-def test_a_torn_active_segment_is_rebuilt_from_the_batches_that_are_whole(tmp_path: Path) -> None:
+def test_a_torn_active_segment_is_rebuilt_from_its_intact_batches(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number, other = create(store, 0), create(store, 1)
     batches = [
@@ -355,7 +355,7 @@ def segment_files(directory: Path) -> set[str]:
     return {path.name for path in directory.glob("segment-*.mdb")}
 
 
-def test_a_segment_that_is_mostly_of_deleted_partitions_is_sealed_and_given_back(
+def test_an_active_segment_of_mostly_deleted_partitions_is_sealed_and_dropped(
     tmp_path: Path,
 ) -> None:
     options = replace(OPTIONS, segment_dead_bytes_max=100_000, retention_check_interval_ms=10)
@@ -378,7 +378,7 @@ def test_a_segment_that_is_mostly_of_deleted_partitions_is_sealed_and_given_back
     store.close()
 
 
-def test_what_lies_below_the_log_start_in_the_active_segment_counts_after_a_restart_too(
+def test_dead_bytes_below_the_log_start_are_counted_after_a_restart(
     tmp_path: Path,
 ) -> None:
     options = replace(OPTIONS, segment_dead_bytes_max=100_000)
@@ -406,7 +406,7 @@ def roll_at(store: Store, now_ms: int) -> None:
         wait_for_sync(store._flusher._syncer)
 
 
-def test_a_setting_that_shortens_segment_ms_counts_for_data_already_there(tmp_path: Path) -> None:
+def test_a_shorter_segment_ms_applies_to_existing_data(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of())
@@ -415,7 +415,7 @@ def test_a_setting_that_shortens_segment_ms_counts_for_data_already_there(tmp_pa
     store.close()
 
 
-def test_settings_are_kept_for_the_next_opening_without_a_change_for_each(tmp_path: Path) -> None:
+def test_changed_settings_are_stored_in_one_change(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     numbers = [create(store, partition) for partition in range(20)]
     changes = store.catalog.change_count
@@ -427,7 +427,7 @@ def test_settings_are_kept_for_the_next_opening_without_a_change_for_each(tmp_pa
     store.close()
 
 
-def test_the_high_watermark_waits_where_the_partition_is_replicated(tmp_path: Path) -> None:
+def test_the_high_watermark_of_a_replicated_partition_waits(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     store.set_replicated(number, True)
@@ -446,7 +446,7 @@ def test_the_high_watermark_waits_where_the_partition_is_replicated(tmp_path: Pa
     store.close()
 
 
-def test_a_worker_that_was_killed_shows_nobody_what_was_not_committed(tmp_path: Path) -> None:
+def test_uncommitted_records_are_invisible_after_a_kill(tmp_path: Path) -> None:
     """Routers read while the next worker waits for its first image. Found by the simulation: a
     consumer saw records that were lost afterwards."""
     store = open_store(tmp_path)
@@ -465,7 +465,7 @@ def test_a_worker_that_was_killed_shows_nobody_what_was_not_committed(tmp_path: 
 
 
 @pytest.mark.parametrize("is_replicated", [False, True])
-def test_a_worker_that_was_killed_leaves_as_much_stable_as_there_was(
+def test_the_last_stable_offset_is_the_same_after_a_kill(
     tmp_path: Path, is_replicated: bool
 ) -> None:
     """Routers report the last stable offset: it must not move back for transactions that have
@@ -586,7 +586,7 @@ def test_a_roll_that_fails_leaves_the_old_segment_in_use(
     store.close()
 
 
-def test_producers_that_were_silent_too_long_are_forgotten_for_good(tmp_path: Path) -> None:
+def test_expired_producers_are_removed(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of(producer_id=1, producer_epoch=0, base_sequence=0))

@@ -33,9 +33,7 @@ def test_one_request_at_a_time(tmp_path: Path) -> None:
     syncer.close()
 
 
-def test_an_error_is_raised_where_the_result_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_poll_raises_the_error_of_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
 
     def refuse(_: Segment) -> None:

@@ -16,9 +16,7 @@ from tests.support.stores import as_stored, batch_of
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_the_first_batch_to_reach_a_timestamp_is_found_as_a_scan_finds_it(
-    tmp_path: Path, seed: int
-) -> None:
+def test_a_lookup_equals_a_scan(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     segment = Segment.create(tmp_path, 1, map_bytes=64 << 20)
     writer = SegmentWriter(segment)
@@ -43,7 +41,7 @@ def test_the_first_batch_to_reach_a_timestamp_is_found_as_a_scan_finds_it(
                 assert first_to_reach(*tables, number, wanted) == expected
 
 
-def test_growth_close_behind_an_entry_is_not_written() -> None:
+def test_an_increase_soon_after_an_entry_gets_no_entry() -> None:
     indexer = TimestampIndexer()
     assert indexer.note(10, 100)
     assert not indexer.note(11, 100)
@@ -53,7 +51,7 @@ def test_growth_close_behind_an_entry_is_not_written() -> None:
     assert indexer.max_timestamp == 12
 
 
-def test_batches_without_timestamps_need_no_entry() -> None:
+def test_batches_without_timestamps_get_no_entry() -> None:
     indexer = TimestampIndexer()
     assert not indexer.note(-1, INDEX_INTERVAL_BYTES)
     assert indexer.max_timestamp == -1

@@ -7,12 +7,12 @@ import pytest
 from odradek.storage.transactions import AbortedTransactionRow, UndecidedTransactions
 
 
-def test_a_row_comes_back() -> None:
+def test_a_row_is_decoded() -> None:
     row = AbortedTransactionRow(5, 10, 20, 15)
     assert AbortedTransactionRow.decode(row.encode()) == row
 
 
-def test_the_oldest_open_transaction_bounds_what_is_stable() -> None:
+def test_the_oldest_open_transaction_bounds_the_last_stable_offset() -> None:
     undecided = UndecidedTransactions()
     assert undecided.last_stable_offset(100) == 100
     undecided.open(1, 10)
@@ -29,7 +29,7 @@ def test_the_oldest_open_transaction_bounds_what_is_stable() -> None:
     assert undecided.last_stable_offset(100) == 20
 
 
-def test_a_marker_without_a_transaction_decides_nothing() -> None:
+def test_a_marker_without_a_transaction_has_no_effect() -> None:
     undecided = UndecidedTransactions()
     assert undecided.complete(9, 40, is_commit=False) is None
     assert undecided.last_stable_offset(50) == 50
@@ -46,7 +46,7 @@ def test_a_copy_is_independent() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_stable_offset_and_aborted_rows_agree_with_the_log_itself(seed: int) -> None:
+def test_last_stable_offset_and_aborted_rows_equal_a_scan_of_the_log(seed: int) -> None:
     chance = random.Random(seed)
     undecided = UndecidedTransactions()
     log: list[tuple[int, str]] = []

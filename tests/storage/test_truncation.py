@@ -77,7 +77,7 @@ def known(log: PartitionLog) -> tuple[object, ...]:
     )
 
 
-def test_what_is_behind_the_cut_is_gone_and_other_partitions_stay(store: Store) -> None:
+def test_truncation_removes_records_of_one_partition_only(store: Store) -> None:
     cut, other = create(store, 0), create(store, 1)
     batches = [batch_of(2, fill=fill) for fill in range(5)]
     append_now(store, cut, *batches)
@@ -91,14 +91,14 @@ def test_what_is_behind_the_cut_is_gone_and_other_partitions_stay(store: Store) 
     assert (status.log_end_offset(cut), status.high_watermark(cut)) == (4, 4)
 
 
-def test_a_cut_inside_a_batch_takes_the_batch(store: Store) -> None:
+def test_truncation_within_a_batch_removes_the_batch(store: Store) -> None:
     number = create(store)
     append_now(store, number, batch_of(3), batch_of(3))
     store.truncate({number: 4}, NOW_MS)
     assert store.partitions()[number].log_end_offset == 3
 
 
-def test_what_is_appended_after_a_cut_takes_the_place_of_what_was_there(store: Store) -> None:
+def test_appends_after_a_truncation_replace_the_removed_records(store: Store) -> None:
     number = create(store)
     append_now(store, number, *(batch_of(fill=fill, size=3_000) for fill in range(6)))
     store.truncate({number: 2}, NOW_MS)
@@ -112,7 +112,7 @@ def test_what_is_appended_after_a_cut_takes_the_place_of_what_was_there(store: S
     assert offsets_of(batches_in(store, number)) == [0]
 
 
-def test_a_cut_at_or_behind_the_end_does_nothing(store: Store) -> None:
+def test_truncation_at_or_after_the_end_does_nothing(store: Store) -> None:
     number = create(store)
     append_now(store, number, batch_of(3))
     changes = store.catalog.change_count
@@ -122,7 +122,7 @@ def test_a_cut_at_or_behind_the_end_does_nothing(store: Store) -> None:
     assert store.partitions()[number].log_end_offset == 3
 
 
-def test_a_reader_that_remembers_the_old_segments_sees_only_the_new_log(store: Store) -> None:
+def test_a_reader_with_cached_segments_sees_the_truncated_log(store: Store) -> None:
     number = create(store)
     append_now(store, number, *(batch_of(fill=fill) for fill in range(4)))
     reader = reader_of(store)
@@ -136,7 +136,7 @@ def test_a_reader_that_remembers_the_old_segments_sees_only_the_new_log(store: S
     reader.close()
 
 
-def test_a_lookup_by_time_does_not_find_what_was_cut(store: Store) -> None:
+def test_a_lookup_by_timestamp_does_not_find_truncated_records(store: Store) -> None:
     number = create(store)
     append_now(store, number, batch_of(timestamp=NOW_MS - 9), batch_of(timestamp=NOW_MS + 50))
     store.truncate({number: 1}, NOW_MS)
@@ -171,7 +171,7 @@ def idempotent(sequence: int, *, epoch: int = 0, producer_id: int = 7, count: in
     return batch_of(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-def test_a_producer_whose_last_batches_are_cut_goes_on_from_those_left(store: Store) -> None:
+def test_a_producer_continues_from_its_batches_before_the_truncation(store: Store) -> None:
     number = create(store)
     append_now(store, number, *(idempotent(n) for n in range(4)))
     store.truncate({number: 2}, NOW_MS)
@@ -180,7 +180,7 @@ def test_a_producer_whose_last_batches_are_cut_goes_on_from_those_left(store: St
     assert append_now(store, number, idempotent(2)) == [2]
 
 
-def test_a_producer_that_is_cut_beyond_what_it_is_remembered_by_is_found_in_the_log(
+def test_a_producer_without_remembered_batches_is_rebuilt_from_the_log(
     store: Store,
 ) -> None:
     number = create(store)
@@ -193,7 +193,7 @@ def test_a_producer_that_is_cut_beyond_what_it_is_remembered_by_is_found_in_the_
     assert store.partitions()[number].producers == {}
 
 
-def test_a_transaction_whose_marker_is_cut_is_open_again(store: Store) -> None:
+def test_a_transaction_whose_marker_is_truncated_is_open_again(store: Store) -> None:
     number = create(store)
     turn = store.begin(NOW_MS)
     append(
@@ -219,7 +219,7 @@ def test_a_transaction_whose_marker_is_cut_is_open_again(store: Store) -> None:
     reader.close()
 
 
-def test_a_log_that_starts_anew_has_nothing_below_its_start(store: Store) -> None:
+def test_a_fully_truncated_log_has_nothing_below_its_start(store: Store) -> None:
     number = create(store)
     append_now(store, number, *(idempotent(n) for n in range(5)))
     store.set_replicated(number, True)
@@ -233,7 +233,7 @@ def test_a_log_that_starts_anew_has_nothing_below_its_start(store: Store) -> Non
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_cut_log_is_the_log_that_never_had_the_rest(tmp_path: Path, seed: int) -> None:
+def test_a_truncated_log_equals_one_without_the_removed_records(tmp_path: Path, seed: int) -> None:
     """Two stores: one gets everything and is truncated, the other gets only the rest. Then both
     are killed, opened and appended to."""
     dice = random.Random(seed)
@@ -290,7 +290,7 @@ def test_a_cut_log_is_the_log_that_never_had_the_rest(tmp_path: Path, seed: int)
 
 
 @pytest.mark.parametrize("has_power_loss", [False, True])
-def test_a_cut_survives_what_ends_its_owner(
+def test_a_truncation_survives_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_power_loss: bool
 ) -> None:
     store = open_store(tmp_path / "store")
@@ -315,7 +315,7 @@ def test_a_cut_survives_what_ends_its_owner(
     again.close()
 
 
-def test_a_cut_that_the_disk_refuses_has_not_happened(
+def test_a_truncation_that_fails_on_a_full_disk_changes_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = create(store)
@@ -332,7 +332,7 @@ def test_a_cut_that_the_disk_refuses_has_not_happened(
     assert len(batches_in(store, number)) == 4
 
 
-def test_rewriting_leaves_out_what_was_cut(store: Store) -> None:
+def test_a_rewrite_leaves_out_truncated_records(store: Store) -> None:
     number, dead = create(store, 0), create(store, 1)
     append_now(store, number, *(batch_of(fill=fill, size=200) for fill in range(6)))
     append_now(store, dead, batch_of(size=50_000))
@@ -350,7 +350,7 @@ def test_rewriting_leaves_out_what_was_cut(store: Store) -> None:
     assert held[3] == as_stored(batch_of(fill=50, size=200), 3)
 
 
-def test_a_followers_new_log_knows_no_epoch_before_its_records_tell(store: Store) -> None:
+def test_a_followers_new_log_has_no_epoch_before_its_first_records(store: Store) -> None:
     new = NewPartition(TOPIC_ID, "topic", 0, 7, LogSettings(), ReplicaRole.FOLLOWER)
     (number,) = store.create_partitions([new])
     log = store.partitions()[number]

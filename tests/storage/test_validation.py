@@ -51,12 +51,12 @@ def damaged(batch: bytes, at: int = -1) -> bytes:
     return bytes(changed)
 
 
-def test_a_good_batch_passes() -> None:
+def test_a_valid_batch_is_accepted() -> None:
     for codec in Codec:
         assert code_of(batch_of(5, codec=codec)) is ErrorCode.NONE
 
 
-def test_every_byte_under_the_crc_is_guarded_by_it() -> None:
+def test_a_change_of_any_byte_fails_the_crc() -> None:
     batch = batch_of(3, producer_id=1, producer_epoch=0, base_sequence=0)
     for at in range(17, len(batch)):
         # Some fields are looked at before the CRC; none lets a changed byte pass.
@@ -84,7 +84,7 @@ def test_zstd_needs_version_7_of_produce() -> None:
 
 
 @pytest.mark.parametrize("number", [5, 6, 7])
-def test_a_compression_nobody_knows_is_refused(number: int) -> None:
+def test_an_unknown_compression_type_is_rejected(number: int) -> None:
     assert code_of(batch_of(attributes=0)) is ErrorCode.NONE
     changed = bytearray(batch_of())
     changed[22] |= number
@@ -108,18 +108,18 @@ def test_clients_cannot_claim_log_append_time() -> None:
     assert code_of(batch_of(attributes=LOG_APPEND_TIME)) is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_counts_must_agree() -> None:
+def test_record_count_and_offsets_must_agree() -> None:
     records = [Record(0, NOW_MS, b"k", b"v"), Record(4, NOW_MS, b"k", b"v")]
     assert code_of(build_batch(records)) is ErrorCode.INVALID_RECORD
     assert code_of(build_batch([])) is ErrorCode.INVALID_RECORD
 
 
-def test_a_producer_needs_a_sequence_and_a_transaction_a_producer() -> None:
+def test_a_producer_id_needs_a_sequence_and_a_transaction_a_producer_id() -> None:
     assert code_of(batch_of(producer_id=1, producer_epoch=0)) is ErrorCode.INVALID_RECORD
     assert code_of(batch_of(attributes=TRANSACTIONAL)) is ErrorCode.INVALID_RECORD
 
 
-def test_a_compacted_topic_refuses_records_without_keys_and_names_them() -> None:
+def test_a_compacted_topic_rejects_records_without_keys_by_index() -> None:
     records = [Record(i, NOW_MS, key, b"v") for i, key in enumerate([b"a", None, b"b", None])]
     for codec in (Codec.NONE, Codec.LZ4):
         refused = refusal(build_batch(records, codec=codec), cleanup_compact=True)
@@ -129,7 +129,7 @@ def test_a_compacted_topic_refuses_records_without_keys_and_names_them() -> None
         assert code_of(build_batch(records, codec=codec)) is ErrorCode.NONE
 
 
-def test_timestamps_must_lie_within_the_topics_bounds() -> None:
+def test_timestamps_must_be_within_the_topics_bounds() -> None:
     day_ms = 86_400_000
     bounds = {"message_timestamp_before_max_ms": day_ms, "message_timestamp_after_max_ms": 1_000}
     inside = [NOW_MS - day_ms, NOW_MS, NOW_MS + 1_000]
@@ -151,7 +151,7 @@ def test_timestamps_of_a_log_append_time_topic_do_not_matter() -> None:
     assert code_of(batch, message_timestamp_type=append_time) is ErrorCode.NONE
 
 
-def test_a_batch_that_must_be_looked_into_and_cannot_be_is_invalid_for_good() -> None:
+def test_a_batch_whose_records_cannot_be_read_is_invalid() -> None:
     batch = build_batch([Record(0, NOW_MS, b"k", b"v" * 50)])
     gzip_in_name_only = with_crc(lambda data: data.__setitem__(22, 1), batch)
     assert code_of(gzip_in_name_only) is ErrorCode.NONE
@@ -204,7 +204,7 @@ def test_batches_are_recompressed_at_the_topics_level(
     assert sizes[1] < sizes[0] < len(view)
 
 
-def test_recompressing_what_is_no_stream_of_its_codec_is_invalid() -> None:
+def test_a_batch_that_cannot_be_decompressed_is_invalid() -> None:
     batch = with_crc(lambda data: data.__setitem__(22, 1), batch_of(1, size=50))
     view = memoryview(batch)
     with pytest.raises(BatchRejectedError) as raised:
@@ -213,7 +213,7 @@ def test_recompressing_what_is_no_stream_of_its_codec_is_invalid() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_garbage_is_refused_and_never_anything_else(seed: int) -> None:
+def test_random_bytes_are_rejected(seed: int) -> None:
     chance = random.Random(seed)
     data = bytearray(batch_of(3) + batch_of(2, codec=Codec.GZIP))
     for _ in range(chance.randrange(1, 6)):
