@@ -82,7 +82,7 @@ counts = st.lists(st.integers(0, 9), min_size=3, max_size=3)
 
 @settings(deadline=None)
 @given(st.sampled_from(["uniform", "range"]), wishes, wishes, counts, counts)
-def test_every_partition_is_assigned_once_to_somebody_who_wants_it(
+def test_every_partition_is_assigned_once_to_a_subscriber(
     name: str,
     first: dict[str, set[int]],
     second: dict[str, set[int]],
@@ -101,7 +101,7 @@ def test_every_partition_is_assigned_once_to_somebody_who_wants_it(
 
 @settings(deadline=None)
 @given(wishes, wishes, counts)
-def test_uniform_comes_to_rest(
+def test_uniform_is_stable(
     first: dict[str, set[int]], second: dict[str, set[int]], sizes_: list[int]
 ) -> None:
     """What is balanced stays where it is."""
@@ -113,7 +113,7 @@ def test_uniform_comes_to_rest(
 
 @settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), counts)
-def test_uniform_gives_all_the_same_and_moves_as_little_as_can_be(
+def test_uniform_is_even_and_moves_as_few_partitions_as_possible(
     first_count: int, second_count: int, sizes_: list[int]
 ) -> None:
     """With equal subscriptions nobody has two more than another, and everybody keeps what it had
@@ -162,7 +162,7 @@ def test_uniform_is_as_even_as_subscriptions_allow(
     assert sum(n * n for n in found) == sum(n * n for n in best_sizes(wants, topics))
 
 
-def test_uniform_hands_partitions_on_along_a_chain() -> None:
+def test_uniform_moves_partitions_along_a_path() -> None:
     """a can give nothing to c, but to b, and b to c."""
     topics = topics_of(4, 2)
     wants = {"a": {1}, "b": {1, 2}, "c": {2}}
@@ -175,7 +175,7 @@ def test_uniform_hands_partitions_on_along_a_chain() -> None:
     check_complete(wants, topics, after)
 
 
-def test_uniform_gives_a_new_member_its_share_from_those_who_have_most() -> None:
+def test_uniform_takes_the_share_of_a_new_member_from_those_with_most() -> None:
     topics = topics_of(6)
     before: Assignment = {
         "a": {topic_id(1): frozenset({0, 1, 2})},
@@ -186,7 +186,7 @@ def test_uniform_gives_a_new_member_its_share_from_those_who_have_most() -> None
     assert kept_count(before, after) == 4
 
 
-def test_uniform_puts_partitions_near_where_the_shares_allow() -> None:
+def test_uniform_prefers_members_on_the_rack_of_a_replica() -> None:
     topics = topics_of(6, racks=("r0", "r1", "r2"))
     racks = {"a": "r0", "b": "r1", "c": "r2"}
     assignment = assign(
@@ -207,7 +207,7 @@ def test_uniform_does_not_let_racks_unbalance_a_group() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_range_gives_runs_and_the_same_run_of_topics_that_are_alike(count: int) -> None:
+def test_range_assigns_the_same_range_of_topics_of_the_same_size(count: int) -> None:
     topics = topics_of(6, 6)
     wants = {f"m{at}": {1, 2} for at in range(count)}
     for name, owned in assign("range", candidates_of(wants), topics).items():
@@ -216,7 +216,7 @@ def test_range_gives_runs_and_the_same_run_of_topics_that_are_alike(count: int) 
         assert first == list(range(first[0], first[0] + len(first)))
 
 
-def test_range_keeps_members_in_the_order_of_their_runs() -> None:
+def test_range_keeps_members_in_the_order_of_their_ranges() -> None:
     """A new member comes last, whatever its name, so that the first keep their beginnings."""
     topics = topics_of(6)
     before = assign("range", candidates_of({"m": {1}, "n": {1}}), topics)
@@ -224,7 +224,7 @@ def test_range_keeps_members_in_the_order_of_their_runs() -> None:
     assert [sorted(after[name][topic_id(1)]) for name in "mna"] == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_nobody_is_assigned_nothing() -> None:
+def test_without_members_the_assignment_is_empty() -> None:
     assert assign("uniform", [], {}) == {}
     assert assign("range", [], {}) == {}
     assert assign("uniform", candidates_of({"a": set()}), {}) == {"a": {}}

@@ -94,7 +94,7 @@ def mixed() -> tuple[Stage, Consumer, Classic]:
     return stage, modern, classic
 
 
-def test_a_classic_member_gets_its_share_when_others_have_given_it_up() -> None:
+def test_a_classic_member_gets_partitions_after_others_have_revoked_them() -> None:
     stage, modern, classic = mixed()
     assert len(modern.partitions) == len(classic.owned) == 2
     assert not modern.partitions & classic.owned
@@ -102,14 +102,14 @@ def test_a_classic_member_gets_its_share_when_others_have_given_it_up() -> None:
     assert stage.describe_consumers().members[1].member_type == 0
 
 
-def test_a_joined_member_is_told_neither_leader_nor_members() -> None:
+def test_the_response_of_join_group_has_neither_leader_nor_members() -> None:
     _, _, classic = mixed()
     joined = classic.join()
     assert (joined.leader, joined.members) == ("", [])
     assert (joined.protocol_type, joined.protocol_name) == ("consumer", "range")
 
 
-def test_a_heartbeat_says_so_when_there_is_a_step_to_take() -> None:
+def test_a_heartbeat_returns_rebalance_in_progress_when_there_is_a_next_step() -> None:
     stage, modern, classic = mixed()
     assert classic.heartbeat() == ErrorCode.NONE
     stage.topics({"a": 5})
@@ -118,7 +118,7 @@ def test_a_heartbeat_says_so_when_there_is_a_step_to_take() -> None:
     assert len(modern.partitions) + len(classic.owned) == 5
 
 
-def test_who_is_told_to_join_again_and_does_not_is_removed() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     stage, modern, classic = mixed()
     stage.topics({"a": 5})
     waited_ms = 0
@@ -132,7 +132,7 @@ def test_who_is_told_to_join_again_and_does_not_is_removed() -> None:
     assert len(modern.partitions) == 5
 
 
-def test_who_joins_and_does_not_sync_is_removed() -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
     stage, modern, classic = mixed()
     assert classic.join().error_code == ErrorCode.NONE
     waited_ms = 0
@@ -144,7 +144,7 @@ def test_who_joins_and_does_not_sync_is_removed() -> None:
     assert classic.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_silent_classic_member_is_removed_with_its_own_session() -> None:
+def test_a_classic_member_is_removed_after_its_own_session_timeout() -> None:
     stage, modern, classic = mixed()
     stage.tick(SESSION_MS - 1)
     modern.beat()
@@ -152,7 +152,7 @@ def test_a_silent_classic_member_is_removed_with_its_own_session() -> None:
     assert classic.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_classic_member_that_leaves_is_gone() -> None:
+def test_a_classic_member_that_leaves_is_removed() -> None:
     stage, modern, classic = mixed()
     [left] = stage.leave(MemberIdentity(member_id=classic.member_id)).members
     assert left.error_code == ErrorCode.NONE
@@ -192,7 +192,7 @@ def test_a_sync_for_another_protocol_is_refused() -> None:
         assert code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_sync_behind_the_groups_epoch_is_told_to_join_again() -> None:
+def test_a_sync_behind_the_group_epoch_gets_rebalance_in_progress() -> None:
     stage, _, classic = mixed()
     stage.topics({"a": 5})
     assert classic.sync() == ErrorCode.REBALANCE_IN_PROGRESS
@@ -207,7 +207,7 @@ def test_a_sync_behind_the_groups_epoch_is_told_to_join_again() -> None:
         ("consumer", [("range", b"\x00")]),
     ],
 )
-def test_who_has_nothing_in_common_with_the_classic_members_is_refused(
+def test_a_member_without_a_common_protocol_is_refused(
     protocol_type: str, protocols: list[tuple[str, bytes]]
 ) -> None:
     stage, _, _ = mixed()
@@ -230,7 +230,7 @@ def test_a_static_member_may_change_its_protocol_with_a_restart() -> None:
     assert classic.heartbeat() == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_classic_members_go_on_where_they_were_when_the_coordinator_moves() -> None:
+def test_classic_members_continue_when_the_coordinator_moves() -> None:
     stage, modern, classic = mixed()
     stage.reload()
     assert classic.heartbeat() == ErrorCode.NONE
@@ -238,7 +238,7 @@ def test_classic_members_go_on_where_they_were_when_the_coordinator_moves() -> N
     assert modern.errors == []
 
 
-def test_commits_of_classic_members_carry_their_generation() -> None:
+def test_commits_of_classic_members_have_their_generation() -> None:
     stage, _, classic = mixed()
     by = {"member_id": classic.member_id, "version": 8}
     offsets = {("a", 0): 1}

@@ -99,7 +99,7 @@ def test_the_state_follows_from_epochs_and_members(
     assert group_of(ConsumerEpochRecord("g", GroupEpoch(2)), *records).state is state
 
 
-def test_a_partition_is_its_owners_until_that_has_given_it_up() -> None:
+def test_a_partition_has_its_owner_until_it_is_revoked() -> None:
     group = group_of(owning("m", 1, 0, pending=1))
     assert group.owner(T, 0) == group.owner(T, 1) == "m"
     assert not group.is_free_for("n", T, 1)
@@ -108,19 +108,19 @@ def test_a_partition_is_its_owners_until_that_has_given_it_up() -> None:
     assert group.owner(T, 1) is None
 
 
-def test_a_compacted_log_that_tells_of_the_new_owner_first_is_read() -> None:
+def test_a_compacted_log_may_have_the_record_of_the_new_owner_first() -> None:
     group = group_of(owning("m", 1, 0), owning("n", 2, 0), owning("m", 2))
     assert group.owner(T, 0) == "n"
 
 
-def test_who_waits_for_others_is_known() -> None:
+def test_a_group_knows_whether_a_member_waits_for_partitions() -> None:
     group = group_of(ConsumerTargetRecord("g", "n", {T: frozenset({0})}), owning("m", 1, 0))
     assert group.is_waiting_for_partitions("n")
     group.replay(ConsumerCurrentRecord("g", "m", None))
     assert not group.is_waiting_for_partitions("n")
 
 
-def test_an_instance_id_is_the_newest_holders() -> None:
+def test_an_instance_id_belongs_to_the_newest_member_with_it() -> None:
     group = group_of(member("m", instance_id="i"), member("n", instance_id="i"))
     group.replay(ConsumerMemberRecord("g", "m", None))
     assert group.static_member_id("i") == "n"
@@ -128,7 +128,7 @@ def test_an_instance_id_is_the_newest_holders() -> None:
     assert group.static_member_id("i") is None
 
 
-def test_topics_are_read_as_long_as_a_member_wants_them() -> None:
+def test_topic_names_has_the_topics_of_all_subscriptions() -> None:
     group = group_of(
         member("m", topic_names=("a", "b")),
         member("n", topic_names=("b",), topic_regex="x.*"),

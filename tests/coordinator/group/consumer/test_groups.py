@@ -35,7 +35,7 @@ def hard_state(stage: Stage) -> object:
     return found
 
 
-def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
+def test_every_prefix_of_the_log_loads_a_state_that_the_group_had() -> None:
     stage = Stage({"a": 4, "b": 2})
     states: dict[int, object] = {}
 
@@ -67,7 +67,7 @@ def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
         assert hard_state(Stage(log=stage.log[:count])) == state, count
 
 
-def test_members_go_on_where_they_were_when_the_coordinator_moves() -> None:
+def test_members_continue_when_the_coordinator_moves() -> None:
     """Nobody is told UNKNOWN_MEMBER_ID, or anything at all."""
     stage = Stage({"a": 6})
     members = [Consumer(stage, name) for name in "mno"]
@@ -80,7 +80,7 @@ def test_members_go_on_where_they_were_when_the_coordinator_moves() -> None:
     assert sorted(len(member.partitions) for member in members) == [2, 2, 2]
 
 
-def test_a_whole_session_begins_with_the_load() -> None:
+def test_every_member_gets_a_full_session_after_a_load() -> None:
     stage = Stage()
     stage.beat("m")
     stage.tick(44_000)
@@ -91,7 +91,7 @@ def test_a_whole_session_begins_with_the_load() -> None:
     assert stage.consumers().member_count == 0
 
 
-def test_an_assignment_that_was_put_off_is_made_after_a_load() -> None:
+def test_a_delayed_assignment_is_made_after_a_load() -> None:
     stage = Stage({"a": 2}, SLOW)
     stage.beat("m")
     stage.beat("n")
@@ -101,7 +101,7 @@ def test_an_assignment_that_was_put_off_is_made_after_a_load() -> None:
     assert stage.consumers().state == "Reconciling"
 
 
-def test_an_assignment_that_was_put_off_goes_on_without_a_topic_that_has_gone() -> None:
+def test_a_delayed_assignment_omits_a_deleted_topic() -> None:
     stage = Stage({"a": 2}, SLOW)
     stage.beat("m")
     stage.beat("n")
@@ -112,7 +112,7 @@ def test_an_assignment_that_was_put_off_goes_on_without_a_topic_that_has_gone() 
     assert [dict(group.target(name)) for name in "mn"] == [{}, {}]
 
 
-def test_what_was_not_written_has_not_happened() -> None:
+def test_a_failed_write_changes_nothing() -> None:
     stage = Stage({"a": 4})
     first = Consumer(stage, "m")
     settle(first)
@@ -146,7 +146,7 @@ def test_offsets_are_committed_at_the_members_epoch() -> None:
     )
 
 
-def test_a_commit_that_is_late_counts_for_what_the_member_had_before() -> None:
+def test_a_late_commit_is_valid_for_partitions_assigned_before() -> None:
     """KIP-1251: it was sent before the member heard of its new epoch."""
     stage = Stage({"a": 2})
     member = Consumer(stage, "m")
@@ -161,7 +161,7 @@ def test_a_commit_that_is_late_counts_for_what_the_member_had_before() -> None:
         assert error == ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_anybody_may_commit_when_nobody_is_there() -> None:
+def test_any_client_may_commit_to_an_empty_group() -> None:
     stage = Stage()
     stage.beat("m")
     stage.beat("m", -1)
@@ -200,7 +200,7 @@ def test_groups_are_listed_with_their_type_and_state() -> None:
     assert stage.list_groups(states=["empty"]).keys() == {"one"}
 
 
-def test_describing_a_group_as_one_of_the_other_kind_finds_none() -> None:
+def test_describing_a_group_of_another_type_returns_an_error() -> None:
     stage = Stage()
     stage.stable(group="classic")
     stage.beat("m", group="one")
@@ -210,7 +210,7 @@ def test_describing_a_group_as_one_of_the_other_kind_finds_none() -> None:
         assert stage.describe_consumers(group).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_member_is_described_with_what_it_owns_and_shall_own() -> None:
+def test_a_member_is_described_with_its_assignment_and_its_target() -> None:
     stage = Stage({"a": 2})
     first, second = Consumer(stage, "m"), Consumer(stage, "n", rack="r")
     settle(first)
@@ -251,7 +251,7 @@ def test_a_group_with_members_is_not_deleted_and_one_without_is() -> None:
     assert stage.list_groups() == {}
 
 
-def test_offsets_of_topics_that_are_read_stay() -> None:
+def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     stage = Stage({"a": 1, "b": 1})
     stage.beat("m")
     for topic in "ab":
@@ -265,7 +265,7 @@ def test_offsets_of_topics_that_are_read_stay() -> None:
     assert stage.fetch_all() == {("a", 0): 1}
 
 
-def test_an_empty_group_goes_with_the_last_of_its_offsets() -> None:
+def test_an_empty_group_is_deleted_with_its_last_offset() -> None:
     settings = GroupSettings(offsets_retention_ms=1_000, retention_check_interval_ms=500)
     stage = Stage(settings=settings)
     stage.beat("m")
@@ -277,7 +277,7 @@ def test_an_empty_group_goes_with_the_last_of_its_offsets() -> None:
     assert stage.list_groups() == {}
 
 
-def test_only_groups_that_read_a_topic_hear_of_its_change() -> None:
+def test_only_groups_that_subscribe_to_a_topic_react_to_its_change() -> None:
     stage = Stage({"a": 1, "b": 1})
     stage.beat("m", group="one", topics=["a"])
     stage.beat("m", group="two", topics=["b"])
@@ -287,7 +287,7 @@ def test_only_groups_that_read_a_topic_hear_of_its_change() -> None:
     assert (stage.consumers("one").epoch, stage.consumers("two").epoch) == (1, 3)
 
 
-def test_members_are_counted_over_all_groups_also_when_their_coming_is_taken_back() -> None:
+def test_members_are_counted_over_all_groups_also_after_a_revert() -> None:
     stage = Stage()
     for group in ("one", "two"):
         stage.beat("m", group=group)
@@ -321,7 +321,7 @@ def test_two_hundred_members_reconcile_a_thousand_partitions_within_three_second
     assert {len(member.partitions) for member in members} == {5}
 
 
-def test_topics_that_changed_while_the_coordinator_moved_are_noticed_by_the_next_one() -> None:
+def test_topics_that_changed_while_the_coordinator_moved_are_found_by_the_next_one() -> None:
     stage = Stage({"a": 3, "b": 1})
     stage.beat("m", topics=["a", "b"])
     for epoch, topics in ((1, {"a": 3, "b": 1}), (2, {"a": 3}), (3, {"a": 4}), (4, {})):

@@ -48,7 +48,7 @@ JOINING: dict[str, object] = {"topics": ["a"], "owned": {}, "timeout_ms": 1_000}
         ("m", 0, JOINING | {"rack": "r" * 9_000}, 1),
     ],
 )
-def test_a_heartbeat_that_breaks_a_rule_is_an_invalid_request(
+def test_an_invalid_heartbeat_gets_invalid_request(
     member_id: str, epoch: int, given: dict[str, object], version: int
 ) -> None:
     stage = Stage()
@@ -56,7 +56,7 @@ def test_a_heartbeat_that_breaks_a_rule_is_an_invalid_request(
     assert stage.list_groups() == {}
 
 
-def test_an_assignor_that_is_not_offered_is_refused() -> None:
+def test_an_unknown_assignor_is_refused() -> None:
     stage = Stage(settings=GroupSettings(consumer=ConsumerGroupSettings(assignors=("range",))))
     given = JOINING | {"assignor": "uniform"}
     assert refused(stage, "m", 0, **given) == ErrorCode.UNSUPPORTED_ASSIGNOR
@@ -66,7 +66,7 @@ def test_an_assignor_that_is_not_offered_is_refused() -> None:
 # -- epoch 0 --------------------------------------------------------------------------------------
 
 
-def test_a_member_that_joins_gets_everything_there_is() -> None:
+def test_a_member_that_joins_gets_all_partitions() -> None:
     stage = Stage({"a": 3})
     joined = stage.beat("m")
     assert joined.error_code == ErrorCode.NONE
@@ -76,7 +76,7 @@ def test_a_member_that_joins_gets_everything_there_is() -> None:
     assert (stage.name_of(topic.topic_id), topic.partitions) == ("a", [0, 1, 2])
 
 
-def test_version_0_is_given_an_id() -> None:
+def test_version_0_gets_a_member_id() -> None:
     joined = Stage().beat("", version=0)
     assert joined.error_code == ErrorCode.NONE
     assert joined.member_id
@@ -92,14 +92,14 @@ def test_topics_that_do_not_exist_are_no_error_and_are_assigned_once_they_do() -
     assert member.partitions == {("later", 0), ("later", 1)}
 
 
-def test_a_full_group_lets_nobody_in_and_goes_on_itself() -> None:
+def test_a_full_group_refuses_new_members_and_serves_its_own() -> None:
     stage = Stage(settings=GroupSettings(consumer=ConsumerGroupSettings(max_size=1)))
     assert stage.beat("m").error_code == ErrorCode.NONE
     assert stage.beat("n").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert stage.beat("m", 1).error_code == ErrorCode.NONE
 
 
-def test_a_member_that_joins_again_is_told_its_whole_assignment() -> None:
+def test_a_member_that_rejoins_gets_its_full_assignment() -> None:
     stage = Stage({"a": 2})
     stage.beat("m")
     again = stage.beat("m")
@@ -108,7 +108,7 @@ def test_a_member_that_joins_again_is_told_its_whole_assignment() -> None:
     assert again.assignment.topic_partitions[0].partitions == [0, 1]
 
 
-def test_what_changed_nothing_is_answered_without_an_assignment() -> None:
+def test_a_heartbeat_that_changes_nothing_gets_no_assignment() -> None:
     stage = Stage()
     stage.beat("m")
     assert stage.beat("m", 1).assignment is None
@@ -119,7 +119,7 @@ def test_what_changed_nothing_is_answered_without_an_assignment() -> None:
 # -- epochs ---------------------------------------------------------------------------------------
 
 
-def test_members_of_groups_that_are_not_there_are_told_so() -> None:
+def test_heartbeats_to_missing_groups_get_an_error() -> None:
     stage = Stage()
     for epoch in (1, -1):
         assert refused(stage, "m", epoch) == ErrorCode.GROUP_ID_NOT_FOUND
@@ -143,20 +143,20 @@ def bumped() -> Stage:
     return stage
 
 
-def test_the_previous_epoch_counts_with_what_is_assigned_or_less() -> None:
+def test_the_previous_epoch_is_valid_with_assigned_partitions() -> None:
     """The answer with the new epoch may have been lost."""
     for owned in ({"a": [0, 1, 2, 3]}, {"a": [0]}, {}):
         assert refused(bumped(), "m", 1, owned=owned) == ErrorCode.NONE
 
 
-def test_over_another_connection_the_previous_epoch_counts_without_partitions_as_well() -> None:
+def test_over_another_connection_the_previous_epoch_is_valid_without_partitions() -> None:
     """Who says nothing of what it owns has nothing new to say: librdkafka sends the heartbeat that
     got no answer once more. Over the same connection it did get the answer."""
     assert refused(bumped(), "m", 1) == ErrorCode.FENCED_MEMBER_EPOCH
     assert bumped().beat("m", 1, connection=2).error_code == ErrorCode.NONE
 
 
-def test_who_has_not_heard_of_its_epoch_is_told_again_and_comes_no_further() -> None:
+def test_a_member_that_has_not_received_its_epoch_gets_it_again_and_does_not_advance() -> None:
     stage = bumped()
     for count in range(6, 10):
         stage.topics({"a": count})
@@ -167,7 +167,7 @@ def test_who_has_not_heard_of_its_epoch_is_told_again_and_comes_no_further() -> 
     assert stage.beat("m", 2, connection=9).member_epoch == 6
 
 
-def test_what_the_member_has_still_to_give_up_is_its_own_in_the_previous_epoch_too() -> None:
+def test_the_previous_epoch_is_valid_with_partitions_to_revoke() -> None:
     """It has given something up, and has not heard that it shall give up more."""
     stage = Stage({"a": 4})
     stage.beat("m")
@@ -186,7 +186,7 @@ def test_what_the_member_has_still_to_give_up_is_its_own_in_the_previous_epoch_t
     assert refused(stage, "m", 1, owned=owned, connection=2) == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_an_assignment_is_told_over_new_connections_until_the_member_says_that_it_has_it() -> None:
+def test_an_assignment_is_sent_over_new_connections_until_the_member_confirms_it() -> None:
     stage = bumped()
     assert stage.beat("m", 2).assignment is None
     for connection in range(2, 5):
@@ -199,7 +199,7 @@ def test_an_assignment_is_told_over_new_connections_until_the_member_says_that_i
     assert stage.beat("m", 2, connection=7).assignment is None
 
 
-def test_a_coordinator_that_has_moved_tells_assignments_that_may_not_have_been_heard() -> None:
+def test_a_new_coordinator_sends_assignments_that_members_may_not_have_received() -> None:
     stage = bumped()
     stage.beat("m", 2, owned={"a": [0, 1, 2, 3, 4]})
     stage.reload()
@@ -217,7 +217,7 @@ def test_the_previous_epoch_is_fenced_with_anything_else() -> None:
             assert answer == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_members_that_take_their_next_step_are_written_together_and_newcomers_at_once() -> None:
+def test_records_of_continuing_members_linger_and_those_of_new_members_do_not() -> None:
     stage = Stage({"a": 4})
 
     def is_urgent(member_id: str, epoch: int, owned: list[int]) -> bool:
@@ -272,14 +272,14 @@ def test_the_same_subscription_in_another_order_is_none() -> None:
     assert stage.consumers().epoch == 1
 
 
-def test_most_votes_choose_the_assignor() -> None:
+def test_the_assignor_with_most_votes_is_used() -> None:
     stage = Stage({"a": 6})
     for name, assignor in (("m", "range"), ("n", "range"), ("o", "uniform")):
         stage.beat(name, assignor=assignor)
     assert stage.describe_consumers().assignor_name == "range"
 
 
-def test_an_expression_stands_for_what_the_shell_found() -> None:
+def test_an_expression_matches_the_topics_that_the_router_resolved() -> None:
     stage = Stage({"xa": 1, "xb": 1, "y": 1})
     stage.beat("m", regex="x.*", names=["xa", "xb"])
     assert stage.consumers().topic_names() == {"xa", "xb"}
@@ -294,7 +294,7 @@ def test_an_expression_stands_for_what_the_shell_found() -> None:
 # -- static members -------------------------------------------------------------------------------
 
 
-def test_a_static_member_is_not_replaced_while_it_is_there() -> None:
+def test_an_active_static_member_is_not_replaced() -> None:
     """The reverse of the classic protocol."""
     stage = Stage()
     stage.beat("m", instance="i")
@@ -302,7 +302,7 @@ def test_a_static_member_is_not_replaced_while_it_is_there() -> None:
     assert stage.beat("m", 1, instance="i").error_code == ErrorCode.NONE
 
 
-def test_a_static_member_that_steps_out_keeps_its_place_for_its_next_start() -> None:
+def test_a_static_member_that_leaves_temporarily_keeps_its_assignment() -> None:
     stage = Stage({"a": 4})
     first, other = Consumer(stage, "m", instance="i"), Consumer(stage, "n")
     settle(first, other)
@@ -319,7 +319,7 @@ def test_a_static_member_that_steps_out_keeps_its_place_for_its_next_start() -> 
     assert [member_id for member_id, _ in stage.consumers().members()] == ["n", "m2"]
 
 
-def test_who_used_the_instance_id_before_is_fenced() -> None:
+def test_the_previous_owner_of_an_instance_id_is_fenced() -> None:
     stage = Stage()
     stage.beat("m", instance="i")
     stage.beat("m", -2, instance="i")
@@ -329,7 +329,7 @@ def test_who_used_the_instance_id_before_is_fenced() -> None:
     assert refused(stage, "m", 1, instance="j") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_that_does_not_come_back_loses_its_place_with_its_session() -> None:
+def test_a_static_member_that_does_not_return_is_removed_after_its_session() -> None:
     stage = Stage()
     stage.beat("m", instance="i")
     stage.beat("m", -2, instance="i")
@@ -342,7 +342,7 @@ def test_a_static_member_that_does_not_come_back_loses_its_place_with_its_sessio
 # -- leaving and being removed --------------------------------------------------------------------
 
 
-def test_what_a_member_leaves_behind_goes_to_the_others() -> None:
+def test_partitions_of_a_leaving_member_are_assigned_to_the_others() -> None:
     stage = Stage({"a": 4})
     first, second = Consumer(stage, "m"), Consumer(stage, "n")
     settle(first, second)
@@ -352,7 +352,7 @@ def test_what_a_member_leaves_behind_goes_to_the_others() -> None:
     assert stage.consumers().state == "Stable"
 
 
-def test_a_silent_member_is_removed_with_its_session() -> None:
+def test_a_member_without_heartbeats_is_removed_after_its_session() -> None:
     stage = Stage({"a": 4})
     first, second = Consumer(stage, "m"), Consumer(stage, "n")
     settle(first, second)
@@ -396,7 +396,7 @@ def test_a_member_that_revokes_in_time_stays() -> None:
 # -- when to come again ---------------------------------------------------------------------------
 
 
-def test_members_come_often_while_the_group_reconciles_and_while_they_are_few() -> None:
+def test_the_heartbeat_interval_is_short_in_a_reconciling_or_small_group() -> None:
     stage = Stage({"a": 2})
     first, second = Consumer(stage, "m"), Consumer(stage, "n")
     settle(first)
@@ -412,7 +412,7 @@ def test_members_come_often_while_the_group_reconciles_and_while_they_are_few() 
     assert first.interval_ms == 5_000
 
 
-def test_members_of_a_process_that_is_late_come_less_often() -> None:
+def test_the_heartbeat_interval_is_longer_in_a_slow_process() -> None:
     """Who waits for a heartbeat no longer than for the next one must have a chance to hear it."""
     stage = Stage({"a": 2})
     member = Consumer(stage, "m")
@@ -426,7 +426,7 @@ def test_members_of_a_process_that_is_late_come_less_often() -> None:
         assert member.interval_ms == interval_ms
 
 
-def test_the_interval_of_the_group_is_kept_to_once_it_is_stable() -> None:
+def test_the_interval_of_the_group_is_used_once_it_is_stable() -> None:
     overrides = {"g": ConsumerGroupSettings(heartbeat_interval_ms=7_000, is_interval_fixed=True)}
     stage = Stage({"a": 2}, GroupSettings(consumer_overrides=overrides))
     member = Consumer(stage, "m")
@@ -436,7 +436,7 @@ def test_the_interval_of_the_group_is_kept_to_once_it_is_stable() -> None:
     assert member.interval_ms == 7_000
 
 
-def test_the_session_of_the_group_is_kept_to() -> None:
+def test_the_session_timeout_of_the_group_is_used() -> None:
     overrides = {"g": ConsumerGroupSettings(session_timeout_ms=50_000)}
     stage = Stage({"a": 2}, GroupSettings(consumer_overrides=overrides))
     stage.beat("m")

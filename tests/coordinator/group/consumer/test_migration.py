@@ -98,7 +98,7 @@ def test_a_member_whose_session_ends_downgrades_the_group_too() -> None:
     assert stage.list_groups()["g"].group_type == "classic"
 
 
-def test_both_ways_survive_a_load_at_any_time() -> None:
+def test_both_conversions_survive_a_load_at_any_time() -> None:
     stage, members = classic_group()
     stage.reload()
     modern = Consumer(stage, "m")
@@ -155,7 +155,7 @@ def test_a_group_is_not_downgraded_where_the_policy_forbids_it() -> None:
     assert sorted(len(member.owned) for member in members) == [2, 2]
 
 
-def test_groups_of_other_kinds_of_members_are_not_upgraded() -> None:
+def test_groups_of_other_protocol_types_are_not_upgraded() -> None:
     stage = Stage()
     stage.stable(protocol_type="connect")
     assert stage.beat("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -168,7 +168,7 @@ def test_a_group_whose_members_cannot_be_read_is_not_upgraded() -> None:
     assert stage.heartbeat(member_id, 1) == ErrorCode.NONE
 
 
-def test_who_waits_for_a_rebalance_is_told_to_join_again() -> None:
+def test_a_member_that_waits_for_a_rebalance_gets_rebalance_in_progress() -> None:
     stage, members = classic_group()
     waiting = stage.join(members[0].member_id, protocols=PROTOCOLS)
     assert waiting.is_parked
@@ -177,7 +177,7 @@ def test_who_waits_for_a_rebalance_is_told_to_join_again() -> None:
 
 
 @pytest.mark.parametrize("policy", [MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DISABLED])
-def test_an_empty_group_changes_its_kind_with_who_comes_first(policy: MigrationPolicy) -> None:
+def test_the_first_member_of_an_empty_group_determines_its_type(policy: MigrationPolicy) -> None:
     """Its offsets stay; with no member in it that is no migration."""
     stage = Stage({"a": 2}, settings_of(policy))
     stage.commit({("a", 0): 7})
@@ -199,7 +199,7 @@ def test_an_empty_group_changes_its_kind_with_who_comes_first(policy: MigrationP
     assert classic
 
 
-def test_the_last_static_member_that_comes_back_as_a_classic_one_downgrades_the_group() -> None:
+def test_the_last_static_member_that_rejoins_as_a_classic_one_downgrades_the_group() -> None:
     stage = Stage({"a": 4}, settings_of(MigrationPolicy.BIDIRECTIONAL))
     modern = Consumer(stage, "m", instance="i")
     settle(modern)

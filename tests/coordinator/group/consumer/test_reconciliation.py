@@ -54,32 +54,32 @@ def test_a_new_member_gets_what_is_free() -> None:
     assert after == at(7, assigned={T: {0: 7, 1: 7}}, previous=0)
 
 
-def test_what_stays_keeps_the_epoch_since_which_the_member_has_it() -> None:
+def test_kept_partitions_keep_their_epochs() -> None:
     after = step(at(6, assigned={T: {0: 5}}), {T: frozenset({0, 1})})
     assert after == at(7, assigned={T: {0: 5, 1: 7}}, previous=6)
 
 
 @pytest.mark.parametrize("owned", [None, {T: frozenset({0, 1})}, {T: frozenset({1})}])
-def test_what_must_go_is_revoked_at_the_old_epoch_first(owned: Partitions | None) -> None:
+def test_partitions_are_revoked_at_the_old_epoch_first(owned: Partitions | None) -> None:
     after = step(
         at(6, assigned={T: {0: 5, 1: 6}}), {T: frozenset({0}), U: frozenset({3})}, owned=owned
     )
     assert after == at(6, UNREVOKED, {T: {0: 5}}, {T: {1: 6}})
 
 
-def test_what_the_member_does_not_own_need_not_be_revoked() -> None:
+def test_partitions_that_the_member_does_not_own_need_no_revocation() -> None:
     """It has just come back with nothing."""
     after = step(at(6, assigned={T: {0: 5, 1: 6}}), {U: frozenset({3})}, owned={})
     assert after == at(7, assigned={U: {3: 7}}, previous=6)
 
 
 @pytest.mark.parametrize("owned", [None, {T: frozenset({1})}])
-def test_unrevoked_waits_until_the_member_has_given_it_up(owned: Partitions | None) -> None:
+def test_unrevoked_stays_until_the_revocation(owned: Partitions | None) -> None:
     current = at(6, UNREVOKED, {T: {0: 5}}, {T: {1: 6}})
     assert step(current, {T: frozenset({0})}, owned=owned) is current
 
 
-def test_unrevoked_goes_to_the_target_when_the_member_has_given_it_up() -> None:
+def test_unrevoked_goes_to_the_target_after_the_revocation() -> None:
     current = at(6, UNREVOKED, {T: {0: 5}}, {T: {1: 6}})
     after = step(current, {T: frozenset({0}), U: frozenset({3})}, owned={T: frozenset({0})})
     assert after == at(7, assigned={T: {0: 5}, U: {3: 7}}, previous=6)
@@ -91,29 +91,29 @@ def test_unrevoked_revokes_more_for_a_newer_target_one_epoch_further() -> None:
     assert after == at(5, UNREVOKED, {}, {T: {0: 3}}, previous=4)
 
 
-def test_partitions_of_others_are_waited_for_at_the_targets_epoch() -> None:
+def test_partitions_of_others_make_a_member_unreleased_at_the_target_epoch() -> None:
     after = step(at(6), {T: frozenset({0, 1})}, taken={(T, 1)})
     assert after == at(7, UNRELEASED, {T: {0: 7}}, previous=6)
 
 
-def test_unreleased_stays_while_they_are_not_free() -> None:
+def test_unreleased_stays_while_partitions_are_not_free() -> None:
     current = at(7, UNRELEASED, {T: {0: 7}}, previous=6)
     assert step(current, {T: frozenset({0, 1})}, taken={(T, 1)}) is current
 
 
-def test_unreleased_gets_them_when_they_are_free() -> None:
+def test_unreleased_gets_free_partitions() -> None:
     current = at(7, UNRELEASED, {T: {0: 7}}, previous=6)
     after = step(current, {T: frozenset({0, 1})})
     assert after == at(7, STABLE, {T: {0: 7, 1: 7}}, previous=6)
 
 
-def test_unreleased_gives_up_what_a_newer_target_takes() -> None:
+def test_unreleased_revokes_what_a_newer_target_lacks() -> None:
     current = at(6, UNRELEASED, {T: {0: 6}})
     after = step(current, {U: frozenset({1})}, owned={T: frozenset({0})})
     assert after == at(6, UNREVOKED, {}, {T: {0: 6}})
 
 
-def test_a_member_in_a_state_of_another_release_must_come_with_nothing() -> None:
+def test_a_member_in_an_unknown_state_must_own_nothing() -> None:
     current = at(6, MemberState.UNKNOWN, {T: {0: 6}})
     for owned in (None, {T: frozenset({0})}):
         with pytest.raises(FencedMember):

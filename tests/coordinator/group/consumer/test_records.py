@@ -63,11 +63,11 @@ RECORDS: list[ModernRecord] = [
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_what_is_written_is_read(record: ModernRecord) -> None:
+def test_written_records_are_read(record: ModernRecord) -> None:
     assert decode(*encode(record)) == record
 
 
-def test_the_bytes_are_kafkas() -> None:
+def test_the_bytes_are_those_of_kafka() -> None:
     """Worked out from the schemas of Kafka 4.3.1."""
     group = b"\x00\x01g"
     member = b"\x00\x01m"
@@ -123,9 +123,7 @@ def test_a_value_of_a_newer_version_is_refused_by_name() -> None:
 
 
 @given(st.sampled_from([3, 5, 6, 7, 8, 16]), st.binary(max_size=40), st.binary(max_size=60))
-def test_garbage_raises_protocol_error_and_nothing_else(
-    kind: int, key: bytes, value: bytes
-) -> None:
+def test_random_bytes_raise_protocol_error(kind: int, key: bytes, value: bytes) -> None:
     try:
         decode(kind.to_bytes(2, "big") + key, b"\x00\x00" + value)
     except ProtocolError:

@@ -30,7 +30,7 @@ def written(stage: Stage, since: int) -> list[object]:
     return [decode(key, value) for key, value in stage.log[since:]]
 
 
-def test_the_first_member_is_assigned_to_at_once_and_those_behind_it_together() -> None:
+def test_the_first_member_is_assigned_at_once_and_later_ones_together() -> None:
     stage = Stage({"a": 4}, SLOW)
     members = [Consumer(stage, name) for name in "mno"]
     for member in members:
@@ -55,7 +55,7 @@ def test_a_group_may_have_an_assignment_interval_of_its_own() -> None:
     assert stage.consumers().target_epoch == 2
 
 
-def test_a_heartbeat_that_comes_when_it_is_time_assigns_too() -> None:
+def test_a_heartbeat_after_the_interval_makes_the_assignment() -> None:
     stage = Stage({"a": 4}, SLOW)
     stage.beat("m")
     stage.now_ms += 1_000
@@ -76,7 +76,7 @@ def test_only_targets_that_differ_are_written_and_the_epoch_last() -> None:
     assert [type(record) for record in records] == [ConsumerTargetRecord, ConsumerTargetEpochRecord]
 
 
-def test_the_racks_of_replicas_count_if_a_member_has_told_one() -> None:
+def test_racks_of_replicas_change_the_hash_if_a_member_has_a_rack() -> None:
     stage = Stage({"a": 3}, SLOW, racks=("r0", "r1", "r2"))
     members = [Consumer(stage, f"m{at}", rack=rack) for at, rack in enumerate(("r2", "r0", "r1"))]
     for member in members:
@@ -95,7 +95,7 @@ def test_the_default_is_the_first_assignor_and_votes_for_others_do_not_count() -
     assert choose_assignor(votes, settings) == "uniform"
 
 
-def test_a_clock_that_was_set_back_does_not_put_assignments_off() -> None:
+def test_a_clock_that_was_set_back_does_not_delay_assignments() -> None:
     stage = Stage({"a": 2}, SLOW)
     stage.beat("m")
     stage.now_ms -= 500_000
@@ -114,7 +114,7 @@ def any_member(chance: random.Random) -> ConsumerGroupMember:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_members_will_want_is_counted_as_if_all_of_them_were_asked(seed: int) -> None:
+def test_the_builder_counts_subscriptions_as_a_scan_of_all_members_does(seed: int) -> None:
     chance = random.Random(seed)
     group = ConsumerGroup("g", Timeline())
     for regex, names in EXPRESSIONS.items():

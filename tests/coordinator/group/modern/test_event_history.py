@@ -31,7 +31,7 @@ def test_a_member_joins_and_leaves() -> None:
     assert reasons(stage, EventKind.MEMBER_LEFT) == ["client at /127.0.0.1 left"]
 
 
-def test_who_is_silent_is_said_to_be_so() -> None:
+def test_the_event_of_a_session_timeout() -> None:
     stage = Stage({"a": 2})
     stage.beat("m")
     stage.tick(45_000)
@@ -39,7 +39,7 @@ def test_who_is_silent_is_said_to_be_so() -> None:
     assert "m no heartbeat for 45000 ms" in reasons(stage, EventKind.REBALANCE_STARTED)[-1]
 
 
-def test_who_does_not_give_up_its_partitions_is_said_to_have_been_too_slow() -> None:
+def test_the_event_of_a_revocation_timeout() -> None:
     stage = Stage({"a": 2})
     first = Consumer(stage, "first")
     first.beat()
@@ -53,7 +53,7 @@ def test_who_does_not_give_up_its_partitions_is_said_to_have_been_too_slow() -> 
     ]
 
 
-def test_how_long_partitions_took_to_be_given_up_is_told() -> None:
+def test_the_events_have_the_time_of_a_revocation() -> None:
     stage = Stage({"a": 2})
     first, second = Consumer(stage, "first"), Consumer(stage, "second")
     first.beat()
@@ -65,21 +65,21 @@ def test_how_long_partitions_took_to_be_given_up_is_told() -> None:
     assert reasons(stage, EventKind.REVOKED) == ["after 123 ms"]
 
 
-def test_topics_that_change_are_a_reason() -> None:
+def test_changed_topics_are_the_reason_of_an_epoch() -> None:
     stage = Stage({"a": 2})
     stage.beat("m")
     stage.topics({"a": 3})
     assert reasons(stage, EventKind.REBALANCE_STARTED)[-1] == "epoch 2: topics have changed"
 
 
-def test_a_subscription_that_changes_is_a_reason() -> None:
+def test_a_changed_subscription_is_the_reason_of_an_epoch() -> None:
     stage = Stage({"a": 2, "b": 2})
     epoch = stage.beat("m").member_epoch
     stage.beat("m", epoch, topics=["a", "b"])
     assert (EventKind.MEMBER_CHANGED, "m") in happened(stage)
 
 
-def test_no_more_is_kept_than_agreed_and_nothing_of_a_group_that_is_gone() -> None:
+def test_the_number_of_events_is_limited_and_those_of_deleted_groups_are_dropped() -> None:
     stage = Stage({"a": 2})
     for _ in range(EVENT_COUNT_MAX):
         stage.beat("m")
@@ -90,7 +90,7 @@ def test_no_more_is_kept_than_agreed_and_nothing_of_a_group_that_is_gone() -> No
     assert stage.shard.consumers.events.timings("g").started_ms == -1
 
 
-def test_heartbeats_that_change_nothing_leave_no_trace() -> None:
+def test_heartbeats_that_change_nothing_add_no_events() -> None:
     stage = Stage({"a": 2})
     epoch = stage.beat("m").member_epoch
     before = happened(stage)
@@ -99,7 +99,7 @@ def test_heartbeats_that_change_nothing_leave_no_trace() -> None:
     assert happened(stage) == before
 
 
-def test_members_of_a_share_group_join_go_silent_and_leave() -> None:
+def test_events_of_a_share_group() -> None:
     stage = ShareStage({"a": 2})
     settle(
         stage, ShareConsumerMember(stage, "first"), second := ShareConsumerMember(stage, "second")
@@ -124,7 +124,7 @@ def test_members_of_a_share_group_join_go_silent_and_leave() -> None:
     ]
 
 
-def test_members_of_a_streams_group_join_give_tasks_up_and_leave() -> None:
+def test_events_of_a_streams_group() -> None:
     stage = StreamsStage()
     first = StreamsThread(stage, "first")
     settle_threads(first)
@@ -143,7 +143,7 @@ def test_members_of_a_streams_group_join_give_tasks_up_and_leave() -> None:
     assert reasons(stage, EventKind.MEMBER_EXPIRED)[-1].startswith("first no heartbeat for ")
 
 
-def test_a_group_that_has_gone_leaves_no_events_to_the_next_one_of_its_name() -> None:
+def test_the_events_of_a_deleted_group_are_deleted() -> None:
     stage = ShareStage({"a": 1})
     settle(stage, ShareConsumerMember(stage, "m"))
     stage.share("m", -1)
@@ -153,7 +153,7 @@ def test_a_group_that_has_gone_leaves_no_events_to_the_next_one_of_its_name() ->
     assert {event.member_id for event in stage.explained("s").events} <= {"", "next"}
 
 
-def test_that_the_coordinator_has_come_here_is_told_of_groups_with_members() -> None:
+def test_groups_with_members_get_an_event_when_they_are_loaded() -> None:
     consumers, shares, streams = Stage({"a": 1}), ShareStage({"a": 1}), StreamsStage()
     consumers.beat("m")
     shares.share("m")

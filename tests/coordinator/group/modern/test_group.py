@@ -17,7 +17,9 @@ from odradek.coordinator.timeline import Timeline
 
 
 @pytest.mark.parametrize("kind", [ConsumerGroup, ShareGroup, StreamsGroup])
-def test_a_group_without_records_has_nobody(kind: type[ModernGroup[Any, Any, Any, Any]]) -> None:
+def test_a_group_without_records_has_no_members(
+    kind: type[ModernGroup[Any, Any, Any, Any]],
+) -> None:
     group = kind("g", Timeline())
     assert group.group_id == "g"
     assert group.is_empty
@@ -25,7 +27,7 @@ def test_a_group_without_records_has_nobody(kind: type[ModernGroup[Any, Any, Any
     assert not group.has_target("m")
 
 
-def test_members_are_there_until_they_are_taken_back() -> None:
+def test_members_exist_until_their_records_are_reverted() -> None:
     timeline = Timeline()
     group = ConsumerGroup("g", timeline)
     member = ConsumerGroupMember()

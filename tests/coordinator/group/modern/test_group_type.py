@@ -27,7 +27,7 @@ class Room:
         self.timeline.commit(self.timeline.position)
 
 
-def test_a_group_is_there_from_its_first_record_to_its_last() -> None:
+def test_a_group_exists_from_its_first_record_to_its_tombstone() -> None:
     room = Room()
     assert room.table.get("g") is None
     room.replay("g", 1)
@@ -39,7 +39,7 @@ def test_a_group_is_there_from_its_first_record_to_its_last() -> None:
     assert list(room.table) == []
 
 
-def test_an_end_that_is_taken_back_leaves_the_group_as_it_was() -> None:
+def test_a_reverted_deletion_leaves_the_group_unchanged() -> None:
     room = Room()
     room.replay("g", 1)
     room.commit()
@@ -50,7 +50,7 @@ def test_an_end_that_is_taken_back_leaves_the_group_as_it_was() -> None:
     assert before is not None
 
 
-def test_the_object_of_a_group_goes_once_its_end_is_committed() -> None:
+def test_the_object_of_a_group_is_dropped_after_the_commit_of_its_deletion() -> None:
     room = Room()
     room.replay("g", 1)
     room.replay("g", None)

@@ -104,7 +104,7 @@ def test_texts_are_stored_up_to_a_length() -> None:
         ("m", 6, ErrorCode.FENCED_MEMBER_EPOCH),
     ],
 )
-def test_a_heartbeat_that_is_nobodys_is_refused(
+def test_a_heartbeat_of_an_unknown_member_or_epoch_is_refused(
     member_id: str, epoch: int, code: ErrorCode
 ) -> None:
     with pytest.raises(ApiError) as refused:
@@ -112,14 +112,14 @@ def test_a_heartbeat_that_is_nobodys_is_refused(
     assert refused.value.code == code
 
 
-def test_the_previous_epoch_counts_if_the_heartbeat_may_be_a_retry() -> None:
+def test_the_previous_epoch_is_valid_if_the_heartbeat_may_be_a_retry() -> None:
     resolved = resolve_member(group(), "m", 4, None, STEP, is_retry=lambda _: True)
     assert resolved.current == ShareCurrentAssignment(5, 4)
     with pytest.raises(ApiError):
         resolve_member(group(), "m", 4, None, STEP, is_retry=lambda _: False)
 
 
-def test_members_come_as_often_as_all_of_them_may() -> None:
+def test_the_heartbeat_interval_depends_on_the_number_of_members() -> None:
     calm = GroupStep(0, GroupSettings(), member_count_total=600)
     assert heartbeat_interval_ms(group(), calm, is_busy=False) == 3_000
     assert heartbeat_interval_ms(group(), calm, is_busy=True) == 600

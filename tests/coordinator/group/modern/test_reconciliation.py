@@ -14,7 +14,7 @@ def test_a_member_is_reconciled_at_the_targets_epoch_and_stable() -> None:
     assert not is_reconciled_to(ConsumerCurrentAssignment(3, 2, MemberState.UNRELEASED), 3)
 
 
-def test_the_epoch_that_was_acknowledged_becomes_the_previous_one() -> None:
+def test_the_acknowledged_epoch_becomes_the_previous_one() -> None:
     before = ConsumerCurrentAssignment(2, 1)
     after = reconcile(
         before,

@@ -31,7 +31,7 @@ def test_the_first_assignment_is_due_at_once_and_others_after_the_interval() -> 
     assert assignment_due_ms(group(950), step) == 1_050
 
 
-def test_a_clock_that_was_set_back_does_not_put_an_assignment_off() -> None:
+def test_a_clock_that_was_set_back_does_not_delay_an_assignment() -> None:
     assert assignment_due_ms(group(5_000), GroupStep(1_000, SETTINGS)) == 0
 
 
@@ -44,7 +44,7 @@ def test_nothing_is_assigned_before_the_time_that_a_builder_waits_for() -> None:
     assert builder.assign_if_due(GroupEpoch(1), GroupStep(1_500, SETTINGS)) == {"m": {}}
 
 
-def test_a_member_that_replaces_another_has_its_target() -> None:
+def test_a_member_that_replaces_another_gets_its_target() -> None:
     builder = ShareTargetAssignmentBuilder(group())
     builder.put("n", ShareGroupMember(), "m")
     assert list(builder.members()) == ["n"]

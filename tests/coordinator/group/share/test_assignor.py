@@ -53,7 +53,7 @@ def moves(before: Targets, after: Targets) -> int:
     )
 
 
-def test_nobody_gets_nothing_and_nothing_gets_nobody() -> None:
+def test_no_members_or_no_partitions_give_no_assignment() -> None:
     assert spread({}, {A: 3}) == {}
     assert spread({"m": {A}}, {}) == {"m": {}}
     assert spread({"m": set()}, {A: 3}) == {"m": {}}
@@ -62,7 +62,9 @@ def test_nobody_gets_nothing_and_nothing_gets_nobody() -> None:
 
 @pytest.mark.parametrize("member_count", [1, 2, 3, 4, 5, 7, 12, 13, 200])
 @pytest.mark.parametrize("partition_count", [1, 2, 4, 6, 25])
-def test_members_that_want_the_same_share_evenly(member_count: int, partition_count: int) -> None:
+def test_members_with_equal_subscriptions_get_equal_shares(
+    member_count: int, partition_count: int
+) -> None:
     targets = spread(alike(member_count, {A, B}), {A: partition_count, B: 1})
     assert max(loads(targets)) - min(loads(targets)) <= 1
     assert min(loads(targets)) >= 1 or member_count == 0
@@ -71,18 +73,18 @@ def test_members_that_want_the_same_share_evenly(member_count: int, partition_co
     assert set(found.values()) == {-(-member_count // (partition_count + 1))}
 
 
-def test_as_long_as_there_is_enough_nobody_shares() -> None:
+def test_partitions_are_not_shared_while_there_are_enough() -> None:
     assert set(readers(spread(alike(4, {A}), {A: 6})).values()) == {1}
 
 
-def test_a_newcomer_takes_no_more_than_its_part() -> None:
+def test_a_new_member_gets_only_its_share() -> None:
     before = spread(alike(4, {A}), {A: 100})
     after = spread(alike(5, {A}), {A: 100}, before)
     assert loads(after) == [20] * 5
     assert moves(before, after) == 20
 
 
-def test_who_stays_keeps_all_when_another_goes() -> None:
+def test_remaining_members_keep_their_tasks_when_another_leaves() -> None:
     before = spread(alike(5, {A}), {A: 100})
     left = dict(before)
     del left["m002"]
@@ -93,7 +95,7 @@ def test_who_stays_keeps_all_when_another_goes() -> None:
     assert moves(left, after) == 20
 
 
-def test_the_same_again_moves_nothing() -> None:
+def test_assigning_again_moves_nothing() -> None:
     for count in (3, 7, 30):
         before = spread(alike(count, {A, B}), {A: 7, B: 3})
         assert spread(alike(count, {A, B}), {A: 7, B: 3}, before) == before
@@ -106,7 +108,7 @@ def test_members_read_only_what_they_subscribe_to() -> None:
     assert len(readers(targets)) == 4
 
 
-def test_what_is_no_longer_subscribed_to_is_taken_away() -> None:
+def test_unsubscribed_partitions_are_revoked() -> None:
     before = spread({"m": {A, B}}, {A: 2, B: 2})
     assert spread({"m": {B}}, {A: 2, B: 2}, before) == {"m": {B: frozenset({0, 1})}}
     assert spread({"m": {A, B}}, {A: 1}, before) == {"m": {A: frozenset({0})}}
@@ -117,7 +119,7 @@ def test_what_is_no_longer_subscribed_to_is_taken_away() -> None:
     st.lists(st.sets(st.sampled_from([A, B, id_of("c")]), min_size=1), min_size=1, max_size=12),
     st.lists(st.integers(1, 6), min_size=3, max_size=3),
 )
-def test_whatever_they_want_everybody_reads_and_everything_is_read(
+def test_every_member_and_every_partition_is_assigned(
     wants: list[set[Uuid]], sizes: list[int]
 ) -> None:
     counts = dict(zip((A, B, id_of("c")), sizes, strict=True))

@@ -42,7 +42,7 @@ def test_nothing_is_known_of_a_group_before_its_first_record() -> None:
     assert not group.has_target("m")
 
 
-def test_records_make_the_group() -> None:
+def test_replay_of_records_creates_the_group() -> None:
     group = ShareGroup("g", Timeline())
     for record in ALL:
         group.replay(record)
@@ -56,7 +56,7 @@ def test_records_make_the_group() -> None:
     assert group.states == STATES
 
 
-def test_a_topic_is_read_as_long_as_a_member_subscribes_to_it() -> None:
+def test_topic_names_has_the_topics_of_all_members() -> None:
     group = ShareGroup("g", Timeline())
     for record in ALL:
         group.replay(record)

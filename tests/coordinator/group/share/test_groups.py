@@ -41,14 +41,14 @@ def resting(topics: dict[str, int] | None = None) -> ShareStage:
 # -- states ---------------------------------------------------------------------------------------
 
 
-def test_states_are_asked_for_once_and_told_where_to_begin_by_nobody() -> None:
+def test_states_are_initialized_once_without_a_start_offset() -> None:
     stage = ShareStage({"a": 2})
     stage.share("m")
     stage.share("n")
     assert stage.sent == [InitializeStates("s", 1, {A: {0: -1, 1: -1}})]
 
 
-def test_a_state_that_could_not_be_made_is_asked_for_again_in_a_later_epoch() -> None:
+def test_a_failed_initialization_is_retried_in_a_later_epoch() -> None:
     stage = ShareStage({"a": 1, "b": 1})
     member = ShareConsumerMember(stage, "m", topics=["a", "b"])
     member.beat()
@@ -62,7 +62,7 @@ def test_a_state_that_could_not_be_made_is_asked_for_again_in_a_later_epoch() ->
     assert member.reads == {"a": [0], "b": [0]}
 
 
-def test_what_is_on_the_way_is_asked_for_again_by_whoever_loads_the_shard() -> None:
+def test_incomplete_initializations_are_repeated_after_a_load() -> None:
     stage = ShareStage({"a": 1})
     stage.share("m")
     late = stage.sent[0]
@@ -79,7 +79,7 @@ def test_what_is_on_the_way_is_asked_for_again_by_whoever_loads_the_shard() -> N
     assert stage._keep(late, A, 0) == ErrorCode.FENCED_STATE_EPOCH
 
 
-def test_partitions_that_come_later_get_their_states_too() -> None:
+def test_partitions_that_are_added_get_their_states() -> None:
     stage = ShareStage({"a": 1})
     member = ShareConsumerMember(stage, "m")
     settle(stage, member)
@@ -99,7 +99,7 @@ def test_topics_that_do_not_exist_are_no_error_and_are_read_once_they_do() -> No
     assert member.reads == {"later": [0, 1]}
 
 
-def test_a_topic_that_is_deleted_is_forgotten() -> None:
+def test_the_states_of_a_deleted_topic_are_forgotten() -> None:
     stage = ShareStage({"a": 1, "b": 1})
     member = ShareConsumerMember(stage, "m", topics=["a", "b"])
     settle(stage, member)
@@ -111,7 +111,7 @@ def test_a_topic_that_is_deleted_is_forgotten() -> None:
     assert stage.shard.shares.topics() == {("b", id_of("b"))}
 
 
-def test_a_topic_that_went_while_the_coordinator_moved_is_noticed_by_the_next_one() -> None:
+def test_a_topic_deleted_while_the_coordinator_moved_is_found_by_the_next_one() -> None:
     stage = ShareStage({"a": 2, "b": 1})
     member = ShareConsumerMember(stage, "m", topics=["a", "b"])
     settle(stage, member)
@@ -137,7 +137,7 @@ def test_a_topic_that_went_while_the_coordinator_moved_is_noticed_by_the_next_on
         ),
     ],
 )
-def test_a_target_that_was_put_off_goes_on_without_a_topic_that_has_gone(
+def test_a_delayed_target_omits_a_deleted_topic(
     settings: GroupSettings,
 ) -> None:
     stage = ShareStage({"a": 2}, settings)
@@ -151,7 +151,7 @@ def test_a_target_that_was_put_off_goes_on_without_a_topic_that_has_gone(
     assert not any(group.target("m").values())
 
 
-def test_what_is_on_the_way_is_not_asked_for_again_when_its_topic_is_no_more() -> None:
+def test_initializations_of_deleted_topics_are_not_repeated_after_a_load() -> None:
     stage = ShareStage({"a": 1})
     stage.share("m")
     stage.image = image_of({})
@@ -164,7 +164,7 @@ def test_what_is_on_the_way_is_not_asked_for_again_when_its_topic_is_no_more() -
     assert stage.shard.shares.topics() == set()
 
 
-def test_a_report_on_a_group_that_is_gone_changes_nothing() -> None:
+def test_a_report_about_a_deleted_group_changes_nothing() -> None:
     stage = ShareStage()
     call = stage.ask(StatesInitialized("s", {A: {0: ErrorCode.NONE}}))
     assert not call.is_parked
@@ -193,7 +193,7 @@ def test_a_share_group_is_listed_and_described() -> None:
     assert stage.describe_shares().group_state == "Empty"
 
 
-def test_what_is_no_share_group_is_not_described_as_one() -> None:
+def test_describing_a_group_that_is_no_share_group_returns_an_error() -> None:
     stage = ShareStage()
     stage.beat("m", group="c")
     for group, message in (
@@ -205,7 +205,7 @@ def test_what_is_no_share_group_is_not_described_as_one() -> None:
         assert described.error_message == message
 
 
-def test_members_of_other_protocols_are_kept_out_of_a_share_group() -> None:
+def test_members_of_other_protocols_cannot_join_a_share_group() -> None:
     stage = ShareStage()
     stage.share("m")
     for is_empty in (False, True):
@@ -221,7 +221,7 @@ def test_members_of_other_protocols_are_kept_out_of_a_share_group() -> None:
     assert stage.shares().epoch
 
 
-def test_share_members_are_kept_out_of_groups_of_other_kinds() -> None:
+def test_share_members_cannot_join_groups_of_other_types() -> None:
     stage = ShareStage()
     stage.beat("m", group="c")
     stage.join("", group="classic", version=3)
@@ -255,7 +255,7 @@ def test_an_empty_share_group_does_not_expire() -> None:
 # -- deletion -------------------------------------------------------------------------------------
 
 
-def test_a_deleted_group_takes_its_states_along() -> None:
+def test_deleting_a_group_deletes_its_states() -> None:
     stage = resting({"a": 2})
     call = stage.delete_call("s")
     assert call.is_parked
@@ -282,7 +282,7 @@ def test_a_group_with_members_is_not_deleted() -> None:
     assert stage.delete_group("s").error_code == ErrorCode.NON_EMPTY_GROUP
 
 
-def test_a_deletion_that_fails_is_said_and_done_later() -> None:
+def test_a_failed_deletion_is_reported_and_retried() -> None:
     stage = resting()
     call = stage.delete_call("s")
     stage.keep_states({"a": ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -296,7 +296,7 @@ def test_a_deletion_that_fails_is_said_and_done_later() -> None:
     assert stage.list_groups() == {}
 
 
-def test_a_member_that_comes_while_the_group_is_deleted_keeps_it() -> None:
+def test_a_member_that_joins_during_the_deletion_of_the_group_stops_it() -> None:
     stage = resting()
     call = stage.delete_call("s")
     member = ShareConsumerMember(stage, "n")
@@ -306,7 +306,7 @@ def test_a_member_that_comes_while_the_group_is_deleted_keeps_it() -> None:
     assert member.reads == {"a": [0, 1, 2, 3]}
 
 
-def test_a_deletion_that_could_not_be_written_is_refused_and_leaves_all_as_it_was() -> None:
+def test_a_deletion_that_could_not_be_written_fails_and_changes_nothing() -> None:
     stage = resting()
     stage.hold_log()
     call = stage.delete_call("s")
@@ -317,7 +317,7 @@ def test_a_deletion_that_could_not_be_written_is_refused_and_leaves_all_as_it_wa
     assert stage.shares().states.initialized
 
 
-def test_what_was_being_deleted_is_deleted_by_whoever_loads_the_shard() -> None:
+def test_incomplete_deletions_are_repeated_after_a_load() -> None:
     stage = resting({"a": 2})
     stage.delete_call("s")
     stage.reload()
@@ -360,7 +360,7 @@ def test_offsets_are_not_set_while_others_are_being_deleted() -> None:
     assert call.response(AlterShareGroupOffsetsResponse).error_code == ErrorCode.NONE
 
 
-def test_a_group_that_is_deleted_twice_at_once_is_gone_once() -> None:
+def test_two_deletions_of_a_group_at_the_same_time_delete_it_once() -> None:
     stage = resting()
     calls = [stage.delete_call("s"), stage.delete_call("s")]
     stage.keep_states()
@@ -369,7 +369,7 @@ def test_a_group_that_is_deleted_twice_at_once_is_gone_once() -> None:
     assert stage.list_groups() == {}
 
 
-def test_offsets_make_a_group_that_is_not_there() -> None:
+def test_setting_offsets_creates_a_missing_group() -> None:
     stage = ShareStage({"a": 1})
     stage.alter({"a": {0: 7}})
     stage.keep_states()
@@ -380,7 +380,7 @@ def test_offsets_make_a_group_that_is_not_there() -> None:
     assert stage.states["s", A, 0] == (1, 7)
 
 
-def test_nothing_comes_of_offsets_for_partitions_that_do_not_exist() -> None:
+def test_offsets_of_missing_partitions_are_not_set() -> None:
     stage = ShareStage({"a": 1})
     response = stage.alter({"none": {0: 7}}).response(AlterShareGroupOffsetsResponse)
     [topic] = response.responses
@@ -388,7 +388,7 @@ def test_nothing_comes_of_offsets_for_partitions_that_do_not_exist() -> None:
     assert stage.list_groups() == {}
 
 
-def test_offsets_of_a_group_with_members_or_of_another_kind_stay() -> None:
+def test_offsets_of_a_group_with_members_or_of_another_type_are_not_deleted() -> None:
     stage = ShareStage()
     stage.share("m")
     stage.beat("m", group="c")
@@ -404,7 +404,7 @@ def test_offsets_of_a_group_with_members_or_of_another_kind_stay() -> None:
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_offsets_that_could_not_be_set_are_told_one_by_one() -> None:
+def test_offsets_that_could_not_be_set_get_an_error_each() -> None:
     stage = resting({"a": 1, "b": 1})
     call = stage.alter({"a": {0: 1}, "b": {0: 2}})
     stage.keep_states({"b": ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -415,7 +415,7 @@ def test_offsets_that_could_not_be_set_are_told_one_by_one() -> None:
     ]
 
 
-def test_topics_are_forgotten_and_others_are_not() -> None:
+def test_only_deleted_topics_are_forgotten() -> None:
     stage = resting({"a": 2, "b": 1})
     call = stage.forget("a", "c")
     assert stage.sent == [DeleteStates("s", {A: frozenset({0, 1})}, call.request_id)]
@@ -479,7 +479,7 @@ class Remembering(ShareStage):
         return call
 
 
-def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
+def test_every_prefix_of_the_log_loads_a_state_that_the_group_had() -> None:
     stage = eventful(Remembering)
     assert isinstance(stage, Remembering)
     assert len(stage.states_at) > 15
@@ -487,7 +487,7 @@ def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
         assert hard_state(ShareStage(log=stage.log[:length])) == state, length
 
 
-def test_every_prefix_of_a_log_makes_a_group_that_goes_on() -> None:
+def test_a_group_loaded_from_any_prefix_of_its_log_continues() -> None:
     log = eventful().log
     assert len(log) > 40
     for length in range(len(log) + 1):
@@ -502,7 +502,7 @@ def test_every_prefix_of_a_log_makes_a_group_that_goes_on() -> None:
         assert member.reads == {"a": [0, 1, 2, 3], "b": [0, 1]}, length
 
 
-def test_a_loaded_group_is_the_one_that_was_written() -> None:
+def test_a_loaded_group_equals_the_written_one() -> None:
     stage = ShareStage({"a": 3, "b": 2})
     settle(
         stage, ShareConsumerMember(stage, "m", topics=["a", "b"]), ShareConsumerMember(stage, "n")
@@ -520,7 +520,7 @@ def test_nothing_is_left_of_a_group_that_was_deleted() -> None:
     assert all(value is None for value in newest.values())
 
 
-def test_an_epoch_that_was_lost_is_started_again() -> None:
+def test_an_epoch_whose_write_failed_is_started_again() -> None:
     stage = ShareStage({"a": 1})
     settle(stage, ShareConsumerMember(stage, "m"))
     epoch = stage.shares().epoch

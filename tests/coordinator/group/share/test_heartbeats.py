@@ -35,7 +35,7 @@ def refused(stage: ShareStage, member_id: str, epoch: int, **given: object) -> i
         ("m", 0, {"topics": ["a"], "rack": "r" * 9_000}),
     ],
 )
-def test_a_heartbeat_that_breaks_a_rule_is_an_invalid_request(
+def test_an_invalid_heartbeat_gets_invalid_request(
     member_id: str, epoch: int, given: dict[str, object]
 ) -> None:
     stage = ShareStage()
@@ -43,7 +43,7 @@ def test_a_heartbeat_that_breaks_a_rule_is_an_invalid_request(
     assert stage.list_groups() == {}
 
 
-def test_a_partition_is_given_once_its_state_has_been_made() -> None:
+def test_a_partition_is_assigned_after_its_state_is_initialized() -> None:
     stage = ShareStage({"a": 3})
     joined = stage.share("m")
     assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 1)
@@ -61,7 +61,7 @@ def test_members_share_a_partition_if_there_are_more_of_them() -> None:
     assert [member.reads for member in members] == [{"a": [0]}] * 3
 
 
-def test_a_member_that_goes_leaves_its_partitions_to_the_others() -> None:
+def test_the_partitions_of_a_leaving_member_are_assigned_to_the_others() -> None:
     stage = ShareStage({"a": 2})
     members = [ShareConsumerMember(stage, name) for name in ("m", "n")]
     settle(stage, *members)
@@ -72,7 +72,7 @@ def test_a_member_that_goes_leaves_its_partitions_to_the_others() -> None:
     assert members[0].reads == {"a": [0, 1]}
 
 
-def test_who_has_not_heard_of_its_epoch_is_told_again_and_comes_no_further() -> None:
+def test_a_member_that_has_not_received_its_epoch_gets_it_again_and_does_not_advance() -> None:
     stage = ShareStage({"a": 1})
     stage.share("m")
     stage.keep_states()
@@ -98,7 +98,7 @@ def test_epochs_are_checked_against_the_members_own_and_its_previous_one() -> No
     assert refused(stage, "m", 1) == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_member_that_joins_again_is_told_its_whole_assignment() -> None:
+def test_a_member_that_rejoins_gets_its_full_assignment() -> None:
     stage = ShareStage({"a": 2})
     member = ShareConsumerMember(stage, "m")
     settle(stage, member)
@@ -106,7 +106,7 @@ def test_a_member_that_joins_again_is_told_its_whole_assignment() -> None:
     assert (again.member_epoch, stage.assigned(again)) == (member.epoch, {"a": [0, 1]})
 
 
-def test_members_of_groups_that_are_not_there_are_told_so() -> None:
+def test_heartbeats_to_missing_groups_get_an_error() -> None:
     stage = ShareStage()
     for epoch in (1, -1):
         assert refused(stage, "m", epoch) == ErrorCode.GROUP_ID_NOT_FOUND
@@ -115,7 +115,7 @@ def test_members_of_groups_that_are_not_there_are_told_so() -> None:
         assert refused(stage, "n", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_full_group_lets_nobody_in_and_goes_on_itself() -> None:
+def test_a_full_group_refuses_new_members_and_serves_its_own() -> None:
     stage = ShareStage(settings=GroupSettings(share=ShareGroupSettings(max_size=1)))
     assert stage.share("m").error_code == ErrorCode.NONE
     assert stage.share("n").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -123,7 +123,7 @@ def test_a_full_group_lets_nobody_in_and_goes_on_itself() -> None:
     assert stage.share("m", 1).error_code == ErrorCode.NONE
 
 
-def test_a_changed_subscription_starts_an_epoch_and_is_followed() -> None:
+def test_a_changed_subscription_starts_an_epoch_and_changes_the_assignment() -> None:
     stage = ShareStage({"a": 1, "b": 1})
     member = ShareConsumerMember(stage, "m")
     settle(stage, member)
@@ -134,7 +134,7 @@ def test_a_changed_subscription_starts_an_epoch_and_is_followed() -> None:
     assert stage.assigned(stage.share("m", changed.member_epoch)) == {"b": [0]}
 
 
-def test_a_silent_member_is_removed_when_its_session_ends() -> None:
+def test_a_member_without_heartbeats_is_removed_after_its_session() -> None:
     stage = ShareStage()
     stage.share("m")
     stage.share("n")
@@ -145,7 +145,7 @@ def test_a_silent_member_is_removed_when_its_session_ends() -> None:
     assert refused(stage, "m", 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_groups_own_session_and_interval_are_kept_to() -> None:
+def test_the_session_and_interval_of_a_group_are_used() -> None:
     own = {
         "s": ShareGroupSettings(
             session_timeout_ms=50_000, heartbeat_interval_ms=7_000, is_interval_fixed=True
@@ -165,7 +165,7 @@ def test_a_groups_own_session_and_interval_are_kept_to() -> None:
     assert stage.shares().is_empty
 
 
-def test_members_come_soon_while_something_is_on_the_way() -> None:
+def test_the_heartbeat_interval_is_short_while_states_are_initialized() -> None:
     settings = GroupSettings(
         share=ShareGroupSettings(assignment_interval_ms=0, heartbeat_interval_ms=9_000)
     )
@@ -178,7 +178,7 @@ def test_members_come_soon_while_something_is_on_the_way() -> None:
     assert stage.share("m", 2).heartbeat_interval_ms == 9_000
 
 
-def test_what_changes_within_an_interval_is_assigned_together() -> None:
+def test_changes_within_an_interval_are_assigned_together() -> None:
     stage = ShareStage(
         {"a": 2}, settings=GroupSettings(share=ShareGroupSettings(assignment_interval_ms=100))
     )
@@ -198,7 +198,7 @@ def test_what_changes_within_an_interval_is_assigned_together() -> None:
     assert all(member.reads for member in (first, second, third))
 
 
-def test_a_heartbeat_of_a_member_at_rest_writes_nothing() -> None:
+def test_a_heartbeat_of_a_stable_member_writes_nothing() -> None:
     stage = ShareStage(settings=AT_ONCE)
     member = ShareConsumerMember(stage, "m")
     settle(stage, member)

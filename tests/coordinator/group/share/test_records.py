@@ -100,13 +100,13 @@ def test_a_record_is_read_as_it_was_written(record: ModernRecord) -> None:
         ),
     ],
 )
-def test_records_stand_in_the_log_as_kafka_writes_them(
+def test_the_bytes_of_records_are_those_of_kafka(
     record: ModernRecord, key: str, value: str
 ) -> None:
     assert encode(record) == (bytes.fromhex(key), bytes.fromhex(value))
 
 
-def test_a_newer_version_is_not_guessed_at() -> None:
+def test_a_newer_version_is_refused() -> None:
     key, value = encode(RECORDS[0])
     assert value is not None
     with pytest.raises(ProtocolError, match="ShareGroupMemberMetadataValue version 1"):
@@ -114,7 +114,7 @@ def test_a_newer_version_is_not_guessed_at() -> None:
 
 
 @given(st.sampled_from([record for record in RECORDS if encode(record)[1]]), st.data())
-def test_a_record_that_is_cut_short_is_malformed(record: ModernRecord, data: st.DataObject) -> None:
+def test_a_truncated_record_is_malformed(record: ModernRecord, data: st.DataObject) -> None:
     key, value = encode(record)
     assert value is not None
     length = data.draw(st.integers(0, len(value) - 1))

@@ -12,7 +12,7 @@ from odradek.protocol.errors import ErrorCode
 T = bytes(range(16))
 
 
-def test_nobody_waits_unless_it_is_said_who() -> None:
+def test_no_request_waits_by_default() -> None:
     for value in (
         InitializeStates("g", 1, {T: {0: -1}}),
         DeleteStates("g", {T: frozenset({0})}),
@@ -22,6 +22,6 @@ def test_nobody_waits_unless_it_is_said_who() -> None:
         assert value.request_id == NO_REQUEST
 
 
-def test_instructions_are_compared_by_what_they_say() -> None:
+def test_instructions_are_compared_by_value() -> None:
     assert InitializeStates("g", 1, {T: {0: -1}}) == InitializeStates("g", 1, {T: {0: -1}})
     assert InitializeStates("g", 1, {T: {0: -1}}) != InitializeStates("g", 2, {T: {0: -1}})

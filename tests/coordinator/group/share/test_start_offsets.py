@@ -46,12 +46,12 @@ def to_delete(*names: str) -> DeleteShareGroupOffsetsRequest:
     )
 
 
-def test_offsets_are_set_for_what_exists() -> None:
+def test_offsets_are_set_for_existing_partitions() -> None:
     request = to_alter(a={0: 5, 2: 6, -1: 7}, none={0: 1})
     assert alterable_offsets(request, TOPICS) == {A: {0: 5}}
 
 
-def test_no_offset_is_below_the_one_that_is_still_to_be_found() -> None:
+def test_start_offsets_below_minus_one_are_invalid() -> None:
     request = to_alter(a={0: -1, 1: -2})
     offsets = alterable_offsets(request, TOPICS)
     assert offsets == {A: {0: -1}}
@@ -60,7 +60,7 @@ def test_no_offset_is_below_the_one_that_is_still_to_be_found() -> None:
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
 
 
-def test_every_partition_is_told_its_fate() -> None:
+def test_every_partition_gets_its_result() -> None:
     request = to_alter(a={0: 5, 1: 6, 2: 7}, b={0: 1}, none={0: 1})
     offsets = alterable_offsets(request, TOPICS)
     response = alter_response(request, offsets, {A: {0: ErrorCode.NONE, 1: AWAY}}, TOPICS)
@@ -77,7 +77,7 @@ def test_every_partition_is_told_its_fate() -> None:
     assert response.responses[0].partitions[1].error_message == AWAY.message
 
 
-def test_topics_can_be_forgotten_that_have_or_had_a_state() -> None:
+def test_states_of_topics_with_any_state_can_be_deleted() -> None:
     known = {A: NamedPartitions("a", frozenset({0}))}
     for states in (
         StatePartitions(known),
@@ -88,7 +88,7 @@ def test_topics_can_be_forgotten_that_have_or_had_a_state() -> None:
         assert names == {A: "a"}
 
 
-def test_every_topic_is_told_its_fate() -> None:
+def test_every_topic_gets_its_result() -> None:
     request = to_delete("a", "b", "none")
     names = {A: "a", B: "b"}
     response = delete_response(

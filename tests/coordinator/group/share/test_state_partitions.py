@@ -14,7 +14,7 @@ def some(*indexes: int, name: str = "a") -> NamedPartitions:
     return NamedPartitions(name, frozenset(indexes))
 
 
-def test_missing_is_what_neither_has_a_state_nor_gets_one() -> None:
+def test_missing_partitions_have_no_state_and_none_is_being_initialized() -> None:
     assert changes.missing(StatePartitions(), [TOPIC_A]) == {A: some(0, 1, 2)}
     states = StatePartitions({A: some(0)}, {A: some(2)})
     assert changes.missing(states, [TOPIC_A]) == {A: some(1)}
@@ -22,7 +22,7 @@ def test_missing_is_what_neither_has_a_state_nor_gets_one() -> None:
     assert changes.missing(StatePartitions({}, {}, {A: "a"}), [TOPIC_A]) == {}
 
 
-def test_a_state_is_on_the_way_and_then_there() -> None:
+def test_a_state_is_being_initialized_and_then_initialized() -> None:
     states = changes.initializing(StatePartitions(), {A: some(0, 1)})
     assert states == StatePartitions({A: some(0, 1)})
     states = changes.initialized(states, {A: some(1)})
@@ -31,7 +31,7 @@ def test_a_state_is_on_the_way_and_then_there() -> None:
     assert states == StatePartitions({}, {A: some(0, 1, 2), B: some(5, name="b")})
 
 
-def test_a_topic_that_is_being_deleted_is_nothing_else() -> None:
+def test_a_topic_whose_states_are_deleted_has_no_others() -> None:
     states = StatePartitions({A: some(0)}, {A: some(1), B: some(0, name="b")})
     gone = changes.deleting(states, {A: "a"})
     assert gone == StatePartitions({}, {B: some(0, name="b")}, {A: "a"})
@@ -43,7 +43,7 @@ def test_a_topic_that_is_being_deleted_is_nothing_else() -> None:
     assert changes.without_topics(left, [B]) == StatePartitions()
 
 
-def test_partitions_are_put_together_and_compared() -> None:
+def test_union_and_intersection_of_partitions() -> None:
     first, second = {A: some(0, 1)}, {A: some(1, 2), B: some(0, name="b")}
     assert changes.intersection(first, second) == {A: some(1)}
     assert changes.union(first, second) == {A: some(0, 1, 2), B: some(0, name="b")}
@@ -54,7 +54,7 @@ def test_partitions_are_put_together_and_compared() -> None:
     }
 
 
-def test_outcomes_are_sorted_into_what_is_there_and_what_is_not() -> None:
+def test_outcomes_are_split_into_success_and_failure() -> None:
     catalog = TopicCatalog(image_of({"a": 4}))
     away = ErrorCode.COORDINATOR_NOT_AVAILABLE
     outcomes = {

@@ -38,7 +38,7 @@ def group(*members: str) -> ShareGroup:
     return made
 
 
-def test_an_epoch_asks_for_the_states_that_are_missing() -> None:
+def test_an_epoch_initializes_missing_states() -> None:
     at = step({"a": 2})
     assert ShareTargetAssignmentBuilder(group("m")).start_epoch(at).epoch == 1
     epoch, states = at.records
@@ -51,7 +51,7 @@ def test_an_epoch_asks_for_the_states_that_are_missing() -> None:
     assert at.effects == [Effect(InitializeStates("g", 1, asked))]
 
 
-def test_assigned_is_only_what_has_a_state_and_exists() -> None:
+def test_only_existing_partitions_with_a_state_are_assigned() -> None:
     builder = ShareTargetAssignmentBuilder(group("m"))
     builder.states = StatePartitions({}, {A: NamedPartitions("a", frozenset({0, 5}))})
     at = step({"a": 2})

@@ -26,7 +26,7 @@ def again(
     return [each._replace(before=targets.get(each.member_id, NO_TASKS)) for each in specs]
 
 
-def test_nobody_gets_nothing() -> None:
+def test_no_members_get_no_assignment() -> None:
     assert assign([], {"0": 3}, (), 0) == {}
 
 
@@ -38,7 +38,7 @@ def test_every_task_runs_once_and_loads_differ_by_one_at_most() -> None:
     assert not any(each.standby or each.warmup for each in targets.values())
 
 
-def test_whoever_has_a_task_keeps_it_when_somebody_comes() -> None:
+def test_members_keep_their_tasks_when_another_joins() -> None:
     two = fresh("a", "b")
     before = assign(two, {"0": 6}, (), 0)
     after = assign([*again(two, before), *fresh("c")], {"0": 6}, (), 0)
@@ -47,7 +47,7 @@ def test_whoever_has_a_task_keeps_it_when_somebody_comes() -> None:
     assert [len(ids(after[name].active)) for name in "abc"] == [2, 2, 2]
 
 
-def test_what_somebody_had_who_left_is_shared_and_nothing_else_moves() -> None:
+def test_only_the_partitions_of_a_leaving_member_move() -> None:
     three = fresh("a", "b", "c")
     before = assign(three, {"0": 6}, (), 0)
     after = assign(again(three, before)[:2], {"0": 6}, (), 0)
@@ -55,13 +55,13 @@ def test_what_somebody_had_who_left_is_shared_and_nothing_else_moves() -> None:
         assert ids(after[name].active) > ids(before[name].active)
 
 
-def test_threads_of_one_process_share_what_falls_to_it() -> None:
+def test_the_tasks_of_a_process_are_spread_over_its_threads() -> None:
     specs = [*fresh("a1", "a2", process="a"), *fresh("b1", process="b")]
     targets = assign(specs, {"0": 6}, (), 0)
     assert [len(ids(targets[name].active)) for name in ("a1", "a2", "b1")] == [2, 2, 2]
 
 
-def test_standby_tasks_are_of_state_only_and_in_other_processes() -> None:
+def test_standby_tasks_are_stateful_and_in_other_processes() -> None:
     specs = [*fresh("a1", "a2", process="a"), *fresh("b1", process="b")]
     targets = assign(specs, {"0": 2, "1": 3}, {"1"}, 1)
     stand_by = Counter(task for each in targets.values() for task in ids(each.standby))
@@ -73,14 +73,14 @@ def test_standby_tasks_are_of_state_only_and_in_other_processes() -> None:
         assert not active & standby
 
 
-def test_more_standby_tasks_than_processes_are_not_given() -> None:
+def test_standby_tasks_are_limited_by_the_number_of_processes() -> None:
     targets = assign(fresh("a", "b"), {"1": 1}, {"1"}, 5)
     assert sum(len(ids(each.standby)) for each in targets.values()) == 1
     alone = assign(fresh("a"), {"1": 1}, {"1"}, 1)
     assert alone["a"].standby == {}
 
 
-def test_who_stood_by_takes_over() -> None:
+def test_a_standby_task_becomes_active() -> None:
     both = fresh("a", "b", "c")
     before = assign(both, {"1": 3}, {"1"}, 1)
     [gone] = [name for name in "abc" if ("1", 0) in ids(before[name].active)]

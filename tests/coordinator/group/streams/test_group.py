@@ -29,7 +29,7 @@ def member(process: str, instance: str | None = None) -> StreamsGroupMember:
     return StreamsGroupMember(process_id=process, instance_id=instance)
 
 
-def test_holders_are_counted_whether_the_member_or_its_tasks_come_first() -> None:
+def test_tasks_of_a_process_are_counted_in_any_order_of_records() -> None:
     records: list[ModernRecord] = [
         StreamsMemberRecord("g", "m", member("p")),
         StreamsCurrentRecord("g", "m", CURRENT),
@@ -49,7 +49,7 @@ def test_holders_are_counted_whether_the_member_or_its_tasks_come_first() -> Non
         assert group.runner("0", 1) is None
 
 
-def test_a_task_belongs_to_whoever_was_told_last() -> None:
+def test_the_newest_assignment_determines_the_runner_of_a_task() -> None:
     group = StreamsGroup("g", Timeline())
     group.replay(StreamsCurrentRecord("g", "new", CURRENT))
     group.replay(StreamsCurrentRecord("g", "old", None))
@@ -84,7 +84,7 @@ def test_the_state_follows_topology_epochs_and_members() -> None:
     ]
 
 
-def test_an_instance_id_is_of_whoever_took_it_last() -> None:
+def test_an_instance_id_belongs_to_the_last_member_with_it() -> None:
     group = StreamsGroup("g", Timeline())
     group.replay(StreamsMemberRecord("g", "old", member("p", "i")))
     group.replay(StreamsMemberRecord("g", "new", member("p", "i")))
@@ -94,7 +94,7 @@ def test_an_instance_id_is_of_whoever_took_it_last() -> None:
     assert group.static_member_id("i") is None
 
 
-def test_a_group_that_was_taken_back_is_blank() -> None:
+def test_a_reverted_group_is_empty() -> None:
     timeline = Timeline()
     group = StreamsGroup("g", timeline)
     timeline.advance()

@@ -50,7 +50,7 @@ def picture(stage: StreamsStage) -> object:
     )
 
 
-def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
+def test_every_prefix_of_the_log_loads_a_state_that_the_group_had() -> None:
     stage = StreamsStage(settings=STANDBY)
     pictures = {0: picture(stage)}
     threads = [StreamsThread(stage, name) for name in "abc"]
@@ -88,7 +88,7 @@ def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
         assert picture(loaded) == expected, f"a prefix of {length} records"
 
 
-def test_members_go_on_after_the_coordinator_has_moved() -> None:
+def test_members_continue_after_the_coordinator_has_moved() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
@@ -99,7 +99,7 @@ def test_members_go_on_after_the_coordinator_has_moved() -> None:
     assert a.errors == b.errors == []
 
 
-def test_a_topic_that_went_while_the_coordinator_moved_is_noticed_by_the_next_one() -> None:
+def test_a_topic_deleted_while_the_coordinator_moved_is_found_by_the_next_one() -> None:
     stage = StreamsStage()
     thread = StreamsThread(stage, "a")
     settle_threads(thread)
@@ -116,7 +116,7 @@ def test_a_topic_that_went_while_the_coordinator_moved_is_noticed_by_the_next_on
     assert not group.target("a").active
 
 
-def test_a_silent_member_is_removed() -> None:
+def test_a_member_without_heartbeats_is_removed() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
@@ -128,7 +128,7 @@ def test_a_silent_member_is_removed() -> None:
     assert len(a.active) == 6
 
 
-def test_a_member_that_gives_nothing_up_is_removed() -> None:
+def test_a_member_that_does_not_revoke_is_removed() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     a.beat()
@@ -144,7 +144,7 @@ def test_a_member_that_gives_nothing_up_is_removed() -> None:
     assert len(b.active) == 6
 
 
-def test_a_write_that_fails_is_as_if_it_had_not_been_asked_for() -> None:
+def test_a_request_whose_write_fails_changes_nothing() -> None:
     stage = StreamsStage()
     a = StreamsThread(stage, "a")
     settle_threads(a)
@@ -180,7 +180,7 @@ def test_commits_are_fenced_by_member_and_epoch() -> None:
     assert commit(stage, "", -1) == ErrorCode.NONE
 
 
-def test_a_commit_of_an_older_epoch_counts_for_tasks_held_since() -> None:
+def test_a_commit_of_an_older_epoch_is_valid_for_tasks_assigned_before_it() -> None:
     stage = StreamsStage()
     a = StreamsThread(stage, "a")
     settle_threads(a)
@@ -227,7 +227,7 @@ def test_commits_in_transactions_are_fenced_likewise() -> None:
     assert commit_in_transaction("", -1, kept) == ErrorCode.NONE
 
 
-def test_fetches_are_fenced_but_for_administrators() -> None:
+def test_offset_fetches_are_fenced_except_of_administrators() -> None:
     stage = StreamsStage()
     m = StreamsThread(stage, "m")
     settle_threads(m)
@@ -238,7 +238,7 @@ def test_fetches_are_fenced_but_for_administrators() -> None:
     assert family.fetch_error("g", "x", m.epoch) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_offsets_of_topics_that_tasks_read_are_kept() -> None:
+def test_offsets_of_source_topics_do_not_expire() -> None:
     stage = StreamsStage()
     m = StreamsThread(stage, "m")
     settle_threads(m)
@@ -258,7 +258,7 @@ def test_an_empty_classic_group_becomes_a_streams_group_with_its_offsets() -> No
     assert stage.fetch("in", 0).committed_offset == 5
 
 
-def test_a_classic_group_that_was_left_gives_its_id_away() -> None:
+def test_another_type_of_group_may_take_the_id_of_an_empty_classic_group() -> None:
     stage = StreamsStage(
         settings=GroupSettings(initial_rebalance_delay_ms=0, streams=STREAMS.streams)
     )
@@ -272,7 +272,7 @@ def test_a_classic_group_that_was_left_gives_its_id_away() -> None:
     assert stage.shard.group_type_of("g") == "streams"
 
 
-def test_groups_of_other_kinds_are_left_alone_and_leave_this_one_alone() -> None:
+def test_groups_of_other_types_are_independent() -> None:
     stage = StreamsStage()
     stage.beat("m", group="c", topics=["in"])
     refused = stage.streams_beat("m", group="c")
@@ -286,7 +286,7 @@ def test_groups_of_other_kinds_are_left_alone_and_leave_this_one_alone() -> None
     assert stage.describe_streams("none").error_message == "Group none not found."
 
 
-def test_an_empty_streams_group_gives_its_id_to_a_classic_one() -> None:
+def test_a_classic_group_may_take_the_id_of_an_empty_streams_group() -> None:
     stage = StreamsStage(
         settings=GroupSettings(initial_rebalance_delay_ms=0, streams=STREAMS.streams)
     )

@@ -58,7 +58,7 @@ TASKS = [TaskIds(subtopology_id="0", partitions=[0])]
         joining(member_id="m" * 9_000),
     ],
 )
-def test_a_request_that_breaks_a_rule_is_invalid(request_: StreamsGroupHeartbeatRequest) -> None:
+def test_a_request_with_invalid_fields_is_invalid(request_: StreamsGroupHeartbeatRequest) -> None:
     with pytest.raises(ApiError) as refused:
         check(request_)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
@@ -77,7 +77,7 @@ def test_the_first_member_gets_everything() -> None:
     assert stage.streams().state == "Stable"
 
 
-def test_nothing_is_told_or_written_again_while_nothing_changes() -> None:
+def test_heartbeats_of_a_stable_group_write_and_return_nothing() -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
     length = len(stage.log)
@@ -87,7 +87,7 @@ def test_nothing_is_told_or_written_again_while_nothing_changes() -> None:
     assert len(stage.log) == length
 
 
-def test_a_known_member_that_joins_again_is_told_all_its_tasks() -> None:
+def test_a_known_member_that_rejoins_gets_all_its_tasks() -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
     answer = stage.streams_beat("m")
@@ -95,7 +95,7 @@ def test_a_known_member_that_joins_again_is_told_all_its_tasks() -> None:
     assert answer.active_tasks is not None
 
 
-def test_a_task_moves_only_after_it_was_given_up() -> None:
+def test_a_task_moves_only_after_it_has_been_revoked() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     a.beat()
@@ -111,7 +111,7 @@ def test_a_task_moves_only_after_it_was_given_up() -> None:
     assert not a.active & b.active
 
 
-def test_a_full_group_takes_nobody() -> None:
+def test_a_full_group_refuses_new_members() -> None:
     streams = StreamsGroupSettings(initial_rebalance_delay_ms=0, max_size=1)
     stage = StreamsStage(settings=GroupSettings(streams=streams))
     stage.streams_beat("a")
@@ -120,7 +120,7 @@ def test_a_full_group_takes_nobody() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, -1, -2])
-def test_whoever_is_unknown_is_told_so(epoch: int) -> None:
+def test_unknown_members_get_an_error(epoch: int) -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
     answer = stage.streams_beat("x", epoch, instance=None if epoch != -2 else "i")
@@ -128,19 +128,19 @@ def test_whoever_is_unknown_is_told_so(epoch: int) -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, -1])
-def test_a_group_that_is_not_there_is_told_so(epoch: int) -> None:
+def test_a_missing_group_gets_an_error(epoch: int) -> None:
     answer = StreamsStage().streams_beat("m", epoch)
     assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_an_epoch_that_was_never_given_is_fenced() -> None:
+def test_an_epoch_that_was_never_assigned_is_fenced() -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
     assert stage.streams_beat("m", 3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert stage.streams_beat("m", 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_the_previous_epoch_is_good_as_long_as_nothing_else_is_held() -> None:
+def test_the_previous_epoch_is_valid_with_assigned_tasks() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
@@ -156,7 +156,7 @@ def test_the_previous_epoch_is_good_as_long_as_nothing_else_is_held() -> None:
     assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, b.epoch + 1)
 
 
-def test_tasks_whose_answer_was_lost_are_told_again() -> None:
+def test_tasks_of_a_lost_response_are_sent_again() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     a.beat()
@@ -170,7 +170,7 @@ def test_tasks_whose_answer_was_lost_are_told_again() -> None:
     assert a.active | b.active == ALL
 
 
-def test_a_member_that_leaves_is_gone_and_the_others_share() -> None:
+def test_the_tasks_of_a_leaving_member_are_assigned_to_the_others() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
@@ -181,14 +181,14 @@ def test_a_member_that_leaves_is_gone_and_the_others_share() -> None:
 
 
 @pytest.mark.parametrize(("name", "index"), [("2", 0), ("0", 3), ("0", -1)])
-def test_tasks_that_there_are_not_cannot_be_had(name: str, index: int) -> None:
+def test_owned_tasks_must_exist(name: str, index: int) -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
     answer = stage.streams_beat("m", 2, owned=TasksTuple({name: frozenset({index})}))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_tasks_that_there_were_may_still_be_had_for_a_while() -> None:
+def test_owned_tasks_may_have_existed_when_they_were_assigned() -> None:
     stage = StreamsStage({"in": 3})
     plan = topology(subtopology("0", "in"))
     m = StreamsThread(stage, "m")
@@ -203,7 +203,7 @@ def test_tasks_that_there_were_may_still_be_had_for_a_while() -> None:
     assert m.active == {("0", 0)}
 
 
-def test_the_first_topology_counts() -> None:
+def test_the_first_topology_is_the_groups() -> None:
     stage = StreamsStage()
     stage.streams_beat("m", plan=word_count(epoch=3))
     other = topology(subtopology("0", "in"), epoch=3)
@@ -215,7 +215,7 @@ def test_the_first_topology_counts() -> None:
     assert stale.error_code == ErrorCode.NONE
 
 
-def test_an_invalid_topology_makes_no_group() -> None:
+def test_an_invalid_topology_creates_no_group() -> None:
     stage = StreamsStage()
     plan = topology(subtopology("0", repartition=["r"], sinks=["r"]))
     assert stage.streams_beat("m", plan=plan).error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
@@ -226,7 +226,7 @@ def test_an_invalid_topology_makes_no_group() -> None:
     assert stage.shard.streams.get("g") is None
 
 
-def test_a_static_member_steps_out_and_somebody_takes_its_place() -> None:
+def test_a_static_member_that_leaves_temporarily_is_replaced() -> None:
     stage = StreamsStage()
     a = StreamsThread(stage, "a", instance="i")
     b = StreamsThread(stage, "b")
@@ -244,7 +244,7 @@ def test_a_static_member_steps_out_and_somebody_takes_its_place() -> None:
     assert stage.streams().member("a") is None
 
 
-def test_topics_that_are_missing_are_told_and_asked_for() -> None:
+def test_missing_internal_topics_are_reported_and_returned() -> None:
     stage = StreamsStage({"in": 2})
     answer = stage.streams_answer(
         stage.streams_call("m", plan=word_count(), process="p", timeout_ms=1_000)
@@ -265,7 +265,7 @@ def test_topics_that_are_missing_are_told_and_asked_for() -> None:
     assert stage.streams().state == "Stable"
 
 
-def test_a_source_that_goes_takes_the_tasks_with_it() -> None:
+def test_deleting_a_source_topic_removes_the_tasks() -> None:
     stage = StreamsStage()
     m = StreamsThread(stage, "m")
     m.beat()
@@ -279,7 +279,7 @@ def test_a_source_that_goes_takes_the_tasks_with_it() -> None:
     assert m.statuses == []
 
 
-def test_a_topic_that_grows_brings_more_tasks() -> None:
+def test_a_topic_that_grows_has_more_tasks() -> None:
     stage = StreamsStage({"in": 1})
     m = StreamsThread(stage, "m")
     plan = topology(subtopology("0", "in"))
@@ -315,7 +315,7 @@ Change = Callable[[StreamsStage], object]
         lambda stage: stage.streams_call("m", 0),
     ],
 )
-def test_what_is_refused_changes_nothing(refuse: Callable[[StreamsStage], object]) -> None:
+def test_refused_requests_change_nothing(refuse: Callable[[StreamsStage], object]) -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
     length = len(stage.log)

@@ -38,7 +38,7 @@ def step(
     )
 
 
-def test_a_member_at_the_target_stays_as_it_is() -> None:
+def test_a_member_at_its_target_does_not_change() -> None:
     assert step(HAS_TWO, FIRST, epoch=5) is HAS_TWO
 
 
@@ -53,32 +53,32 @@ def test_a_new_member_gets_what_is_free_in_every_role() -> None:
 
 
 @pytest.mark.parametrize("owned", [None, BOTH])
-def test_what_must_go_is_given_up_before_the_epoch_comes(owned: TasksTuple | None) -> None:
+def test_tasks_are_revoked_before_the_epoch_advances(owned: TasksTuple | None) -> None:
     assert step(HAS_TWO, FIRST, owned=owned) == StreamsCurrentAssignment(
         5, 4, UNREVOKED, TasksTupleWithEpochs({"0": {0: 3}}), TasksTupleWithEpochs({"0": {1: 5}})
     )
 
 
-def test_what_has_gone_already_need_not_be_given_up() -> None:
+def test_deleted_tasks_need_no_revocation() -> None:
     assert step(HAS_TWO, FIRST, owned=FIRST) == StreamsCurrentAssignment(
         6, 5, STABLE, TasksTupleWithEpochs({"0": {0: 3}})
     )
 
 
 @pytest.mark.parametrize("owned", [None, BOTH])
-def test_a_member_that_still_has_it_is_waited_for(owned: TasksTuple | None) -> None:
+def test_a_member_that_has_not_revoked_stays_unrevoked(owned: TasksTuple | None) -> None:
     waiting = step(HAS_TWO, FIRST)
     assert step(waiting, FIRST, owned=owned) is waiting
 
 
-def test_a_member_that_has_given_it_up_goes_on() -> None:
+def test_a_member_that_has_revoked_continues() -> None:
     waiting = step(HAS_TWO, FIRST)
     assert step(waiting, FIRST, owned=FIRST) == StreamsCurrentAssignment(
         6, 5, STABLE, TasksTupleWithEpochs({"0": {0: 3}})
     )
 
 
-def test_a_newer_target_may_take_more_meanwhile() -> None:
+def test_a_newer_target_may_require_another_revocation() -> None:
     waiting = step(HAS_TWO, FIRST)
     following = step(waiting, TasksTuple(), epoch=9, owned=FIRST)
     assert following == StreamsCurrentAssignment(
@@ -86,7 +86,7 @@ def test_a_newer_target_may_take_more_meanwhile() -> None:
     )
 
 
-def test_a_task_of_somebody_else_is_waited_for_and_then_given() -> None:
+def test_a_task_of_another_member_is_assigned_after_its_revocation() -> None:
     taken = frozenset({(TaskRole.ACTIVE, "0", 1)})
     waiting = step(StreamsCurrentAssignment(), BOTH, taken=taken)
     assert waiting == StreamsCurrentAssignment(
@@ -99,7 +99,7 @@ def test_a_task_of_somebody_else_is_waited_for_and_then_given() -> None:
 
 
 @pytest.mark.parametrize("role", [TaskRole.STANDBY, TaskRole.WARMUP])
-def test_so_is_a_task_that_the_process_has_in_another_role(role: TaskRole) -> None:
+def test_a_task_that_the_process_has_in_another_role_is_not_free(role: TaskRole) -> None:
     wanted = {"0": frozenset({0, 1})}
     target = TasksTuple(standby=wanted) if role is TaskRole.STANDBY else TasksTuple(warmup=wanted)
     waiting = step(StreamsCurrentAssignment(), target, taken=frozenset({(role, "0", 1)}))
@@ -107,7 +107,7 @@ def test_so_is_a_task_that_the_process_has_in_another_role(role: TaskRole) -> No
     assert step(waiting, target).state is STABLE
 
 
-def test_a_standby_task_is_given_up_like_any_other() -> None:
+def test_a_standby_task_is_revoked_like_an_active_one() -> None:
     current = StreamsCurrentAssignment(
         5, 4, STABLE, TasksTupleWithEpochs({}, {"0": frozenset({0})})
     )
@@ -126,12 +126,12 @@ def test_an_unknown_state_must_be_fenced(owned: TasksTuple | None) -> None:
         step(StreamsCurrentAssignment(5, 4, MemberState.UNKNOWN), FIRST, owned=owned)
 
 
-def test_an_unknown_state_is_over_when_the_member_has_nothing() -> None:
+def test_an_unknown_state_ends_when_the_member_owns_nothing() -> None:
     unknown = StreamsCurrentAssignment(5, 4, MemberState.UNKNOWN)
     assert step(unknown, FIRST, owned=TasksTuple()).state is STABLE
 
 
-def test_a_member_is_within_what_it_was_given_role_by_role() -> None:
+def test_is_within_compares_tasks_by_role() -> None:
     held = TasksTupleWithEpochs({"0": {0: 3}}, {"1": frozenset({1})})
     assert TASKS.is_within(TasksTuple(), held)
     assert TASKS.is_within(TasksTuple({"0": frozenset({0})}, {"1": frozenset({1})}), held)

@@ -134,7 +134,7 @@ GONE: list[ModernRecord] = [
 
 
 @pytest.mark.parametrize(("record", "key", "value"), KAFKAS)
-def test_bytes_are_kafkas(record: ModernRecord, key: str, value: str) -> None:
+def test_the_bytes_are_those_of_kafka(record: ModernRecord, key: str, value: str) -> None:
     written = encode(record)
     assert written[0].hex() == key
     assert written[1] is not None
@@ -143,16 +143,14 @@ def test_bytes_are_kafkas(record: ModernRecord, key: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("record", GONE)
-def test_a_null_value_takes_a_key_away(record: ModernRecord) -> None:
+def test_a_null_value_is_a_tombstone(record: ModernRecord) -> None:
     key, value = encode(record)
     assert value is None
     assert decode(key, None) == record
 
 
 @pytest.mark.parametrize(("record", "key", "value"), KAFKAS)
-def test_a_value_that_ends_too_early_is_no_record(
-    record: ModernRecord, key: str, value: str
-) -> None:
+def test_a_truncated_value_is_malformed(record: ModernRecord, key: str, value: str) -> None:
     octets = bytes.fromhex(value)
     # The last byte counts tagged fields, of which these have none that anybody would look for.
     for length in range(len(octets) - 1):
@@ -160,16 +158,16 @@ def test_a_value_that_ends_too_early_is_no_record(
             decode(bytes.fromhex(key), octets[:length])
 
 
-def test_a_newer_version_is_not_guessed_at() -> None:
+def test_a_newer_version_is_refused() -> None:
     with pytest.raises(ProtocolError, match="StreamsGroupMetadataValue version 1"):
         decode(bytes.fromhex("0011000167"), b"\x00\x01" + bytes(13))
 
 
-def test_the_kind_that_was_given_up_is_left_alone() -> None:
+def test_the_record_type_that_kafka_removed_decodes_to_none() -> None:
     assert decode(bytes.fromhex("0012000167"), b"\x00\x00\x00") is None
 
 
-def test_a_state_of_a_newer_release_is_known_to_be_unknown() -> None:
+def test_a_state_of_a_newer_release_is_read_as_unknown() -> None:
     key, value = encode(StreamsCurrentRecord("g", "m", StreamsCurrentAssignment(1)))
     assert value is not None
     read = decode(key, value[:10] + b"\x09" + value[11:])
@@ -198,7 +196,7 @@ _held = st.builds(TasksTupleWithEpochs, _epochs, _tasks, _tasks)
 
 
 @given(_held, _held, st.sampled_from(MemberState))
-def test_whatever_is_held_comes_back(
+def test_any_current_assignment_is_read_as_it_was_written(
     assigned: TasksTupleWithEpochs, pending: TasksTupleWithEpochs, state: MemberState
 ) -> None:
     record = StreamsCurrentRecord(

@@ -12,7 +12,7 @@ from tests.support.streams_playbook import (
 )
 
 
-def test_interactive_queries_are_told_whose_tasks_are_where() -> None:
+def test_the_response_has_the_endpoints_of_all_tasks() -> None:
     stage = StreamsStage({"in": 2, "small": 1})
     plan = topology(subtopology("0", "in", "small"))
     first = stage.streams_beat("a", plan=plan, endpoint=("host-a", 80))
@@ -31,13 +31,13 @@ def test_interactive_queries_are_told_whose_tasks_are_where() -> None:
     assert hosts == ["host-a", "host-b"]
 
 
-def test_members_that_answer_no_queries_are_not_told_of() -> None:
+def test_members_without_endpoint_are_not_in_the_endpoints() -> None:
     stage = StreamsStage()
     answer = stage.streams_beat("a")
     assert (answer.endpoint_information_epoch, answer.partitions_by_user_endpoint) == (0, [])
 
 
-def test_standby_partitions_are_told_apart() -> None:
+def test_endpoints_have_active_and_standby_partitions() -> None:
     stage = StreamsStage(settings=STANDBY)
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
@@ -50,7 +50,7 @@ def test_standby_partitions_are_told_apart() -> None:
     ]
 
 
-def test_a_description_has_it_all() -> None:
+def test_a_description_has_all_fields() -> None:
     stage = StreamsStage(settings=STANDBY)
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b", process="other")
     settle_threads(a, b)
@@ -76,7 +76,7 @@ def test_a_description_has_it_all() -> None:
     assert shown == a.active
 
 
-def test_while_topics_are_missing_the_topology_is_described_as_it_was_brought() -> None:
+def test_while_topics_are_missing_the_topology_is_described_as_sent() -> None:
     stage = StreamsStage({})
     stage.streams_beat("m")
     told = stage.describe_streams()

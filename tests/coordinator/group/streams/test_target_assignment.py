@@ -17,7 +17,7 @@ from tests.support.streams_playbook import (
 )
 
 
-def test_a_new_group_waits_for_its_other_members() -> None:
+def test_a_new_group_waits_for_more_members() -> None:
     delay = StreamsGroupSettings(initial_rebalance_delay_ms=3_000, assignment_interval_ms=0)
     stage = StreamsStage(settings=GroupSettings(streams=delay))
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
@@ -36,7 +36,7 @@ def test_a_new_group_waits_for_its_other_members() -> None:
         assert thread.statuses == []
 
 
-def test_targets_are_not_made_more_often_than_the_interval_says() -> None:
+def test_target_assignments_observe_the_interval() -> None:
     slow = StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=1_000)
     stage = StreamsStage(settings=GroupSettings(streams=slow))
     StreamsThread(stage, "a").beat()
@@ -50,7 +50,7 @@ def test_targets_are_not_made_more_often_than_the_interval_says() -> None:
     assert stage.streams().target_epoch == stage.streams().epoch == made + 2
 
 
-def test_standby_tasks_come_and_go_with_the_setting() -> None:
+def test_the_setting_determines_the_number_of_standby_tasks() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
@@ -75,7 +75,7 @@ def test_only_targets_that_differ_are_written() -> None:
     assert keys == [19, 17, 20, 22]
 
 
-def test_the_roll_is_the_group_as_it_will_be() -> None:
+def test_the_builder_represents_the_group_with_its_changes() -> None:
     stage = StreamsStage()
     StreamsThread(stage, "a").beat()
     builder = StreamsTargetAssignmentBuilder(

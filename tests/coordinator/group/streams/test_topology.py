@@ -28,7 +28,7 @@ def partitions(found: ConfiguredTopology) -> dict[str, int]:
     return {topic.name: topic.partitions for topic in found.topics.values()}
 
 
-def test_a_topology_whose_topics_are_there_is_ready() -> None:
+def test_a_topology_whose_topics_exist_is_ready() -> None:
     found = configured(word_count(), {"in": 3, "words": 3, "counts": 3})
     assert found.is_ready
     assert found.missing == ()
@@ -36,7 +36,7 @@ def test_a_topology_whose_topics_are_there_is_ready() -> None:
     assert found.stateful == {"1"}
 
 
-def test_missing_sources_come_before_anything_else() -> None:
+def test_missing_source_topics_are_the_first_error() -> None:
     found = configured(word_count(), {"words": 1})
     assert found.topology_error == (
         StatusCode.MISSING_SOURCE_TOPICS,
@@ -45,7 +45,7 @@ def test_missing_sources_come_before_anything_else() -> None:
     assert found.missing == ()
 
 
-def test_internal_topics_are_counted_by_what_flows_into_them() -> None:
+def test_internal_topics_have_the_partition_count_of_their_sources() -> None:
     found = configured(word_count(), {"in": 5})
     assert found.topology_error == (
         StatusCode.MISSING_INTERNAL_TOPICS,
@@ -57,7 +57,7 @@ def test_internal_topics_are_counted_by_what_flows_into_them() -> None:
     }
 
 
-def test_counting_goes_on_through_several_repartition_topics_whatever_their_order() -> None:
+def test_partitions_are_counted_through_several_repartition_topics_in_any_order() -> None:
     plan = topology(
         subtopology("0", repartition=["b"], sinks=["c"]),
         subtopology("1", repartition=["a"], sinks=["b"]),
@@ -68,7 +68,7 @@ def test_counting_goes_on_through_several_repartition_topics_whatever_their_orde
     assert partitions(found) == {"a": 7, "b": 7, "c": 7, "store": 7}
 
 
-def test_a_number_that_the_application_has_set_is_kept() -> None:
+def test_a_partition_count_set_by_the_application_is_kept() -> None:
     plan = topology(
         subtopology("0", "in", sinks=["words"]),
         subtopology("1", repartition={"words": 8}, changelogs=["counts"]),
@@ -76,7 +76,7 @@ def test_a_number_that_the_application_has_set_is_kept() -> None:
     assert partitions(configured(plan, {"in": 2})) == {"words": 8, "counts": 8}
 
 
-def test_topics_that_are_joined_get_the_number_of_other_peoples() -> None:
+def test_copartitioned_topics_get_the_number_of_source_topics() -> None:
     plan = topology(
         subtopology("0", "in", sinks=["words"]),
         subtopology("1", "table", repartition=["words"], together=[([0], [0])]),
@@ -86,7 +86,7 @@ def test_topics_that_are_joined_get_the_number_of_other_peoples() -> None:
     assert found.task_counts == {"0": 2, "1": 6}
 
 
-def test_repartition_topics_that_are_joined_get_the_larger_number() -> None:
+def test_copartitioned_repartition_topics_get_the_larger_number() -> None:
     plan = topology(
         subtopology("0", "in", sinks=["left"]),
         subtopology("1", "more", sinks=["right"]),
@@ -95,7 +95,7 @@ def test_repartition_topics_that_are_joined_get_the_larger_number() -> None:
     assert partitions(configured(plan, {"in": 2, "more": 4})) == {"left": 4, "right": 4}
 
 
-def test_a_set_number_levels_those_that_are_joined_with_it() -> None:
+def test_a_fixed_partition_count_is_used_for_copartitioned_topics() -> None:
     plan = topology(
         subtopology("0", "in", sinks=["left"]),
         subtopology("1", "in", sinks=["right"]),
@@ -120,14 +120,14 @@ def test_a_set_number_levels_those_that_are_joined_with_it() -> None:
         (subtopology("0", "a", repartition={"r": 3}), {"a": 1, "r": 2}),
     ],
 )
-def test_numbers_that_do_not_fit_are_told(part: object, topics: dict[str, int]) -> None:
+def test_wrong_partition_counts_are_reported(part: object, topics: dict[str, int]) -> None:
     plan = topology(part)  # type: ignore[arg-type]  # parametrized
     found = configured(plan, topics)
     assert code_of(found) is StatusCode.INCORRECTLY_PARTITIONED_TOPICS
     assert not found.is_ready
 
 
-def test_the_hash_tells_topics_apart_and_forgets_others() -> None:
+def test_the_hash_depends_on_subscribed_topics_only() -> None:
     first = configured(word_count(), {"in": 3}).metadata_hash
     assert configured(word_count(), {"in": 3, "other": 1}).metadata_hash == first
     assert configured(word_count(), {"in": 4}).metadata_hash != first
@@ -156,13 +156,13 @@ def _with_counted_changelog() -> StreamsGroupHeartbeatTopology:
         _with_counted_changelog(),
     ],
 )
-def test_a_topology_that_makes_no_sense_is_invalid(plan: StreamsGroupHeartbeatTopology) -> None:
+def test_an_inconsistent_topology_is_invalid(plan: StreamsGroupHeartbeatTopology) -> None:
     with pytest.raises(ApiError) as refused:
         topology_of(plan)
     assert refused.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
 
 
-def test_a_negative_epoch_is_none() -> None:
+def test_a_negative_topology_epoch_is_invalid() -> None:
     with pytest.raises(ApiError) as refused:
         topology_of(word_count(epoch=-1))
     assert refused.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH

@@ -6,7 +6,7 @@ from odradek.protocol.messages.streams import TaskOffset
 from tests.support.streams_playbook import StreamsStage, StreamsThread, settle_threads
 
 
-def test_a_shutdown_reaches_everybody_and_ends_with_the_group() -> None:
+def test_a_shutdown_is_sent_to_all_members_until_the_group_is_empty() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
@@ -17,7 +17,7 @@ def test_a_shutdown_reaches_everybody_and_ends_with_the_group() -> None:
     assert stage.streams_beat("c").status == []
 
 
-def test_whoever_asked_first_is_named() -> None:
+def test_the_first_member_that_requested_a_shutdown_is_named() -> None:
     stage = StreamsStage()
     stage.streams_beat("a")
     stage.streams_beat("b")
@@ -26,7 +26,7 @@ def test_whoever_asked_first_is_named() -> None:
     assert "member a encountered" in status.status_detail
 
 
-def test_how_far_tasks_have_come_is_what_was_said_last() -> None:
+def test_the_newest_task_offsets_are_stored() -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
     told = [TaskOffset(subtopology_id="1", partition=0, offset=7)]
@@ -37,14 +37,14 @@ def test_how_far_tasks_have_come_is_what_was_said_last() -> None:
     assert stage.describe_streams().members[0].task_offsets == []
 
 
-def test_a_group_that_never_came_to_be_leaves_nothing() -> None:
+def test_a_group_whose_first_records_failed_leaves_nothing() -> None:
     stage = StreamsStage()
     assert stage.streams_beat("m", plan=None, group="").error_code
     stage.streams_call("m", plan=None)
     assert not stage.shard.streams._transient
 
 
-def test_a_member_that_tells_too_much_is_not_listened_to_for_ever() -> None:
+def test_the_number_of_stored_task_offsets_is_limited() -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
     told = [

@@ -35,7 +35,7 @@ def held(lags: Mapping[str, Mapping[TaskId, int]], *, comes: StreamsMemberSpec =
     return insert_warmups(MOVED, [HAD_ALL, comes], {"1"}, lags)
 
 
-def test_members_that_tell_nothing_get_their_tasks_at_once() -> None:
+def test_members_that_report_no_offsets_get_their_tasks_at_once() -> None:
     assert held(NO_LAGS) == MOVED
 
 
@@ -47,14 +47,14 @@ def test_tasks_stay_while_the_other_process_has_not_caught_up() -> None:
     assert held({"b": {("1", 1): ACCEPTABLE_LAG + 1}}) == held({"b": {}})
 
 
-def test_a_task_moves_when_it_is_near_the_end() -> None:
+def test_a_task_moves_when_its_lag_is_acceptable() -> None:
     assert held({"b": {("1", 1): ACCEPTABLE_LAG}}) == {
         "a": TasksTuple(tasks(0, 2)),
         "b": TasksTuple(tasks(1), {}, tasks(2)),
     }
 
 
-def test_it_goes_on_waiting_when_the_coordinator_has_moved() -> None:
+def test_a_delay_continues_when_the_coordinator_has_moved() -> None:
     warming = COMES._replace(before=TasksTuple({}, {}, tasks(1)))
     assert held(NO_LAGS, comes=warming) == {
         "a": TasksTuple(tasks(0, 1)),
@@ -62,7 +62,7 @@ def test_it_goes_on_waiting_when_the_coordinator_has_moved() -> None:
     }
 
 
-def test_only_so_many_warm_up_at_a_time() -> None:
+def test_the_number_of_warm_up_tasks_is_limited() -> None:
     count = WARMUPS_MAX + 3
     everything = StreamsMemberSpec("a", "p", TasksTuple(tasks(*range(count))))
     targets = {"a": NO_TASKS, "b": TasksTuple(tasks(*range(count)))}
@@ -76,11 +76,11 @@ def test_threads_of_one_process_share_their_state() -> None:
     assert held({"b": {}}, comes=sibling) == MOVED
 
 
-def test_tasks_without_state_never_wait() -> None:
+def test_stateless_tasks_move_at_once() -> None:
     assert insert_warmups(MOVED, [HAD_ALL, COMES], set(), {"b": {}}) == MOVED
 
 
-def test_whoever_keeps_a_task_does_not_stand_by_for_it() -> None:
+def test_a_member_has_no_standby_task_of_its_active_task() -> None:
     targets = {
         "a": TasksTuple(tasks(0), tasks(1, 2)),
         "b": TasksTuple(tasks(1, 2), tasks(0)),
@@ -92,7 +92,7 @@ def test_whoever_keeps_a_task_does_not_stand_by_for_it() -> None:
     }
 
 
-def test_who_has_caught_up_is_seen_by_its_own_words() -> None:
+def test_reported_offsets_determine_whether_a_member_has_caught_up() -> None:
     near = {"b": {("1", 1): ACCEPTABLE_LAG}}
     assert has_caught_up(tasks(1), "b", near)
     assert not has_caught_up(tasks(2), "b", near)
@@ -103,7 +103,7 @@ def test_who_has_caught_up_is_seen_by_its_own_words() -> None:
 # -- in a group -----------------------------------------------------------------------------------
 
 
-def test_a_group_moves_its_state_before_its_tasks() -> None:
+def test_a_task_moves_after_its_state_has_been_restored() -> None:
     stage = StreamsStage()
     a, b = LagReportingThread(stage, "a"), LagReportingThread(stage, "b")
     settle_threads(a)
@@ -124,7 +124,7 @@ def test_a_group_moves_its_state_before_its_tasks() -> None:
     assert stage.streams().state == "Stable"
 
 
-def test_a_member_without_its_runner_gets_the_task_at_once() -> None:
+def test_a_task_without_a_runner_moves_at_once() -> None:
     stage = StreamsStage()
     a, b = LagReportingThread(stage, "a"), LagReportingThread(stage, "b")
     settle_threads(a)
@@ -135,7 +135,7 @@ def test_a_member_without_its_runner_gets_the_task_at_once() -> None:
     assert told([]) == {}
 
 
-def test_members_are_told_when_to_tell() -> None:
+def test_responses_have_the_interval_of_task_offsets() -> None:
     stage = StreamsStage()
     request = StreamsGroupHeartbeatRequest(
         group_id="g",
