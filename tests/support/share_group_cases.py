@@ -77,7 +77,7 @@ class ShareGroupScenario:
                 return ", states are missing"
         return ""
 
-    # -- anybody ----------------------------------------------------------------------------------
+    # -- any member -------------------------------------------------------------------------------
 
     def ask(self, member: ShareConsumerMember) -> GroupCall:
         """The member's next heartbeat, and its reaction to the response."""
@@ -221,7 +221,7 @@ class ShareGroupScenario:
                 lambda: self._call(who, before),
             )
         other = "b" if member.topics == ["a"] else "a"
-        # What was read before may be read by nobody now.
+        # The partitions assigned before may be assigned to no member now.
         left = {
             name
             for member_id, each in group.members()

@@ -1,4 +1,4 @@
-"""Assignors: every partition once, balanced, and no more moved than that takes."""
+"""Assignors: every partition is assigned once, loads are balanced, few partitions move."""
 
 import itertools
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def kept_count(before: Assignment, after: Assignment) -> int:
 
 
 def check_complete(wants: dict[str, set[int]], topics: Topics, assignment: Assignment) -> None:
-    """Each partition of a topic that somebody wants has one owner, and that one wants it."""
+    """Each partition of a subscribed topic has one owner, which subscribes to it."""
     owned = [(topic, index) for _, topic, index in pairs(assignment)]
     wanted = {topic_id(number) for numbers in wants.values() for number in numbers}
     expected = [
@@ -89,7 +89,7 @@ def test_every_partition_is_assigned_once_to_a_subscriber(
     first_counts: list[int],
     second_counts: list[int],
 ) -> None:
-    """Also when members, subscriptions and topics are others than the time before."""
+    """Also after changes of members, subscriptions and topics."""
     topics = topics_of(*first_counts)
     before = assign(name, candidates_of(first), topics)
     check_complete(first, topics, before)
@@ -104,7 +104,7 @@ def test_every_partition_is_assigned_once_to_a_subscriber(
 def test_uniform_is_stable(
     first: dict[str, set[int]], second: dict[str, set[int]], sizes_: list[int]
 ) -> None:
-    """What is balanced stays where it is."""
+    """A balanced assignment does not change."""
     topics = topics_of(*sizes_)
     before = assign("uniform", candidates_of(first), topics)
     after = assign("uniform", candidates_of(second, before), topics)
@@ -116,8 +116,8 @@ def test_uniform_is_stable(
 def test_uniform_is_even_and_moves_as_few_partitions_as_possible(
     first_count: int, second_count: int, sizes_: list[int]
 ) -> None:
-    """With equal subscriptions nobody has two more than another, and everybody keeps what it had
-    up to its share: the shares of who had most are the larger ones."""
+    """With equal subscriptions loads differ by one at most. Every member keeps its partitions up to
+    its share; members that had most get the larger shares."""
     topics = topics_of(*sizes_)
     everything = {1, 2, 3}
     first = {f"m{at}": everything for at in range(first_count)}
@@ -163,7 +163,7 @@ def test_uniform_is_as_even_as_subscriptions_allow(
 
 
 def test_uniform_moves_partitions_along_a_path() -> None:
-    """a can give nothing to c, but to b, and b to c."""
+    """a and c have no topic in common, but a and b, and b and c."""
     topics = topics_of(4, 2)
     wants = {"a": {1}, "b": {1, 2}, "c": {2}}
     before: Assignment = {
@@ -217,7 +217,7 @@ def test_range_assigns_the_same_range_of_topics_of_the_same_size(count: int) -> 
 
 
 def test_range_keeps_members_in_the_order_of_their_ranges() -> None:
-    """A new member comes last, whatever its name, so that the first keep their beginnings."""
+    """A new member is last, whatever its name, so that the others keep the start of their range."""
     topics = topics_of(6)
     before = assign("range", candidates_of({"m": {1}, "n": {1}}), topics)
     after = assign("range", candidates_of({"a": {1}, "m": {1}, "n": {1}}, before), topics)

@@ -1,4 +1,4 @@
-"""Members of the classic protocol in a consumer group: what they are told, and by when."""
+"""Members of the classic protocol in a consumer group: responses and timeouts."""
 
 import pytest
 
@@ -69,7 +69,7 @@ class Classic:
         return self.stage.heartbeat(self.member_id, self.generation_id, instance=self.instance)
 
     def turn(self) -> None:
-        """What a client does all the time."""
+        """What a client does periodically."""
         if self.generation_id < 0 or self.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS:
             assert self.join().error_code == ErrorCode.NONE
             self.sync()
@@ -85,7 +85,7 @@ def rest(*members: Consumer | Classic) -> None:
 
 
 def mixed() -> tuple[Stage, Consumer, Classic]:
-    """A group of one member of each protocol that has come to rest."""
+    """A Stable group with one member of each protocol."""
     stage = Stage({"a": 4}, STAY)
     modern = Consumer(stage, "m")
     settle(modern)
@@ -158,13 +158,13 @@ def test_a_classic_member_that_leaves_is_removed() -> None:
     assert left.error_code == ErrorCode.NONE
     settle(modern)
     assert len(modern.partitions) == 4
-    # Members of the consumer protocol are not to be seen by the other classic requests.
+    # The other classic requests do not find members of the consumer protocol.
     assert stage.heartbeat("m", modern.epoch) == ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.sync("m", modern.epoch).synced.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_leave_group_removes_members_of_either_protocol() -> None:
-    """Kafka's administrators have no other way."""
+    """Kafka's administrators use it for both."""
     stage, modern, classic = mixed()
     Consumer(stage, "static", instance="i").beat()
     gone = [

@@ -1,4 +1,4 @@
-"""A consumer group's tables: what follows from its records, and what is left when they go."""
+"""A consumer group's tables: derived state, and tombstones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Consumer groups of a shard: what is replayed, what time does, and the invariants under faults."""
+"""Consumer groups of a shard: replay, timers, and invariants under faults."""
 
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -23,7 +23,7 @@ SLOW = GroupSettings(
 
 
 def hard_state(stage: Stage) -> object:
-    """Everything that stands in tables, of every group."""
+    """The tables of every group."""
     found: dict[str, object] = {}
     for group in stage.shard.consumers:
         tables: dict[str, Any] = {}
@@ -68,7 +68,7 @@ def test_every_prefix_of_the_log_loads_a_state_that_the_group_had() -> None:
 
 
 def test_members_continue_when_the_coordinator_moves() -> None:
-    """Nobody is told UNKNOWN_MEMBER_ID, or anything at all."""
+    """Members get no error and no assignment."""
     stage = Stage({"a": 6})
     members = [Consumer(stage, name) for name in "mno"]
     for _ in range(6):
@@ -123,7 +123,7 @@ def test_a_failed_write_changes_nothing() -> None:
     stage.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert joining.refused_with == leaving.refused_with == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert hard_state(stage) == before
-    # Its session goes on, and ends.
+    # Its session continues, and expires.
     stage.tick(44_999)
     assert stage.consumers().member_count == 1
     stage.tick(1)
@@ -147,7 +147,7 @@ def test_offsets_are_committed_at_the_members_epoch() -> None:
 
 
 def test_a_late_commit_is_valid_for_partitions_assigned_before() -> None:
-    """KIP-1251: it was sent before the member heard of its new epoch."""
+    """KIP-1251: it was sent before the member received its new epoch."""
     stage = Stage({"a": 2})
     member = Consumer(stage, "m")
     settle(member)
@@ -230,7 +230,7 @@ def test_a_member_is_described_with_its_assignment_and_its_target() -> None:
     assert partitions("n") == ([], [1])
     assert by_id["n"].rack_id == "r"
     assert by_id["n"].member_type == 1
-    # What it has been told to give up is its own until it has.
+    # The member owns partitions until it has revoked them.
     first.beat()
     by_id = {member.member_id: member for member in stage.describe_consumers().members}
     assert partitions("m") == ([0, 1], [0])
@@ -303,7 +303,7 @@ def test_members_are_counted_over_all_groups_also_after_a_revert() -> None:
 
 
 def test_two_hundred_members_reconcile_a_thousand_partitions_within_three_seconds() -> None:
-    """By the clock of the stage: everybody comes again when it was told to."""
+    """By the clock of the playbook: members send heartbeats at the interval of the response."""
     count = 200
     stage = Stage({"a": 1_000}, GroupSettings())
     stage.shard.member_count_total = count
@@ -336,8 +336,8 @@ def test_topics_that_changed_while_the_coordinator_moved_are_found_by_the_next_o
 
 
 class Members(RuleBasedStateMachine):
-    """Members that come, go, are silent and lose answers, a coordinator that dies and fails to
-    write, and topics that grow: nobody ever reads what another one reads."""
+    """Members that join, leave, stop sending heartbeats and lose responses, a coordinator that
+    crashes and fails to write, and topics that grow. Two members never read the same partition."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -361,7 +361,7 @@ class Members(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.members)
     def lose_the_answer(self, data: st.DataObject) -> None:
-        """The client asks again, with everything it has to say."""
+        """The client repeats its request with all fields."""
         member = self.members[data.draw(st.sampled_from(sorted(self.members)))]
         call = member.call()
         assert not call.is_parked
@@ -377,7 +377,7 @@ class Members(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.members)
     def die(self, data: st.DataObject) -> None:
-        """Nothing more is heard of it; it reads no more."""
+        """The member sends nothing more and stops reading."""
         del self.members[data.draw(st.sampled_from(sorted(self.members)))]
 
     @rule(data=st.data())
@@ -389,7 +389,7 @@ class Members(RuleBasedStateMachine):
 
     @rule(duration_ms=st.sampled_from([100, 5_000, 31_000]))
     def wait(self, duration_ms: int) -> None:
-        """Members that have been silent too long have stopped reading (clients do)."""
+        """Members without heartbeats for a session timeout have stopped reading, as clients do."""
         self.stage.tick(duration_ms)
         group = self.stage.shard.consumers.get("g")
         for name in list(self.members):
@@ -426,7 +426,7 @@ class Members(RuleBasedStateMachine):
         assert hard_state(Stage(log=self.stage.log)) == hard_state(self.stage)
 
     def teardown(self) -> None:
-        """Left alone, the group comes to rest: everything is read by somebody who wants it."""
+        """Without further faults the group becomes Stable: a subscriber reads each partition."""
         self.stage.tick(46_000)
         for member in self.members.values():
             member.epoch, member.owned = 0, {}

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat, row by row: who is let in, whose epoch counts, who leaves how."""
+"""ConsumerGroupHeartbeat, row by row of its table: joining, epochs, leaving."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def refused(stage: Stage, member_id: str, epoch: int, **given: object) -> int:
     return call.response(ConsumerGroupHeartbeatResponse).error_code
 
 
-# -- what is no request at all --------------------------------------------------------------------
+# -- invalid requests -----------------------------------------------------------------------------
 
 JOINING: dict[str, object] = {"topics": ["a"], "owned": {}, "timeout_ms": 1_000}
 
@@ -135,7 +135,7 @@ def test_an_epoch_from_the_future_is_fenced() -> None:
 
 
 def bumped() -> Stage:
-    """m came to epoch 1 with the partitions 0 to 3, and then to epoch 2 without losing any."""
+    """m is at epoch 2, after epoch 1, with the partitions 0 to 3 in both."""
     stage = Stage({"a": 4})
     stage.beat("m")
     stage.topics({"a": 5})
@@ -144,14 +144,14 @@ def bumped() -> Stage:
 
 
 def test_the_previous_epoch_is_valid_with_assigned_partitions() -> None:
-    """The answer with the new epoch may have been lost."""
+    """The response with the new epoch may have been lost."""
     for owned in ({"a": [0, 1, 2, 3]}, {"a": [0]}, {}):
         assert refused(bumped(), "m", 1, owned=owned) == ErrorCode.NONE
 
 
 def test_over_another_connection_the_previous_epoch_is_valid_without_partitions() -> None:
-    """Who says nothing of what it owns has nothing new to say: librdkafka sends the heartbeat that
-    got no answer once more. Over the same connection it did get the answer."""
+    """librdkafka repeats a heartbeat without a response, and sends no partitions if they have not
+    changed. Over the same connection it has received the response."""
     assert refused(bumped(), "m", 1) == ErrorCode.FENCED_MEMBER_EPOCH
     assert bumped().beat("m", 1, connection=2).error_code == ErrorCode.NONE
 
@@ -168,7 +168,7 @@ def test_a_member_that_has_not_received_its_epoch_gets_it_again_and_does_not_adv
 
 
 def test_the_previous_epoch_is_valid_with_partitions_to_revoke() -> None:
-    """It has given something up, and has not heard that it shall give up more."""
+    """It has revoked some, and has not received the response that revokes more."""
     stage = Stage({"a": 4})
     stage.beat("m")
     stage.beat("n")
@@ -295,7 +295,7 @@ def test_an_expression_matches_the_topics_that_the_router_resolved() -> None:
 
 
 def test_an_active_static_member_is_not_replaced() -> None:
-    """The reverse of the classic protocol."""
+    """Unlike in the classic protocol."""
     stage = Stage()
     stage.beat("m", instance="i")
     assert stage.beat("n", instance="i").error_code == ErrorCode.UNRELEASED_INSTANCE_ID
@@ -393,7 +393,7 @@ def test_a_member_that_revokes_in_time_stays() -> None:
     assert len(first.partitions) == len(second.partitions) == 2
 
 
-# -- when to come again ---------------------------------------------------------------------------
+# -- heartbeat intervals --------------------------------------------------------------------------
 
 
 def test_the_heartbeat_interval_is_short_in_a_reconciling_or_small_group() -> None:
@@ -413,7 +413,7 @@ def test_the_heartbeat_interval_is_short_in_a_reconciling_or_small_group() -> No
 
 
 def test_the_heartbeat_interval_is_longer_in_a_slow_process() -> None:
-    """Who waits for a heartbeat no longer than for the next one must have a chance to hear it."""
+    """Clients wait for a response no longer than for the next heartbeat."""
     stage = Stage({"a": 2})
     member = Consumer(stage, "m")
     stage.shard.loop_delay_ms = 90

@@ -1,4 +1,4 @@
-"""A group changes its protocol with its members in it, and back."""
+"""Conversion of groups with members between the protocols."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_a_member_of_the_consumer_protocol_upgrades_a_classic_group() -> None:
     assert stage.list_groups()["g"].group_type == "consumer"
     assert modern.epoch == epoch + 1
     assert modern.partitions == set()
-    # The classic members own what they were assigned until they have given it up.
+    # The classic members own their partitions until they have revoked them.
     assert stage.consumers().current(members[0].member_id).assigned.keys()
     rest(*members, modern)
     owned = [member.owned for member in members] + [modern.partitions]
@@ -178,7 +178,7 @@ def test_a_member_that_waits_for_a_rebalance_gets_rebalance_in_progress() -> Non
 
 @pytest.mark.parametrize("policy", [MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DISABLED])
 def test_the_first_member_of_an_empty_group_determines_its_type(policy: MigrationPolicy) -> None:
-    """Its offsets stay; with no member in it that is no migration."""
+    """Its offsets are kept; without members this is no migration."""
     stage = Stage({"a": 2}, settings_of(policy))
     stage.commit({("a", 0): 7})
     member = Consumer(stage, "m")

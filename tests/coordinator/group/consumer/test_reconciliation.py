@@ -1,4 +1,4 @@
-"""One member's way to its target, row by row of the table."""
+"""The reconciliation of a member, row by row of the table."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_partitions_are_revoked_at_the_old_epoch_first(owned: Partitions | None)
 
 
 def test_partitions_that_the_member_does_not_own_need_no_revocation() -> None:
-    """It has just come back with nothing."""
+    """The member has rejoined without partitions."""
     after = step(at(6, assigned={T: {0: 5, 1: 6}}), {U: frozenset({3})}, owned={})
     assert after == at(7, assigned={U: {3: 7}}, previous=6)
 

@@ -1,4 +1,4 @@
-"""The formats of consumer groups' records, beside bytes that are written down by hand."""
+"""The formats of consumer groups' records, compared with bytes."""
 
 import pytest
 from hypothesis import given
@@ -68,7 +68,7 @@ def test_written_records_are_read(record: ModernRecord) -> None:
 
 
 def test_the_bytes_are_those_of_kafka() -> None:
-    """Worked out from the schemas of Kafka 4.3.1."""
+    """The bytes follow from the schemas of Kafka 4.3.1."""
     group = b"\x00\x01g"
     member = b"\x00\x01m"
     assert encode(ConsumerEpochRecord("g", GroupEpoch(5, 1))) == (

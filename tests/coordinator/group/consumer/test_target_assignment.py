@@ -1,4 +1,4 @@
-"""Epochs and target assignments: when they are made, and what of them is written."""
+"""Epochs and target assignments: when they are made, and which records are written."""
 
 import random
 

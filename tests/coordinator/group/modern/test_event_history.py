@@ -1,4 +1,4 @@
-"""What happened in groups of newer kinds, read off their records: who, why, how long it took."""
+"""Events of the newer groups, derived from their records: member, reason, duration."""
 
 from odradek.coordinator.group.events import EVENT_COUNT_MAX, EventKind
 from tests.support.consumer_playbook import Consumer, Stage
@@ -7,7 +7,7 @@ from tests.support.streams_playbook import StreamsStage, StreamsThread, settle_t
 
 
 def happened(stage: Stage) -> list[tuple[int, str]]:
-    """(kind, member) of what happened."""
+    """(kind, member) of the events."""
     return [(event.kind, event.member_id) for event in stage.explained().events]
 
 

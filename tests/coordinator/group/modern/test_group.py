@@ -1,4 +1,4 @@
-"""What every newer kind of group knows of its members."""
+"""The tables of members that all newer types of groups have."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every type keeps of its groups, tried with share groups; and what the shard asks of all."""
+"""GroupType, tested with share groups, and the requirements of the shard on all types."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is the same for the heartbeats of members of all newer types of groups."""
+"""The part of heartbeats that all newer types of groups have in common."""
 
 import pytest
 

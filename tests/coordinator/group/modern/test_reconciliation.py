@@ -1,4 +1,4 @@
-"""What holds for every unit of reconciliation: partitions here, tasks with the streams groups."""
+"""Reconciliation, with partitions as the unit. The tests of streams groups use tasks."""
 
 from odradek.coordinator.group.consumer.reconciliation import PARTITIONS
 from odradek.coordinator.group.consumer.records import ConsumerCurrentAssignment

@@ -1,4 +1,4 @@
-"""The builder of target assignments, tried with the one of share groups."""
+"""TargetAssignmentBuilder, tested with that of share groups."""
 
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.group.modern.records import GroupEpoch, TargetEpoch

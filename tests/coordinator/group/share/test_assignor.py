@@ -1,4 +1,4 @@
-"""The assignor of share groups: everybody reads, everything is read, and little moves."""
+"""The assignor of share groups: members and partitions are assigned, few partitions move."""
 
 import pytest
 from hypothesis import given, settings
@@ -45,7 +45,7 @@ def alike(count: int, topics: set[Uuid]) -> dict[str, set[Uuid]]:
 
 
 def moves(before: Targets, after: Targets) -> int:
-    """Partitions that somebody has got who did not have them."""
+    """The number of partitions that have moved to a member."""
     return sum(
         len(indexes - before.get(name, {}).get(topic_id, frozenset()))
         for name, target in after.items()

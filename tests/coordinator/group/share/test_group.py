@@ -1,4 +1,4 @@
-"""A share group's tables: what records make of it, and what may be dropped."""
+"""A share group's tables: replay, and when the object may be dropped."""
 
 from odradek.coordinator.group.modern.group import ModernGroupState
 from odradek.coordinator.group.modern.records import GroupEpoch, ModernRecord, TargetEpoch

@@ -1,4 +1,4 @@
-"""Share groups of a shard: states made before partitions are given, groups of other kinds, ends."""
+"""Share groups of a shard: states of partitions, groups of other types, deletion."""
 
 import pytest
 
@@ -30,7 +30,7 @@ A = id_of("a")
 
 
 def resting(topics: dict[str, int] | None = None) -> ShareStage:
-    """A stage on which a group has read and has no members any more."""
+    """A shard with a group that has states and no members."""
     stage = ShareStage(topics)
     member = ShareConsumerMember(stage, "m", topics=[*(topics or ("a",))])
     settle(stage, member)
@@ -74,7 +74,7 @@ def test_incomplete_initializations_are_repeated_after_a_load() -> None:
     stage.keep_states()
     told = stage.share("m", 1)
     assert stage.assigned(told) == {"a": [0]}
-    # The attempt of the former coordinator comes too late to undo anything.
+    # The attempt of the previous coordinator is fenced.
     assert isinstance(late, InitializeStates)
     assert stage._keep(late, A, 0) == ErrorCode.FENCED_STATE_EPOCH
 
@@ -263,7 +263,7 @@ def test_deleting_a_group_deletes_its_states() -> None:
     stage.keep_states()
     assert call.response(DeletableGroupResult).error_code == ErrorCode.NONE
     assert (stage.list_groups(), stage.states) == ({}, {})
-    # The object goes as soon as something else is written.
+    # The object is dropped at the next record.
     stage.share("m", group="other")
     assert set(stage.shard.shares._groups) == {"other"}
 
@@ -434,7 +434,7 @@ def test_only_deleted_topics_are_forgotten() -> None:
 
 
 def eventful(make: type[ShareStage] = ShareStage) -> ShareStage:
-    """A stage on which much has happened."""
+    """A shard with a long log."""
     stage = make({"a": 3, "b": 2})
     members = [ShareConsumerMember(stage, name, topics=["a", "b"]) for name in ("m", "n")]
     settle(stage, *members)
@@ -455,7 +455,7 @@ def eventful(make: type[ShareStage] = ShareStage) -> ShareStage:
 
 
 def hard_state(stage: ShareStage) -> object:
-    """Everything that stands in tables, of every group."""
+    """The tables of every group."""
     return {
         group.group_id: {
             slot: dict(table.items())
@@ -467,7 +467,7 @@ def hard_state(stage: ShareStage) -> object:
 
 
 class Remembering(ShareStage):
-    """A stage that remembers what there was at every length of its log."""
+    """A shard that records its state at every length of its log."""
 
     def ask(
         self, request: object, *, version: int = 0, client: str = "client", connection: int = 1

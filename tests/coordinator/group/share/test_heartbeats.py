@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat, row by row: who is let in, whose epoch counts, who leaves how."""
+"""ShareGroupHeartbeat, row by row of its table: joining, epochs, leaving."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_epochs_are_checked_against_the_members_own_and_its_previous_one() -> No
     stage.share("m")
     stage.keep_states()
     assert stage.share("m", 1).member_epoch == 2
-    # The answer may have been lost.
+    # The response may have been lost.
     assert stage.share("m", 1).member_epoch == 2
     assert refused(stage, "m", 3) == ErrorCode.FENCED_MEMBER_EPOCH
     stage.share("n")

@@ -1,4 +1,4 @@
-"""The formats of share groups' records, beside bytes that are written down by hand."""
+"""The formats of share groups' records, compared with bytes."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a shard sends for share states is a value, and comes back with who asked."""
+"""Effects on share states are values, with the id of the waiting request."""
 
 from odradek.coordinator.group.share.requests import (
     DeleteStates,

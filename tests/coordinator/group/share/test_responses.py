@@ -1,4 +1,4 @@
-"""ShareGroupDescribe: the group with what every member reads."""
+"""ShareGroupDescribe: the group with the assignments of its members."""
 
 from odradek.coordinator.group.share.responses import describe
 from odradek.coordinator.group.topics import TopicCatalog

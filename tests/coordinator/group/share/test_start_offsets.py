@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets and DeleteShareGroupOffsets: what can be done, and what is said of it."""
+"""AlterShareGroupOffsets and DeleteShareGroupOffsets: plans and responses."""
 
 from odradek.coordinator.group.share.records import NamedPartitions, StatePartitions
 from odradek.coordinator.group.share.start_offsets import (

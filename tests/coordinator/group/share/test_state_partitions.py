@@ -1,4 +1,4 @@
-"""Which partitions have a share state: the table of the module, row by row."""
+"""The partitions with a share state: the table of the module, row by row."""
 
 from odradek.coordinator.group.share import state_partitions as changes
 from odradek.coordinator.group.share.records import NamedPartitions, StatePartitions

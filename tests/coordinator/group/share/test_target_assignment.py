@@ -1,4 +1,4 @@
-"""A share group's epochs: what starts one, what it asks for, and what is assigned in it."""
+"""The epochs of a share group: what starts one, its states and its assignment."""
 
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.group.modern.records import GroupEpoch

@@ -126,5 +126,5 @@ def test_random_groups_keep_the_invariants(seed: int) -> None:
             for index in range(counts[name]):
                 assert stood[name, index] == wanted, f"seed {seed}"
         loads = [len(ids(target.active)) for target in targets.values()]
-        # Processes of unequal size are filled thread by thread: nobody has more than a fair share.
+        # Processes of unequal size are filled by thread: no thread exceeds its fair share.
         assert max(loads) <= -(-sum(counts.values()) // len(specs)) + 1, f"seed {seed}"

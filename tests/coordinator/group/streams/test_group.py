@@ -1,4 +1,4 @@
-"""What follows from the records of a streams group, in whatever order they are read."""
+"""The derived state of a streams group, in any order of its records."""
 
 from itertools import permutations
 

@@ -1,4 +1,4 @@
-"""All streams groups of a shard: timers, offsets, other kinds of groups, and the log."""
+"""All streams groups of a shard: timers, offsets, other types of groups, and the log."""
 
 import random
 
@@ -26,7 +26,7 @@ from tests.support.streams_playbook import (
 
 
 def picture(stage: StreamsStage) -> object:
-    """Everything that is in the log of a group."""
+    """The state of a group that is in the log."""
     group = stage.shard.streams.get("g")
     if group is None:
         return None
@@ -336,7 +336,7 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
         elif roll < 0.12:
             stage.reload()
         elif roll < 0.2:
-            # An answer is lost: the member comes again with what it had.
+            # A response is lost: the member repeats the request with its tasks.
             if thread.epoch:
                 stage.streams_call(name, thread.epoch, owned=thread.tasks)
         else:

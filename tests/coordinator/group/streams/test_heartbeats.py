@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat, row by row of its table, with every error it can give."""
+"""StreamsGroupHeartbeat, row by row of its table, with all its errors."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Every row of the table of steps, and what makes a task free."""
+"""Every row of the table of steps, and when a task is free."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The formats of streams groups' records, beside bytes that Kafka 4.3.1 has written."""
+"""The formats of streams groups' records, compared with bytes that Kafka 4.3.1 has written."""
 
 import pytest
 from hypothesis import given
@@ -152,7 +152,7 @@ def test_a_null_value_is_a_tombstone(record: ModernRecord) -> None:
 @pytest.mark.parametrize(("record", "key", "value"), KAFKAS)
 def test_a_truncated_value_is_malformed(record: ModernRecord, key: str, value: str) -> None:
     octets = bytes.fromhex(value)
-    # The last byte counts tagged fields, of which these have none that anybody would look for.
+    # The last byte is the number of tagged fields, which is 0 here.
     for length in range(len(octets) - 1):
         with pytest.raises(ProtocolError):
             decode(bytes.fromhex(key), octets[:length])

@@ -1,4 +1,4 @@
-"""What members of a streams group and those who look at it are told."""
+"""The responses of StreamsGroupHeartbeat and StreamsGroupDescribe."""
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.partitions import TopicPartitions

@@ -1,4 +1,4 @@
-"""When a streams group's epochs and targets change."""
+"""When the epochs and targets of a streams group change."""
 
 from odradek.cluster.metadata.group_settings import StreamsGroupSettings
 from odradek.coordinator.group.settings import GroupSettings
@@ -70,7 +70,7 @@ def test_only_targets_that_differ_are_written() -> None:
     settle_threads(a, b)
     length = len(stage.log)
     stage.streams_beat("a", a.epoch, endpoint=("host", 1))
-    # The member, the group's epoch, the target's epoch, and what the member has.
+    # The member epoch, the group epoch, the epoch of the target, and the member's tasks.
     keys = [int.from_bytes(key[:2], "big") for key, _ in stage.log[length:]]
     assert keys == [19, 17, 20, 22]
 

@@ -1,4 +1,4 @@
-"""What topologies need of topics, and which make no sense."""
+"""Validation of topologies and of their topics."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a coordinator knows of a streams group and no log holds."""
+"""The state of a streams group that is in memory only."""
 
 from odradek.coordinator.group.streams.topology import StatusCode
 from odradek.coordinator.group.streams.transient_state import OFFSETS_MAX

@@ -1,4 +1,4 @@
-"""Tasks with state wait until it is where they are to go."""
+"""Stateful tasks move after their state has been restored."""
 
 from collections.abc import Mapping
 
