@@ -1,12 +1,11 @@
 """The four compression codecs of record batches, in the framings that Kafka clients send.
 
-Invariant: `decompress` never holds more than `limit` bytes of output and never raises anything but
-ProtocolError, whatever the input is. Called by `records` and `legacy_records` only: the produce
-and fetch paths pass compressed batches through without looking inside.
+For any input `decompress` returns at most `limit` bytes, or raises ProtocolError and nothing else.
+The produce and fetch paths do not decompress.
 
-gzip is the standard library's zlib, measured faster than cramjam's at every size and bounded by
-`max_length`. The other three are cramjam's; it is imported on first use so that a process that
-never meets a compressed batch does not carry it.
+gzip is zlib of the standard library, which is faster than cramjam's at all sizes and has
+`max_length`. The others are cramjam's, which is imported at its first use: most processes do not
+need it.
 """
 
 import zlib
@@ -23,7 +22,7 @@ Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
 class Codec(IntEnum):
-    """The compression of a batch as its attributes carry it (bits 0 to 2)."""
+    """The compression type in the attributes of a batch (bits 0 to 2)."""
 
     NONE = 0
     GZIP = 1
@@ -32,24 +31,24 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-# What a client may ask us to unfold in one go unless the caller knows better: Kafka's default
-# socket.request.max.bytes, the largest batch that could have arrived uncompressed.
+# The default limit: Kafka's default of socket.request.max.bytes, which also limits the size of an
+# uncompressed batch.
 DECOMPRESSED_BYTES_MAX: Final = 104_857_600
 
-# The framing of snappy-java's SnappyOutputStream ("xerial"): this magic, a version and a lowest
+# The framing of snappy-java's SnappyOutputStream ("xerial"): this magic, the version and the lowest
 # compatible version (both int32), then blocks of an int32 length and raw snappy.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024  # snappy-java's default block size
-# A raw snappy element of three bytes yields at most 64, so a longer claim is a lie.
+# Three bytes of raw snappy decompress to at most 64. A larger claimed size is wrong.
 _SNAPPY_RATIO_MAX: Final = 22
 
 # An LZ4 frame as Kafka's Java client writes it: version 1, independent blocks (Java readers refuse
 # linked ones), no checksums, no content size, blocks of 64 KiB. The last byte is the second lowest
-# byte of the xxHash32 over the descriptor (the two bytes before it).
+# byte of the xxHash32 of the descriptor (the two bytes before it).
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
-# Clients of message format 0 computed that hash over the magic too (KAFKA-3160) and check it so.
+# Clients of message format 0 compute that hash over the magic too (KAFKA-3160).
 _LZ4_HEADER_OF_FORMAT_0: Final = _LZ4_MAGIC + b"\x60\x40\x1a"
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_STORED: Final = 0x80000000
@@ -57,7 +56,7 @@ _LZ4_END: Final = b"\x00\x00\x00\x00"
 _LZ4_CONTENT_SIZE_FLAG: Final = 0x08
 _LZ4_DICTIONARY_FLAG: Final = 0x01
 
-# Room for a batch of the clients' default size without a second try.
+# Enough for a batch of the clients' default size at the first try.
 _GUESS_BYTES_MIN: Final = 64 * 1024
 
 _ZSTD_LEVEL: Final = 3  # Kafka's default compression.zstd.level
@@ -73,10 +72,9 @@ def compress(
 ) -> bytes:
     """Compress in Kafka's framing; `Codec.NONE` only copies.
 
-    `level` is in the codec's own range: gzip -1 or 1 to 9, lz4 1 to 17 (above 12 as 12), zstd any
-    that the library knows; snappy has none. Without it gzip and zstd take Kafka's defaults, lz4 its
-    fast mode. `is_format_0` writes the LZ4 header checksum the way clients of message format 0
-    expect it.
+    `level` is -1 or 1 to 9 for gzip, 1 to 17 for lz4 (above 12 as 12), and any level of the library
+    for zstd; snappy has none. Without it gzip and zstd have Kafka's defaults, lz4 its fast mode.
+    `is_format_0` writes the LZ4 header checksum of message format 0.
     """
     match codec:
         case Codec.NONE:
@@ -98,11 +96,11 @@ def compress(
 def decompress(
     codec: Codec, data: Bytes, *, limit: int = DECOMPRESSED_BYTES_MAX, is_format_0: bool = False
 ) -> bytes:
-    """Decompress all of `data`, which must be whole and yield at most `limit` bytes.
+    """Decompress `data`, which must be complete, to at most `limit` bytes.
 
-    Snappy is read framed (Java) and raw (some clients), LZ4 with linked blocks too. `is_format_0`
-    forgives the LZ4 header checksum of message format 0. Raises ProtocolError on corrupt, cut or
-    larger data; the memory held on the way is at most about twice `limit`.
+    Snappy can be framed (Java) or raw (some clients), LZ4 blocks can be linked. `is_format_0`
+    ignores the LZ4 header checksum. Raises ProtocolError on corrupt, truncated or larger data.
+    Needs at most about twice `limit` of memory.
     """
     match codec:
         case Codec.NONE:
@@ -123,7 +121,7 @@ def decompress(
 
 
 def with_lz4_header_checksum(data: Bytes) -> bytes:
-    """The same LZ4 frame with a right header checksum, whichever one it came with."""
+    """The same LZ4 frame with the right header checksum."""
     if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
         raise ProtocolError("lz4 data does not start with a frame header")
     flags = data[4]
@@ -139,7 +137,7 @@ def with_lz4_header_checksum(data: Bytes) -> bytes:
 
 
 def xxhash32_short(data: bytes) -> int:
-    """xxHash32 with seed 0 of fewer than 16 bytes: enough for an LZ4 frame descriptor."""
+    """xxHash32 with seed 0 of fewer than 16 bytes, as an LZ4 frame descriptor has."""
     assert len(data) < 16
     mask = 0xFFFFFFFF
     value = (0x165667B1 + len(data)) & mask
@@ -260,11 +258,11 @@ def _compress_lz4(data: Bytes, header: bytes) -> bytes:
 
 
 def _decompress_into(codec: ModuleType, data: Bytes, limit: int) -> bytes:
-    """Let cramjam write into a buffer of ours: it stops at the end and allocates no output itself.
+    """Decompress into a buffer of limited size.
 
-    To it a buffer too small and data corrupt are the same exception. So there are two tries: a
-    guess that nearly every batch fits, then `limit` bytes of anonymous memory, whose pages cost
-    nothing until they are written.
+    cramjam raises the same exception for a small buffer and for corrupt data. So there are two
+    tries: first a size that is enough for nearly every batch, then `limit` bytes of anonymous
+    memory, whose pages are only allocated when they are written.
     """
     if not data:
         raise ProtocolError("compressed data without a frame")

@@ -1,8 +1,8 @@
-"""Control records: what the broker itself writes into a partition to end a transaction.
+"""Control records: the markers that the broker writes to end a transaction.
 
-A marker is a batch of one record that takes an offset like any other; clients see it as an end of
-the producer's open transaction and never hand it to the application. Written by the partition's
-owner when the transaction coordinator says so, read by storage when it rebuilds its indexes.
+A marker is a batch of one record, which has an offset like all others. Clients do not return it to
+the application. The partition leader writes it at the request of the transaction coordinator, and
+storage reads it when it rebuilds its indexes.
 """
 
 from enum import IntEnum
@@ -26,14 +26,14 @@ _VERSION: Final = 0
 
 
 class ControlType(IntEnum):
-    """The type in a control record's key; Kafka's other types belong to its metadata log."""
+    """The type in a control record's key. Kafka's other types are only in its metadata log."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of a producer's transaction, as the coordinator of that epoch decided it."""
+    """The end of a transaction, and the epoch of the coordinator that decided it."""
 
     type: ControlType
     coordinator_epoch: int
@@ -48,7 +48,7 @@ def build_end_transaction_batch(
     base_offset: int = 0,
     partition_leader_epoch: int = NO_EPOCH,
 ) -> bytes:
-    """The whole batch that ends the producer's transaction; it has no sequence (-1)."""
+    """The batch that ends the producer's transaction. Its sequence is -1."""
     record = Record(
         base_offset,
         timestamp_ms,
@@ -66,9 +66,9 @@ def build_end_transaction_batch(
 
 
 def parse_control_record(record: Record) -> EndTransactionMarker | None:
-    """The marker in a record of a control batch, or None for a type that is not ours.
+    """The marker in a record of a control batch; None for an unknown type.
 
-    Newer versions of key and value only append fields, so what stands behind ours is ignored.
+    Newer versions of key and value only append fields, which are ignored.
     """
     if record.key is None or len(record.key) < _KEY.size:
         raise ProtocolError("truncated control record key")
@@ -88,7 +88,7 @@ def parse_control_record(record: Record) -> EndTransactionMarker | None:
 def read_control_batch(
     batch: bytes | bytearray | memoryview, header: BatchHeader
 ) -> EndTransactionMarker | None:
-    """The marker of a control batch, which holds one record, or None if it is of another type."""
+    """The marker of a control batch, which has one record; None for an unknown type."""
     if not header.is_control:
         raise ProtocolError("not a control batch")
     records = list(iter_records(batch, header, limit=1024))

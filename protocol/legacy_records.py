@@ -1,8 +1,8 @@
-"""Message sets of formats 0 and 1, from the years before record batches.
+"""Message sets of formats 0 and 1, before Kafka 0.11.
 
-The log holds format 2 only: Produce 0 to 2 is converted up before the append and Fetch 0 to 3
-down before the answer, both here. Called by the handlers of those versions and by nothing else, so
-clarity comes before speed. Malformed bytes raise ProtocolError and nothing else.
+The log has format 2 only: records of Produce 0 to 2 are up-converted before the append, and those
+of Fetch 0 to 3 down-converted before the response. Malformed bytes raise ProtocolError and nothing
+else.
 
 A message, big-endian:
 
@@ -11,8 +11,8 @@ A message, big-endian:
     12 CRC-32     uint32       key        int32 length, bytes
     16 magic      int8         value      int32 length, bytes
 
-Compressed messages travel as the value of a wrapper message. Its offset is that of the last message
-inside; the offsets inside are absolute in format 0 and relative to the first in format 1 (KIP-31).
+Compressed messages are the value of a wrapper message, whose offset is that of the last inner
+message. The inner offsets are absolute in format 0 and relative to the first in format 1 (KIP-31).
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,7 @@ _SIZE_MIN: Final = (14, 22)
 
 
 class Message(NamedTuple):
-    """One message as it stands in its set; a wrapper is a message whose codec is not NONE."""
+    """One message of a set; a wrapper is a message whose codec is not NONE."""
 
     offset: int
     magic: int
@@ -58,24 +58,24 @@ class Message(NamedTuple):
 
 
 def iter_messages(view: Bytes, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Message]:
-    """The messages of a set, wrappers unfolded, each with its absolute offset and its timestamp.
+    """The messages of a set and of its wrappers, with absolute offsets.
 
-    Format 0 has no timestamps: they are -1. All wrappers together may unfold to `limit` bytes.
+    Format 0 has no timestamps: they are -1. All wrappers together decompress to at most `limit`
+    bytes.
     """
     for message in _iter_shallow(view):
         if message.codec is Codec.NONE:
             yield message
         else:
-            unfolded, size = _unfold(message, limit)
+            inner, size = _unwrap(message, limit)
             limit -= size
-            yield from unfolded
+            yield from inner
 
 
 def up_convert(view: Bytes, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[bytes]:
-    """The set as one batch of format 2 that counts from offset 0, or no batch if it is empty.
+    """The set as one batch of format 2 from offset 0, or no batch if it is empty.
 
-    The batch is compressed as the last wrapper of the set was, and carries each message's own
-    timestamp.
+    The batch has the codec of the last wrapper of the set, and the timestamps of the messages.
     """
     codec = Codec.NONE
     for message in _iter_shallow(view):
@@ -96,10 +96,10 @@ def down_convert(
 ) -> bytes:
     """Batches of format 2 as one message set of format `magic` (0 or 1).
 
-    Each buffer holds whole batches. Control batches, headers and (in format 0) timestamps are
-    dropped; uncompressed records below `first_offset` too. Each compressed batch becomes one
-    wrapper. Raises ApiError UNSUPPORTED_COMPRESSION_TYPE for zstd, which no client of these formats
-    can read (KIP-110).
+    Each buffer has whole batches. Control batches, headers, (in format 0) timestamps, and
+    uncompressed records below `first_offset` are left out. Each compressed batch becomes one
+    wrapper. Raises ApiError UNSUPPORTED_COMPRESSION_TYPE for zstd, which clients of these formats
+    cannot read (KIP-110).
     """
     assert magic in (0, 1)
     out: list[bytes] = []
@@ -123,12 +123,12 @@ def down_convert(
                     if record.offset >= first_offset
                 )
             else:
-                out += _fold(list(records), magic, type_flag, codec)
+                out += _wrap(list(records), magic, type_flag, codec)
     return b"".join(out)
 
 
 def _iter_shallow(view: Bytes) -> Iterator[Message]:
-    """The messages of the set as they stand, wrappers closed, CRCs checked."""
+    """The messages of the set, without those in wrappers. Checks the CRCs."""
     data = memoryview(view)
     at = 0
     while at < len(data):
@@ -175,8 +175,8 @@ def _read_bytes(data: memoryview, at: int, end: int) -> tuple[bytes | None, int]
     return bytes(data[at : at + size]), at + size
 
 
-def _unfold(wrapper: Message, limit: int) -> tuple[list[Message], int]:
-    """The messages inside a wrapper, offsets made absolute, and the bytes they unfolded to."""
+def _unwrap(wrapper: Message, limit: int) -> tuple[list[Message], int]:
+    """The messages in a wrapper with absolute offsets, and their decompressed size."""
     if wrapper.value is None:
         raise ProtocolError("a compressed message without a value")
     is_format_0 = wrapper.magic == 0
@@ -195,14 +195,14 @@ def _unfold(wrapper: Message, limit: int) -> tuple[list[Message], int]:
             message._replace(is_log_append_time=True, timestamp=wrapper.timestamp)
             for message in inner
         ]
-    # A producer may leave 0 in the wrapper; the offsets inside are then already the answer.
+    # Some producers leave 0 in the wrapper. The inner offsets are absolute then.
     if base_offset > 0:
         inner = [message._replace(offset=base_offset + message.offset) for message in inner]
     return inner, len(plain)
 
 
-def _fold(records: list[Record], magic: int, type_flag: int, codec: Codec) -> list[bytes]:
-    """A wrapper around the records' messages; nothing for a batch that compaction emptied."""
+def _wrap(records: list[Record], magic: int, type_flag: int, codec: Codec) -> list[bytes]:
+    """A wrapper of the records; nothing for a batch that compaction emptied."""
     if not records:
         return []
     base_offset = records[0].offset if magic == 1 else 0

@@ -1,11 +1,11 @@
-"""Which bytes of a batch are which record: for log compaction, which keeps some and drops others.
+"""The positions of the records in a batch, for log compaction, which keeps some and removes others.
 
-A kept record is copied as it stands, never decoded: its deltas stay right because a thinned batch
-keeps base offset, last offset, base timestamp and sequence (KIP-98 needs them). Only the first
-thinning of a batch with tombstones writes timestamps anew, for its base timestamp then carries the
-time at which they may go (KIP-534, attribute bit 6).
+Kept records are copied and not decoded. Their deltas stay right, because a compacted batch keeps
+its base offset, last offset, base timestamp and sequence (KIP-98). Timestamps are rewritten only
+when a batch with tombstones is compacted for the first time: its base timestamp then becomes the
+delete horizon, the time from which the tombstones can be removed (KIP-534, attribute bit 6).
 
-Called by storage.compaction and its filter. Malformed bytes raise ProtocolError and nothing else.
+Malformed bytes raise ProtocolError and nothing else.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ _NULL: Final = 1  # the zigzag varint of -1
 
 
 class RecordSpan(NamedTuple):
-    """One record of a batch's unfolded bytes: `data[start:end]`, its attributes at `body`, what
-    follows its timestamp at `rest`. `key` is None when there is none; a tombstone has no value."""
+    """The record `data[start:end]` of a batch's uncompressed bytes: its attributes are at `body`,
+    the fields after its timestamp delta at `rest`. A tombstone has no value."""
 
     start: int
     body: int
@@ -43,7 +43,7 @@ class RecordSpan(NamedTuple):
 
 
 def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
-    """Where each of the records of `decompress_records`'s bytes lies, in their order."""
+    """The positions of the records in the bytes of `decompress_records`, in order."""
     spans: list[RecordSpan] = []
     new = tuple.__new__
     at = 0
@@ -110,17 +110,17 @@ def rebuild_batch(
     *,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """The batch with only the `kept` records of `decompress_records`'s bytes, in their order, under
-    the same offsets, producer, sequence, codec and timestamps.
+    """The batch with only the `kept` records of `data`, the bytes of `decompress_records`. Offsets,
+    producer, sequence, codec and timestamps stay the same.
 
-    Without any it is an empty batch, which only says that its offsets and sequence are taken. With
-    `delete_horizon_ms` the batch is marked: its tombstones (its marker) may go at that time.
+    Without records it is an empty batch, which keeps the offsets and the producer's sequence. With
+    `delete_horizon_ms` the batch gets this delete horizon for its tombstones or its marker.
     """
     attributes = header.attributes
     base_timestamp = header.base_timestamp
     max_timestamp = header.max_timestamp
     if not kept:
-        # Kafka keeps the time of an emptied batch, so that lookup and retention see it as before.
+        # As in Kafka an emptied batch keeps its max timestamp, for lookup by time and retention.
         body = b""
         attributes &= ~CODEC_MASK
     elif delete_horizon_ms is not None:
@@ -136,22 +136,22 @@ def rebuild_batch(
     codec = compression_of(attributes)
     if codec is not Codec.NONE:
         body = compress(codec, body)
-    thinned = header._replace(
+    compacted = header._replace(
         attributes=attributes,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
         record_count=len(kept),
     )
-    return bytes(encode_batch(thinned, body))
+    return bytes(encode_batch(compacted, body))
 
 
 def delete_horizon_of(header: BatchHeader) -> int | None:
-    """When the tombstones of the batch may go, None while no thinning has decided it (KIP-534)."""
+    """When the batch's tombstones can be removed; None before its first compaction (KIP-534)."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON else None
 
 
 def _joined(data: bytes, kept: Sequence[RecordSpan]) -> bytes:
-    """Neighbours are copied as one piece: thinned batches mostly keep runs."""
+    """The bytes of the records; adjacent ones are copied together."""
     pieces = []
     start, end = kept[0].start, kept[0].end
     for span in kept:

@@ -23,9 +23,8 @@ from odradek.protocol.records import (
     MAGIC,
     TRANSACTIONAL,
     BatchHeader,
-    RecordFault,
-    check_records,
     encode_batch,
+    iter_records,
     unpack_header,
 )
 from odradek.protocol.types import NO_TIMESTAMP
@@ -48,11 +47,6 @@ CODECS = {
     "snappy": Codec.SNAPPY,
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
-}
-_FAULT_CODES = {
-    RecordFault.KEY_MISSING: ErrorCode.INVALID_RECORD,
-    RecordFault.OFFSET_NOT_CONSECUTIVE: ErrorCode.INVALID_RECORD,
-    RecordFault.TIMESTAMP_OUT_OF_RANGE: ErrorCode.INVALID_TIMESTAMP,
 }
 
 
@@ -151,30 +145,30 @@ def _check_records(
     batch: memoryview, header: BatchHeader, requires_keys: bool, earliest: int, latest: int
 ) -> None:
     """Check each record: for topics that require keys, and for timestamps out of bounds."""
-    codes: set[ErrorCode] = set()
+    code = ErrorCode.INVALID_RECORD
     errors: list[tuple[int, str]] = []
+
+    def reject(index: int, message: str) -> None:
+        if len(errors) < _RECORD_ERRORS_MAX:
+            errors.append((index, message))
+
     try:
-        for index, fault in check_records(
-            batch,
-            header,
-            requires_keys=requires_keys,
-            timestamp_min=earliest,
-            timestamp_max=latest,
-        ):
-            codes.add(_FAULT_CODES[fault])
-            if len(errors) < _RECORD_ERRORS_MAX:
-                errors.append((index, fault.value))
+        for index, record in enumerate(iter_records(batch, header)):
+            if requires_keys and record.key is None:
+                reject(index, "Compacted topic cannot accept message without key.")
+            if record.offset - header.base_offset != index:
+                reject(index, "The offsets inside the batch are not consecutive.")
+            timestamp = record.timestamp
+            if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+                code = ErrorCode.INVALID_TIMESTAMP
+                reject(index, "The timestamp is out of the range that the topic accepts.")
     except ProtocolError as error:
         # The CRC was right. A retry, which CORRUPT_MESSAGE asks for, would not help.
         raise BatchRejectedError(str(error)) from None
-    if not codes:
-        return
-    code = ErrorCode.INVALID_RECORD
-    if ErrorCode.INVALID_TIMESTAMP in codes:
-        code = ErrorCode.INVALID_TIMESTAMP
-    raise BatchRejectedError(
-        "One or more records have been rejected.", code, record_errors=tuple(errors)
-    )
+    if errors:
+        raise BatchRejectedError(
+            "One or more records have been rejected.", code, record_errors=tuple(errors)
+        )
 
 
 def check_producer(

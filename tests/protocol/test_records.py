@@ -22,11 +22,8 @@ from odradek.protocol.records import (
     TRANSACTIONAL,
     BatchHeader,
     Record,
-    RecordFault,
-    RecordProblem,
     batch_size,
     build_batch,
-    check_records,
     compression_of,
     is_crc_valid,
     iter_batches,
@@ -34,6 +31,7 @@ from odradek.protocol.records import (
     iter_timestamps,
     read_header,
     set_log_append_time,
+    spans_of,
 )
 from tests.support.reference_codecs import (
     aiokafka_default,
@@ -262,32 +260,6 @@ def test_records_that_do_not_fit_the_format_are_refused_when_building() -> None:
         build_batch([Record(1 << 31, 0, None, None)])
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_the_deep_check_names_every_fault_of_every_record(codec: Codec) -> None:
-    records = [
-        Record(0, NOW_MS, b"k", b"v"),
-        Record(2, NOW_MS, None, b"v"),
-        Record(3, NOW_MS - 100, b"k", None),
-        Record(4, NOW_MS + 100, b"", None),
-        Record(5, -1, b"k", None),
-    ]
-    batch = build_batch(records, codec=codec)
-    assert list(
-        check_records(
-            batch, requires_keys=True, timestamp_min=NOW_MS - 99, timestamp_max=NOW_MS + 99
-        )
-    ) == [
-        RecordProblem(1, RecordFault.KEY_MISSING),
-        RecordProblem(1, RecordFault.OFFSET_NOT_CONSECUTIVE),
-        RecordProblem(2, RecordFault.OFFSET_NOT_CONSECUTIVE),
-        RecordProblem(2, RecordFault.TIMESTAMP_OUT_OF_RANGE),
-        RecordProblem(3, RecordFault.OFFSET_NOT_CONSECUTIVE),
-        RecordProblem(3, RecordFault.TIMESTAMP_OUT_OF_RANGE),
-        RecordProblem(4, RecordFault.OFFSET_NOT_CONSECUTIVE),
-    ]
-    assert list(check_records(build_batch(RECORDS, codec=codec), requires_keys=False)) == []
-
-
 @pytest.mark.parametrize(
     ("at", "spoiled"),
     [
@@ -397,7 +369,7 @@ def test_mutated_batches_are_read_or_are_a_protocol_error(codec: Codec) -> None:
         for read in (
             lambda view: [*iter_records(view, limit=100_000)],
             lambda view: [*iter_timestamps(view, limit=100_000)],
-            lambda view: [*check_records(view, requires_keys=True, limit=100_000)],
+            lambda view: [*spans_of(view)],
             lambda view: [*iter_batches(view)],
         ):
             try:
@@ -429,3 +401,31 @@ def test_a_batch_unfolds_to_no_more_than_the_limit(codec: Codec) -> None:
         for read in (iter_records, iter_timestamps):
             with pytest.raises(ProtocolError):
                 list(read(batch, limit=10_000))
+
+
+def test_spans_have_what_the_headers_have() -> None:
+    first = [Record(offset, 0, None, b"v" * 9) for offset in (5, 6, 7)]
+    second = build_batch(
+        [Record(8, 0, None, b"v" * 9)],
+        base_offset=8,
+        producer_id=7,
+        producer_epoch=0,
+        attributes=TRANSACTIONAL | CONTROL,
+    )
+    view = build_batch(first, base_offset=5) + second
+    spans = spans_of(view)
+    assert [(span.start, span.end) for span in spans] == [(5, 8), (8, 9)]
+    assert [(span.at, span.size) for span in spans] == [
+        (at, header.batch_length + 12) for at, header in iter_batches(view)
+    ]
+    assert [span.producer_id for span in spans] == [-1, 7]
+    assert [span.is_transactional for span in spans] == [False, True]
+    assert [span.is_control for span in spans] == [False, True]
+    assert spans_of(b"") == []
+
+
+@pytest.mark.parametrize("cut", [1, 30, 62])
+def test_a_span_of_a_truncated_batch_is_a_protocol_error(cut: int) -> None:
+    view = build_batch([Record(0, 0, None, b"v" * 9)]) * 2
+    with pytest.raises(ProtocolError):
+        spans_of(memoryview(view)[:-cut])

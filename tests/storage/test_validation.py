@@ -11,11 +11,14 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import (
     CONTROL,
     DELETE_HORIZON,
+    HEADER_BYTES,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Record,
     build_batch,
+    encode_batch,
     iter_records,
+    read_header,
     unpack_header,
 )
 from odradek.storage.settings import LogSettings, TimestampType
@@ -127,6 +130,38 @@ def test_a_compacted_topic_rejects_records_without_keys_by_index() -> None:
         assert refused.code is ErrorCode.INVALID_RECORD
         assert [index for index, _ in refused.record_errors] == [1, 3]
         assert code_of(build_batch(records, codec=codec)) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_each_rejected_record_has_its_reasons(codec: Codec) -> None:
+    records = [
+        Record(0, NOW_MS, b"k", b"v"),
+        Record(1, NOW_MS, None, b"v"),
+        Record(2, NOW_MS - 100, b"k", None),
+        Record(3, NOW_MS + 100, b"", None),
+        Record(4, -1, b"k", None),
+    ]
+    bounds = {"message_timestamp_before_max_ms": 99, "message_timestamp_after_max_ms": 99}
+    rejected = refusal(build_batch(records, codec=codec), cleanup_compact=True, **bounds)
+    assert rejected is not None
+    assert rejected.code is ErrorCode.INVALID_TIMESTAMP
+    timestamp = "The timestamp is out of the range that the topic accepts."
+    assert rejected.record_errors == (
+        (1, "Compacted topic cannot accept message without key."),
+        (2, timestamp),
+        (3, timestamp),
+    )
+
+
+def test_the_offsets_of_a_compacted_topics_records_must_be_consecutive() -> None:
+    batch = bytearray(build_batch([Record(index, NOW_MS, b"", b"") for index in range(3)]))
+    size = (len(batch) - HEADER_BYTES) // 3
+    batch[HEADER_BYTES + size + 3] = 4  # the offset delta of the second record: 2
+    spoiled = bytes(encode_batch(read_header(batch), batch[HEADER_BYTES:]))
+    rejected = refusal(spoiled, cleanup_compact=True)
+    assert rejected is not None
+    assert rejected.code is ErrorCode.INVALID_RECORD
+    assert rejected.record_errors == ((1, "The offsets inside the batch are not consecutive."),)
 
 
 def test_timestamps_must_be_within_the_topics_bounds() -> None:

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acquisition import LogBatch, ReadPosition
-from odradek.protocol.batch_spans import BatchSpan, spans_of
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.records import BatchSpan, spans_of
 from odradek.storage.reader import ReadResult, StoreReader
 
 READ_BYTES_MIN: Final = 65_536
