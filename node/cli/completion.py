@@ -1,6 +1,6 @@
-"""Shell completion: the script for a shell, and the names a cluster knows.
+"""Shell completion: the script for a shell, and the names of topics and groups.
 
-Completing a topic or a group asks the cluster, with a short timeout and without errors.
+The names come from the cluster, with a short timeout and without errors.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -17,30 +18,7 @@ from odradek.node.cli.connection import DEFAULT_BOOTSTRAP, ClusterConnection, ma
 from odradek.protocol.messages.groups import ListGroupsRequest
 
 COMPLETION_TIMEOUT_S = 1.0
-
-
-def complete_topic(
-    ctx: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The cluster's topics that start with what is there."""
-    return _starting_with(incomplete, _names_of_topics, ctx)
-
-
-def complete_group(
-    ctx: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The cluster's groups that start with what is there."""
-    return _starting_with(incomplete, _names_of_groups, ctx)
-
-
-def _names_of_topics(client: ClusterClient) -> set[str]:
-    return {topic.name or "" for topic in client.metadata(None).topics}
-
-
-def _names_of_groups(client: ClusterClient) -> set[str]:
-    client.metadata()
-    listed = (client.ask_node(broker_id, ListGroupsRequest()) for broker_id in client.broker_ids)
-    return {group.group_id for told in listed if told is not None for group in told.groups}
+Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 @click.command()
@@ -71,12 +49,27 @@ def _connection(ctx: click.Context) -> ClusterConnection:
     )
 
 
-def _starting_with(
-    incomplete: str, names_of: Callable[[ClusterClient], set[str]], ctx: click.Context
-) -> list[CompletionItem]:
-    try:
-        with ClusterClient(_connection(ctx)) as client:
-            names = names_of(client)
-    except Exception:
-        return []  # an error in the middle of typing is worse than no completion
-    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+def _completion(names_of: Callable[[ClusterClient], set[str]]) -> Complete:
+    def complete(
+        ctx: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        try:
+            with ClusterClient(_connection(ctx)) as client:
+                names = names_of(client)
+        except Exception:
+            return []  # no completion is better than an error while a command is typed
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+    return complete
+
+
+def _names_of_groups(client: ClusterClient) -> set[str]:
+    client.metadata()
+    listed = (client.ask_node(broker_id, ListGroupsRequest()) for broker_id in client.broker_ids)
+    return {group.group_id for answer in listed if answer is not None for group in answer.groups}
+
+
+complete_topic = _completion(
+    lambda client: {topic.name or "" for topic in client.metadata(None).topics}
+)
+complete_group = _completion(_names_of_groups)

@@ -36,8 +36,8 @@ SOURCES: Final[Mapping[int, str]] = {
 }
 """As Kafka's ConfigSource names them."""
 DYNAMIC_TOPIC: Final = 1
-DYNAMIC_BROKER: Final = 2
-GROUP_CONFIG: Final = 8
+_OWN_SOURCES: Final[Mapping[int, int]] = {TOPIC: DYNAMIC_TOPIC, BROKER: 2, GROUP: 8}
+"""The source of a config that is set on the resource itself."""
 
 
 def describe(
@@ -48,7 +48,8 @@ def describe(
     *,
     synonyms: bool = False,
 ) -> list[DescribeConfigsResult]:
-    """The configs of resources of one kind. A broker's come from itself; none if it is away."""
+    """The configs of resources of one kind. A broker describes its own; empty if it does not
+    answer."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
@@ -62,9 +63,24 @@ def describe(
     )
     if kind == BROKER and any(names):
         (name,) = names
-        told = client.ask_node(int(name), request)
-        return [] if told is None else told.results
+        answer = client.ask_node(int(name), request)
+        return [] if answer is None else answer.results
     return client.ask(request).results if names else []
+
+
+def own_configs(
+    client: ClusterClient, kind: int, names: Collection[str], keys: Collection[str] | None = None
+) -> dict[str, dict[str, str | None]]:
+    """The configs that are set on resources of one kind themselves, by resource and key. A resource
+    of which the configs may not be described has none."""
+    return {
+        result.resource_name: {
+            entry.name: entry.value
+            for entry in sorted(result.configs or (), key=lambda entry: entry.name)
+            if entry.config_source == _OWN_SOURCES[kind]
+        }
+        for result in describe(client, kind, names, keys)
+    }
 
 
 def alter(
@@ -74,8 +90,8 @@ def alter(
     *,
     is_dry_run: bool = False,
 ) -> list[AlterConfigsResourceResponse]:
-    """Set keys of resources of one kind, or delete those whose value is None. A broker's are
-    changed through itself, which Kafka insists on, or through any if it is away."""
+    """Set keys of resources of one kind, or delete those whose value is None. A broker is asked to
+    change its own, which Kafka requires, and any broker if it does not answer."""
     if not changes:
         return []
     request = IncrementalAlterConfigsRequest(
@@ -94,18 +110,18 @@ def alter(
         ],
         validate_only=is_dry_run,
     )
-    told = None
+    answer = None
     if kind == BROKER and any(changes):
         (name,) = changes
-        told = client.ask_node(int(name), request)
-    if told is None or any(ErrorCode(each.error_code).is_retriable for each in told.responses):
-        told = client.ask(
+        answer = client.ask_node(int(name), request)
+    if answer is None or any(ErrorCode(each.error_code).is_retriable for each in answer.responses):
+        answer = client.ask(
             request,
             again=lambda answer: any(_may_pass(each.error_code) for each in answer.responses),
         )
-    return told.responses
+    return answer.responses
 
 
 def _may_pass(code: int) -> bool:
-    """Whether asking again may help: a topic that is unknown stays so."""
+    """Whether another attempt may succeed; a topic that is unknown stays unknown."""
     return ErrorCode(code).is_retriable and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -7,8 +7,8 @@ from here, and every problem is shown with its remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 
 import click
@@ -39,11 +39,11 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem and its remedy; `node_id` is None if it concerns no single node."""
+    """A problem and its remedy; `node` is None if it does not concern one node."""
 
-    node_id: int | None
+    node: int | None
     address: str
-    what: str
+    problem: str
     advice: str
 
 
@@ -58,40 +58,28 @@ def doctor(connection: ClusterConnection, output: Output) -> None:
     Reports for each address that cannot be used what is wrong and what to change. Works with any
     Kafka.
     """
-    asked = [Address(*address) for address in connection.addresses]
-    bootstrap_probes = [probe(address, connection) for address in asked]
+    bootstrap_probes = [probe(Address(*each), connection) for each in connection.addresses]
     bootstrap_probe = next((each for each in bootstrap_probes if not each.failure), None)
     rows: list[Row] = [_row("bootstrap", None, each) for each in bootstrap_probes]
     problems = [problem for each in bootstrap_probes for problem in bootstrap_problems(each)]
     if bootstrap_probe is not None:
-        visits = {
-            node_id: probe(address, connection)
-            for node_id, address in bootstrap_probe.brokers.items()
-        }
-        rows += [_row("advertised", node_id, found) for node_id, found in sorted(visits.items())]
         problems += cluster_problems(bootstrap_probe)
-        for node_id, found in sorted(visits.items()):
+        for node_id, address in sorted(bootstrap_probe.brokers.items()):
+            found = probe(address, connection)
+            rows.append(_row("advertised", node_id, found))
             problems += broker_problems(node_id, found, bootstrap_probe)
     if output.is_json:
         output.document(
             {
                 "cluster_id": bootstrap_probe.cluster_id if bootstrap_probe is not None else None,
                 "addresses": rows,
-                "problems": [
-                    {
-                        "node": problem.node_id,
-                        "address": problem.address,
-                        "problem": problem.what,
-                        "advice": problem.advice,
-                    }
-                    for problem in problems
-                ],
+                "problems": [asdict(problem) for problem in problems],
             }
         )
     else:
         output.rows(rows)
-        for problem in problems:
-            click.echo(f"\n{click.style(problem.what, bold=True)}\n  {problem.advice}", err=True)
+        for each in problems:
+            click.echo(f"\n{click.style(each.problem, bold=True)}\n  {each.advice}", err=True)
         if not problems:
             output.hint("\nEvery address can be used from here.")
     if problems:
@@ -104,13 +92,13 @@ def bootstrap_problems(found: ProbeResult) -> Iterator[Problem]:
     if found.failure:
         advice = {
             "name": "Check the name, or use an address.",
-            "refused": "Nobody listens there: is the broker running, is the port right, and is it"
+            "refused": "Nothing listens there: is the broker running, is the port right, and is it"
             " published if the broker runs in a container?",
             "silent": "A firewall may be in between, or the address belongs to a machine that is"
             " off.",
             "unreachable": "There is no route from here to there.",
-            "closed": "The listener may want TLS or a login (-X security.protocol=...), or it is no"
-            " Kafka broker.",
+            "closed": "The listener may want TLS or a login (-X security.protocol=...), or it is"
+            " not a Kafka broker.",
             "tls": "That listener speaks TLS: set -X security.protocol=SSL or SASL_SSL.",
             "not_tls": "That listener may be a PLAINTEXT one: leave security.protocol out.",
             "certificate": "Name the authority of its certificate: -X ssl.ca.location=FILE. The"
@@ -118,7 +106,7 @@ def bootstrap_problems(found: ProbeResult) -> Iterator[Problem]:
             "login": "Check sasl.mechanism, sasl.username and sasl.password.",
             "stranger": "Something else listens there. Is it the right port?",
         }[found.failure]
-        yield Problem(None, address, f"{address}: {_told(found)}", advice)
+        yield Problem(None, address, f"{address}: {_failure_text(found)}", advice)
 
 
 def cluster_problems(bootstrap_probe: ProbeResult) -> Iterator[Problem]:
@@ -178,7 +166,7 @@ def broker_problems(
                 f"That broker may just have left. Otherwise correct {setting}.",
             )
         return
-    what = f"node {node_id} is advertised at {address}: {_told(found)}"
+    what = f"node {node_id} is advertised at {address}: {_failure_text(found)}"
     if found.failure == "name":
         advice = (
             f"Clients here cannot resolve {found.address.host}. Set {setting} to a name or address"
@@ -211,7 +199,7 @@ def broker_problems(
     yield Problem(node_id, address, what, advice)
 
 
-def _told(found: ProbeResult) -> str:
+def _failure_text(found: ProbeResult) -> str:
     words = _WORDS[found.failure]
     return f"{words} ({found.detail})" if found.detail else words
 
@@ -226,13 +214,12 @@ def _is_loopback(found: ProbeResult) -> bool:
     return bool(found.resolved) and all(ip_address(each).is_loopback for each in found.resolved)
 
 
-def _row(told_as: str, node_id: int | None, found: ProbeResult) -> Row:
-    resolved: Sequence[str] = found.resolved
+def _row(source: str, node_id: int | None, found: ProbeResult) -> Row:
     return {
         "address": str(found.address),
-        "told_as": told_as,
+        "told_as": source,
         "node": node_id,
-        "resolves_to": ", ".join(resolved) or None,
+        "resolves_to": ", ".join(found.resolved) or None,
         "connect_ms": None if found.connected_ms is None else round(found.connected_ms, 1),
         "verdict": _WORDS[found.failure],
     }

@@ -306,9 +306,8 @@ def _delete(client: ClusterClient, name: str, *, is_configured: bool, is_forced:
     if result.error_code and not (is_unknown and is_configured):
         raise click.ClickException(error_text(result) + hint)
     if is_configured:
-        [described] = configs_of.describe(client, configs_of.GROUP, [name])
-        own = [c.name for c in described.configs if c.config_source == configs_of.GROUP_CONFIG]
-        _alter(client, name, dict.fromkeys(own))
+        own = configs_of.own_configs(client, configs_of.GROUP, [name])
+        _alter(client, name, dict.fromkeys(own[name]))
 
 
 def remove_members(client: ClusterClient, coordinator: int, group: ExplainedGroup) -> None:

@@ -13,7 +13,6 @@ from odradek.cluster.balance.model import PartitionMove
 from odradek.node.cli import configs
 from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.configs import DescribeConfigsResult
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICAS: Final = (
@@ -37,7 +36,7 @@ class ThrottledResources:
 def throttle(
     client: ClusterClient, moves: Sequence[PartitionMove], brokers: Iterable[int], bytes_per_s: int
 ) -> ThrottledResources:
-    """Throttle the copies that these moves need; what is throttled then."""
+    """Throttle the copies of these moves; the throttled resources."""
     leading: dict[str, list[str]] = {}
     following: dict[str, list[str]] = {}
     for move in moves:
@@ -60,35 +59,27 @@ def throttle(
 def find_throttles(
     client: ClusterClient, topics: Collection[str], brokers: Iterable[int]
 ) -> ThrottledResources:
-    """Which of these have throttles of their own."""
-    found = configs.describe(client, configs.TOPIC, topics, REPLICAS)
-    throttled = {
-        broker
-        for broker in brokers
-        for result in configs.describe(client, configs.BROKER, [str(broker)], RATES)
-        if _has_own(result, configs.DYNAMIC_BROKER)
-    }
+    """Which of these topics and brokers have throttles of their own."""
+    throttled = configs.own_configs(client, configs.TOPIC, topics, REPLICAS)
     return ThrottledResources(
+        frozenset(topic for topic, own in throttled.items() if own),
         frozenset(
-            result.resource_name for result in found if _has_own(result, configs.DYNAMIC_TOPIC)
+            broker
+            for broker in brokers
+            if any(configs.own_configs(client, configs.BROKER, [str(broker)], RATES).values())
         ),
-        frozenset(throttled),
     )
 
 
-def _has_own(result: DescribeConfigsResult, source: int) -> bool:
-    return any(config.config_source == source for config in result.configs or ())
-
-
 def unthrottle(client: ClusterClient, throttled: ThrottledResources) -> None:
-    """Remove throttles. Topics and brokers that are gone by now have none."""
+    """Remove throttles. Topics and brokers that no longer exist are ignored."""
     topics = {topic: dict.fromkeys(REPLICAS) for topic in sorted(throttled.topics)}
     _alter(client, topics, throttled.brokers, None)
 
 
 def cordon(client: ClusterClient, node_id: int, *, is_cordoned: bool) -> str | None:
-    """Have a node given no new replicas, or given them again (KIP-1066). The refusal, or None: an
-    older Kafka has no such config."""
+    """Place no new replicas on a node, or do so again (KIP-1066). The error, or None; an older
+    Kafka has no such config."""
     value = "*" if is_cordoned else None
     (answer,) = configs.alter(client, configs.BROKER, {str(node_id): {CORDON: value}})
     return error_text(answer) if answer.error_code else None

@@ -107,9 +107,9 @@ def create(
         validate_only=dry_run,
     )
     results = client.ask(request, again=_is_leaderless).topics
-    made, refusals, existing = _sorted_out(results, ErrorCode.TOPIC_ALREADY_EXISTS)
-    if if_not_exists:
-        refusals = {name: why for name, why in refusals.items() if name not in existing}
+    made, refusals, existing = _by_success(
+        results, ErrorCode.TOPIC_ALREADY_EXISTS, is_ignored=if_not_exists
+    )
     verb = "Would create" if dry_run else "Created"
     if made or not refusals:
         output.done(
@@ -134,7 +134,7 @@ def describe(names: tuple[str, ...], client: ClusterClient, output: Output) -> N
     ]
     starts = offsets.known_offsets(client, partition_ids, offsets.EARLIEST)
     ends = offsets.known_offsets(client, partition_ids, offsets.LATEST)
-    own_configs = _own_configs(client, list(found))
+    own_configs = configs_of.own_configs(client, configs_of.TOPIC, list(found))
     documents: list[Row] = []
     for name, topic in found.items():
         partitions: list[Row] = [
@@ -191,9 +191,9 @@ def delete(
         timeout_ms=int(client.timeout_s * 1000),
     )
     results = client.ask(request).responses
-    deleted, refusals, missing = _sorted_out(results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if if_exists:
-        refusals = {name: why for name, why in refusals.items() if name not in missing}
+    deleted, refusals, _ = _by_success(
+        results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_ignored=if_exists
+    )
     if deleted or not refusals:
         output.done(
             f"Deleted {', '.join(deleted)}" if deleted else "None of them exists",
@@ -348,27 +348,19 @@ def _is_leaderless(response: CreateTopicsResponse) -> bool:
     return any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics)
 
 
-def _sorted_out(
-    results: Iterable[CreatableTopicResult | DeletableTopicResult], expected: ErrorCode
+def _by_success(
+    results: Iterable[CreatableTopicResult | DeletableTopicResult],
+    expected: ErrorCode,
+    *,
+    is_ignored: bool,
 ) -> tuple[list[str], dict[str, str], list[str]]:
-    """The topics that succeeded, the refusals, and the topics with the `expected` error."""
+    """The topics that succeeded, the refusals, and the topics with the `expected` error, which is
+    no refusal if it `is_ignored`."""
     done = [result.name or "" for result in results if not result.error_code]
-    refusals = {result.name or "": error_text(result) for result in results if result.error_code}
-    return (
-        done,
-        refusals,
-        [result.name or "" for result in results if result.error_code == expected],
-    )
-
-
-def _own_configs(client: ClusterClient, names: list[str]) -> dict[str, dict[str, str | None]]:
-    """What was set on the topics themselves. To describe a topic needs no right to read its
-    configs: then there are none."""
-    return {
-        result.resource_name: {
-            entry.name: entry.value
-            for entry in sorted(result.configs, key=lambda entry: entry.name)
-            if entry.config_source == configs_of.DYNAMIC_TOPIC
-        }
-        for result in configs_of.describe(client, configs_of.TOPIC, names)
+    others = [result.name or "" for result in results if result.error_code == expected]
+    refusals = {
+        result.name or "": error_text(result)
+        for result in results
+        if result.error_code and not (is_ignored and result.error_code == expected)
     }
+    return done, refusals, others

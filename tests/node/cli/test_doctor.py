@@ -93,7 +93,7 @@ def test_every_trouble_with_a_broker_names_the_setting_to_change(failure: str) -
     found = ProbeResult(Address("10.1.2.3", 9092), resolved=("10.1.2.3",), failure=failure)
     (problem,) = broker_problems(3, found, bootstrap_probe(n3=found.address))
     assert "advertised.listeners of node 3" in problem.advice
-    assert problem.node_id == 3
+    assert problem.node == 3
 
 
 @pytest.mark.parametrize(
@@ -107,16 +107,16 @@ def test_every_trouble_at_the_entrance_has_an_advice(failure: str) -> None:
 
 def test_two_nodes_at_one_address_are_told() -> None:
     (problem,) = cluster_problems(bootstrap_probe(n0=OUTSIDE, n1=OUTSIDE, n2=Address("b", 1)))
-    assert "nodes 0 and 1" in problem.what
+    assert "nodes 0 and 1" in problem.problem
 
 
 def test_a_cluster_without_controller_or_brokers_is_told() -> None:
     headless = bootstrap_probe(n1=OUTSIDE)
     headless.controller_id = -1
     (problem,) = cluster_problems(headless)
-    assert "no active controller" in problem.what
+    assert "no active controller" in problem.problem
     (problem,) = cluster_problems(bootstrap_probe())
-    assert "reports no broker" in problem.what
+    assert "reports no broker" in problem.problem
 
 
 def test_a_broker_that_another_does_not_know_is_told() -> None:
@@ -124,4 +124,4 @@ def test_a_broker_that_another_does_not_know_is_told() -> None:
         Address("b", 1), resolved=("192.0.2.8",), cluster_id="c", brokers={1: OUTSIDE}
     )
     (problem,) = broker_problems(2, found, bootstrap_probe(n2=found.address))
-    assert "is unknown" in problem.what
+    assert "is unknown" in problem.problem
