@@ -1,4 +1,4 @@
-"""Groups that were deleted leave nothing behind, of whatever kind they are."""
+"""Deleted groups leave no objects in memory, whatever their type."""
 
 from collections.abc import Callable
 
@@ -59,7 +59,7 @@ def delete(stage: Stage, group: str) -> ErrorCode:
 
 
 @pytest.mark.parametrize(("make", "live", "family"), FAMILIES)
-def test_groups_that_are_made_and_deleted_for_ever_take_no_memory(
+def test_created_and_deleted_groups_take_no_memory(
     make: type[Stage], live: Lived, family: str
 ) -> None:
     stage = make()
@@ -71,7 +71,7 @@ def test_groups_that_are_made_and_deleted_for_ever_take_no_memory(
 
 
 @pytest.mark.parametrize(("make", "live", "family"), FAMILIES)
-def test_an_end_that_could_not_be_written_was_none(
+def test_a_failed_append_restores_a_deleted_group(
     make: type[Stage], live: Lived, family: str
 ) -> None:
     stage = make()
@@ -89,7 +89,7 @@ def test_an_end_that_could_not_be_written_was_none(
 
 
 @pytest.mark.parametrize(("make", "live", "family"), FAMILIES)
-def test_groups_that_could_not_be_written_take_no_memory(
+def test_groups_whose_creation_fails_take_no_memory(
     make: type[Stage], live: Lived, family: str
 ) -> None:
     stage = make()
@@ -106,7 +106,7 @@ def test_groups_that_could_not_be_written_take_no_memory(
     assert objects_of(stage, family) == ["last"]
 
 
-def test_what_has_ended_is_dropped_when_that_is_final_and_not_before() -> None:
+def test_a_deleted_group_is_dropped_when_the_deletion_is_committed() -> None:
     groups = {"g": Group(is_droppable=False)}
     ended: dict[str, None] = {"g": None}
     assert drop_deleted(groups, ended) == []
@@ -115,14 +115,14 @@ def test_what_has_ended_is_dropped_when_that_is_final_and_not_before() -> None:
     assert (groups, ended) == ({}, {})
 
 
-def test_what_exists_again_is_left_alone() -> None:
+def test_a_group_that_exists_again_is_kept() -> None:
     groups = {"g": Group(exists=True, is_droppable=False)}
     ended: dict[str, None] = {"g": None, "gone": None}
     assert drop_deleted(groups, ended) == []
     assert (list(groups), ended) == (["g"], {})
 
 
-def test_no_end_waits_for_another_that_is_never_final() -> None:
+def test_a_deletion_that_is_not_committed_does_not_delay_others() -> None:
     groups = {
         "stuck": Group(is_droppable=False),
         "stuck too": Group(is_droppable=False),

@@ -1,4 +1,4 @@
-"""The ring of what happened to a group."""
+"""The newest events of a group."""
 
 from odradek.coordinator.group.events import (
     EVENT_COUNT_MAX,
@@ -19,7 +19,7 @@ def test_events_come_oldest_first() -> None:
     )
 
 
-def test_only_the_newest_are_kept_and_reasons_are_cut() -> None:
+def test_only_the_newest_events_are_kept_and_reasons_are_truncated() -> None:
     ring = EventBuffer()
     for at_ms in range(EVENT_COUNT_MAX + 5):
         ring.add(at_ms, EventKind.REBALANCE_STARTED, "", "x" * 1_000)

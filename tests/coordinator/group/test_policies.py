@@ -1,17 +1,17 @@
-"""What was configured about groups: which are ephemeral, for how long, and who may join."""
+"""The configured policies of groups: ephemeral groups and allowed protocols."""
 
 import msgspec
 
 from odradek.coordinator.group.policies import NO_POLICIES, GroupPolicies, GroupPolicyOverrides
 
 
-def test_nothing_is_ephemeral_and_everybody_may_join_where_nothing_is_said() -> None:
+def test_by_default_no_group_is_ephemeral_and_all_protocols_are_allowed() -> None:
     assert not NO_POLICIES.has_ephemeral
     assert NO_POLICIES.ttl_ms("g") is None
     assert NO_POLICIES.allowed_protocols("g") is None
 
 
-def test_a_groups_own_word_counts_before_the_patterns() -> None:
+def test_the_config_of_a_group_overrides_the_patterns() -> None:
     policies = GroupPolicies(
         ephemeral_patterns=("a*",),
         ephemeral_ttl_ms=5,
@@ -26,7 +26,7 @@ def test_a_groups_own_word_counts_before_the_patterns() -> None:
     assert [policies.ttl_ms(name) for name in names] == [5, None, 9, 5, None, None]
 
 
-def test_whether_any_group_is_closed_to_a_protocol_is_known_beforehand() -> None:
+def test_has_protocol_limits_is_derived() -> None:
     assert not NO_POLICIES.has_protocol_limits
     assert not GroupPolicies(own={"g": GroupPolicyOverrides(ttl_ms=1)}).has_protocol_limits
     policies = GroupPolicies(
@@ -39,7 +39,7 @@ def test_whether_any_group_is_closed_to_a_protocol_is_known_beforehand() -> None
     assert not msgspec.structs.replace(policies, own={}).has_protocol_limits
 
 
-def test_whether_any_group_is_ephemeral_is_known_beforehand() -> None:
+def test_has_ephemeral_is_derived() -> None:
     assert GroupPolicies(ephemeral_patterns=("x*",)).has_ephemeral
     policies = GroupPolicies(own={"g": GroupPolicyOverrides(is_ephemeral=True)})
     assert policies.has_ephemeral

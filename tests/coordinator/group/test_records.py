@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`: what is written is read back, and harm."""
+"""Records of `__consumer_offsets`: encoded, decoded, malformed."""
 
 from contextlib import suppress
 
@@ -27,7 +27,7 @@ VALUES = (
 
 
 @pytest.mark.parametrize("kind", [4, 9, 26, 99])
-def test_records_of_other_kinds_of_groups_are_left_alone(kind: int) -> None:
+def test_records_of_unknown_types_are_ignored(kind: int) -> None:
     assert decode(kind.to_bytes(2, "big") + b"\x00\x01g", b"whatever") is None
 
 
@@ -46,7 +46,7 @@ def test_a_value_of_a_newer_version_is_refused_by_name() -> None:
         OffsetCommitRecord("g", "t", 0, CommittedOffset(1, -1, "x" * 32_768, 1, 5)),
     ],
 )
-def test_texts_too_long_for_their_place_are_refused(record: OwnRecord) -> None:
+def test_texts_too_long_for_their_field_are_refused(record: OwnRecord) -> None:
     with pytest.raises(ProtocolError, match="fits into no record"):
         encode(record)
 
@@ -88,12 +88,12 @@ offsets = st.builds(
     st.builds(GroupMetadataRecord, texts, st.none() | groups)
     | st.builds(OffsetCommitRecord, texts, texts, int32s, st.none() | offsets)
 )
-def test_what_is_written_is_read_back(record: OwnRecord) -> None:
+def test_records_are_decoded_as_encoded(record: OwnRecord) -> None:
     assert decode(*encode(record)) == record
 
 
 @given(st.sampled_from(VALUES), st.data())
-def test_harm_ends_in_protocol_error_and_nothing_else(value: str, data: st.DataObject) -> None:
+def test_malformed_records_raise_protocol_error_only(value: str, data: st.DataObject) -> None:
     octets = bytearray(bytes.fromhex(value))
     for _ in range(data.draw(st.integers(1, 4))):
         octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))

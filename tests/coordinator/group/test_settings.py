@@ -1,4 +1,4 @@
-"""What the configuration says about groups."""
+"""The settings of groups from the configuration."""
 
 import pytest
 
@@ -17,12 +17,12 @@ from odradek.coordinator.group.settings import GroupSettings, group_settings
         ("disabled", (False, False)),
     ],
 )
-def test_the_policy_says_which_way_a_group_may_go(policy: str, allows: tuple[bool, bool]) -> None:
+def test_the_migration_policy_decides_the_direction(policy: str, allows: tuple[bool, bool]) -> None:
     found = MigrationPolicy(policy)
     assert (found.allows_upgrade, found.allows_downgrade) == allows
 
 
-def test_a_group_has_its_own_settings_or_those_of_all() -> None:
+def test_a_group_has_its_own_settings_or_the_defaults() -> None:
     own = {"own": ConsumerGroupSettings(assignment_interval_ms=0, session_timeout_ms=50_000)}
     settings = GroupSettings(consumer_overrides=own)
     found = [settings.consumer_of(group_id) for group_id in ("own", "none")]
@@ -35,7 +35,7 @@ def test_defaults_are_those_of_a_broker_without_configs() -> None:
     assert GroupSettings().offsets_retention_ms == 7 * 24 * 3_600_000
 
 
-def test_only_groups_that_set_something_of_their_kind_have_settings_of_their_own() -> None:
+def test_only_groups_with_own_values_have_own_settings() -> None:
     configs = ConfigsImage(
         {
             ConfigResource(ConfigResourceType.GROUP, "c"): {

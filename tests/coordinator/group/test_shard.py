@@ -1,4 +1,4 @@
-"""A shard as a whole: administration, any prefix of its log, random walks with invariants."""
+"""A shard of groups: administration, loading of any prefix of its log, random walks."""
 
 import random
 
@@ -106,7 +106,7 @@ def test_only_groups_without_members_can_be_deleted() -> None:
     assert play.list_groups() == {}
 
 
-def test_a_deletion_that_cannot_be_written_brings_the_group_back() -> None:
+def test_a_failed_append_restores_a_deleted_group() -> None:
     play = Playbook()
     [member] = play.stable()
     play.commit({("t", 0): 1}, member_id=member, generation_id=1)
@@ -122,7 +122,7 @@ def test_a_deletion_that_cannot_be_written_brings_the_group_back() -> None:
     assert again.response(DeletableGroupResult).error_code == ErrorCode.NONE
 
 
-def test_what_happened_to_a_group_can_be_asked() -> None:
+def test_explain_group_returns_the_events() -> None:
     play = Playbook()
     first, _ = play.stable(2)
     play.leave(MemberIdentity(member_id=first, reason="scaling in"))
@@ -130,7 +130,7 @@ def test_what_happened_to_a_group_can_be_asked() -> None:
     assert play.explain("no") == []
 
 
-def test_settings_change_while_groups_live() -> None:
+def test_changed_settings_apply_to_existing_groups() -> None:
     play = Playbook()
     play.shard.settings = GroupSettings(session_timeout_min_ms=20_000)
     assert play.join().joined.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
@@ -303,7 +303,7 @@ def test_random_walks_keep_the_invariants_and_any_prefix_of_the_log_loads(seed: 
         assert hard_state(loaded(play.log[:count])) == walk.states[count], f"seed {seed}, {count}"
 
 
-def test_every_prefix_of_a_recorded_log_gives_the_state_of_that_moment() -> None:
+def test_every_prefix_of_a_recorded_log_gives_the_state_at_its_end() -> None:
     play = Playbook()
     states = {0: hard_state(play.shard)}
 
@@ -331,7 +331,7 @@ def test_every_prefix_of_a_recorded_log_gives_the_state_of_that_moment() -> None
         assert hard_state(loaded(play.log[:count])) == state, count
 
 
-def test_records_of_other_kinds_in_the_log_are_stepped_over() -> None:
+def test_records_of_unknown_types_in_the_log_are_skipped() -> None:
     play = Playbook(log=[(b"\x00\x09\x00\x01g", b"\x00\x00\x00\x00\x00\x05")])
     assert play.list_groups() == {}
     assert play.commit({("t", 0): 1}) == ErrorCode.NONE

@@ -1,11 +1,11 @@
-"""The step that collects an outcome, with what it is decided under."""
+"""The step of a shard of groups."""
 
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.topics import NO_TOPICS
 
 
-def test_a_step_collects_what_a_transition_does() -> None:
+def test_a_step_collects_the_outcome_of_a_transition() -> None:
     step = GroupStep(5, GroupSettings())
     step.reply(1, "answer")
     step.set_timer(("t", "g"), step.now_ms + 10)
@@ -15,7 +15,7 @@ def test_a_step_collects_what_a_transition_does() -> None:
     assert outcome.records == ()
 
 
-def test_nothing_is_withheld_unless_it_is_said() -> None:
+def test_by_default_no_partitions_are_withheld() -> None:
     step = GroupStep(0, GroupSettings())
     assert step.topics is NO_TOPICS
     assert step.withheld("g") == {}

@@ -1,4 +1,4 @@
-"""Topics as groups see them: digests, what counts as a change, and the hash."""
+"""Topics for groups: digests, changes, and the metadata hash."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.support.consumer_playbook import id_of, image_of
 RACKS = ("r0", "r1")
 
 
-def test_a_catalog_knows_the_topics_of_its_image() -> None:
+def test_a_catalog_has_the_topics_of_its_image() -> None:
     catalog = TopicCatalog(image_of({"a": 3}, racks=RACKS))
     digest = catalog.topic("a")
     assert digest is not None
@@ -42,7 +42,7 @@ def test_without_racks_a_digest_has_none() -> None:
         ({"a": 1, "b": 1}, {"a": 1, "c": 1}, {"b", "c"}),
     ],
 )
-def test_topics_change_when_they_come_go_or_grow(
+def test_created_deleted_and_grown_topics_have_changed(
     before: dict[str, int], after: dict[str, int], changed: set[str]
 ) -> None:
     assert changed_topic_names(image_of(before), image_of(after)) == changed
@@ -54,7 +54,7 @@ def test_every_topic_changes_when_a_broker_changes_its_rack() -> None:
     assert changed_topic_names(before, before) == frozenset()
 
 
-def test_the_hash_differs_when_a_topic_does_and_not_with_the_order() -> None:
+def test_the_hash_depends_on_the_topics_and_not_on_their_order() -> None:
     def hash_of(sizes: dict[str, int], *, with_racks: bool = False) -> int:
         catalog = TopicCatalog(image_of(sizes, racks=RACKS))
         digests = [digest for name in sizes if (digest := catalog.topic(name)) is not None]

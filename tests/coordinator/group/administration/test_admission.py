@@ -1,4 +1,4 @@
-"""Who may join a group by which protocol."""
+"""The protocols that groups allow (group.protocol.allow)."""
 
 from odradek.cluster.metadata.group_settings import PROTOCOLS
 from odradek.coordinator.group.administration.admission import PROTOCOL_OF_REQUEST
@@ -18,7 +18,7 @@ def stage(*protocols: str) -> Stage:
     )
 
 
-def test_classic_members_are_refused_by_a_group_that_does_not_take_them() -> None:
+def test_classic_members_are_refused_by_a_group_that_does_not_allow_them() -> None:
     play = stage("consumer", "share")
     refused = play.join().joined
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -28,7 +28,7 @@ def test_classic_members_are_refused_by_a_group_that_does_not_take_them() -> Non
     play.stable(group="other")
 
 
-def test_consumers_are_refused_with_a_sentence() -> None:
+def test_consumers_are_refused_with_a_message() -> None:
     play = stage("classic")
     call = play.beat_call("m", topics=["a"], owned={}, timeout_ms=30_000)
     refused = call.response(ConsumerGroupHeartbeatResponse)
@@ -51,7 +51,7 @@ def test_members_stay_until_they_join_again() -> None:
     assert refused.member_id == member
 
 
-def test_a_consumer_that_is_in_is_not_asked_again() -> None:
+def test_a_consumer_that_is_a_member_is_not_refused() -> None:
     play = stage("consumer")
     joined = play.beat("m", topics=["a"], owned={})
     own = {"g": GroupPolicyOverrides(protocols=frozenset({"classic"}))}
@@ -60,7 +60,7 @@ def test_a_consumer_that_is_in_is_not_asked_again() -> None:
     assert play.beat("m", -1).error_code == ErrorCode.NONE
 
 
-def test_members_of_streams_groups_are_refused_with_a_sentence() -> None:
+def test_streams_members_are_refused_with_a_message() -> None:
     own = {"g": GroupPolicyOverrides(protocols=frozenset({"consumer"}))}
     play = StreamsStage(settings=GroupSettings(streams=AT_ONCE, policies=GroupPolicies(own=own)))
     refused = play.streams_beat("m")
@@ -69,7 +69,7 @@ def test_members_of_streams_groups_are_refused_with_a_sentence() -> None:
     assert play.streams_beat("m", group="other").error_code == ErrorCode.NONE
 
 
-def test_share_members_are_refused_with_a_sentence() -> None:
+def test_share_members_are_refused_with_a_message() -> None:
     own = {"s": GroupPolicyOverrides(protocols=frozenset({"consumer"}))}
     play = ShareStage(settings=GroupSettings(policies=GroupPolicies(own=own)))
     refused = play.share("m")

@@ -1,4 +1,4 @@
-"""Ephemeral groups: when they go, when they stay, and that a coordinator's move changes neither."""
+"""Ephemeral groups: when they are deleted and when they are kept."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def told(play: Playbook) -> list[object]:
     return sent
 
 
-def test_a_group_goes_with_its_offsets_some_time_after_its_last_member() -> None:
+def test_a_group_is_deleted_with_its_offsets_after_the_ttl() -> None:
     play = left()
     play.tick(TTL_MS - 1)
     assert not is_gone(play)
@@ -58,19 +58,19 @@ def test_a_group_goes_with_its_offsets_some_time_after_its_last_member() -> None
     assert is_gone(play)
 
 
-def test_a_group_without_a_time_to_live_goes_at_once() -> None:
+def test_a_group_with_a_ttl_of_zero_is_deleted_at_once() -> None:
     play = left(0)
     play.tick(0)
     assert is_gone(play)
 
 
-def test_other_groups_stay() -> None:
+def test_other_groups_are_kept() -> None:
     play = left(None)
     play.tick(10 * TTL_MS)
     assert not is_gone(play)
 
 
-def test_who_comes_back_in_time_keeps_the_group_and_its_offsets() -> None:
+def test_a_member_that_joins_in_time_keeps_the_group_and_its_offsets() -> None:
     play = left()
     play.tick(TTL_MS - 1)
     play.stable()
@@ -79,7 +79,7 @@ def test_who_comes_back_in_time_keeps_the_group_and_its_offsets() -> None:
     assert play.fetch("t", 0).committed_offset == 7
 
 
-def test_a_group_that_is_joined_again_has_its_whole_time_when_it_is_left_again() -> None:
+def test_the_ttl_restarts_when_the_last_member_leaves_again() -> None:
     play = left()
     play.tick(TTL_MS - 1)
     [member] = play.stable()
@@ -90,7 +90,7 @@ def test_a_group_that_is_joined_again_has_its_whole_time_when_it_is_left_again()
     assert is_gone(play)
 
 
-def test_who_has_got_an_id_to_join_with_is_waited_for() -> None:
+def test_pending_members_postpone_the_expiration() -> None:
     play = left()
     play.give_id()
     play.tick(TTL_MS)
@@ -99,7 +99,7 @@ def test_who_has_got_an_id_to_join_with_is_waited_for() -> None:
     assert is_gone(play)
 
 
-def test_a_static_member_counts_until_its_session_ends() -> None:
+def test_a_static_member_keeps_the_group_until_its_session_ends() -> None:
     play = Playbook(settings())
     play.stable(instances=["i"])
     play.tick(SESSION_MS + TTL_MS - 1)
@@ -112,7 +112,7 @@ def is_gone_without_offsets(play: Playbook) -> bool:
     return "g" not in play.list_groups()
 
 
-def test_an_administrators_commit_to_an_empty_group_gives_it_its_whole_time_again() -> None:
+def test_a_commit_to_an_empty_group_restarts_the_ttl() -> None:
     play = left()
     play.tick(TTL_MS - 1)
     assert play.commit({("t", 0): 3}) == ErrorCode.NONE
@@ -122,14 +122,14 @@ def test_an_administrators_commit_to_an_empty_group_gives_it_its_whole_time_agai
     assert is_gone(play)
 
 
-def test_a_group_that_never_had_a_member_is_left_alone() -> None:
+def test_a_group_that_never_had_a_member_does_not_expire() -> None:
     play = Playbook(settings())
     play.commit({("t", 0): 1})
     play.tick(10 * TTL_MS)
     assert not is_gone(play)
 
 
-def test_the_time_runs_anew_when_the_coordinator_has_moved() -> None:
+def test_the_ttl_restarts_when_the_coordinator_has_moved() -> None:
     play = left()
     play.tick(TTL_MS - 1)
     play.reload()
@@ -139,7 +139,7 @@ def test_the_time_runs_anew_when_the_coordinator_has_moved() -> None:
     assert is_gone(play)
 
 
-def test_an_end_that_cannot_be_written_is_tried_again() -> None:
+def test_a_deletion_that_cannot_be_written_is_retried() -> None:
     play = left()
     play.hold_log()
     play.tick(TTL_MS)
@@ -150,7 +150,7 @@ def test_an_end_that_cannot_be_written_is_tried_again() -> None:
     assert is_gone(play)
 
 
-def test_groups_are_named_by_patterns_too_and_may_say_otherwise_themselves() -> None:
+def test_patterns_select_groups_and_the_config_of_a_group_overrides_them() -> None:
     policies = GroupPolicies(
         ephemeral_patterns=("console-*", "exact"),
         ephemeral_ttl_ms=100,
@@ -170,7 +170,7 @@ def test_groups_are_named_by_patterns_too_and_may_say_otherwise_themselves() -> 
     assert set(play.list_groups()) == {"console-kept", "exactly"}
 
 
-def test_rules_that_change_hold_for_groups_that_are_there() -> None:
+def test_changed_policies_apply_to_existing_groups() -> None:
     play = left(None)
     play.tick(TTL_MS)
     play.shard.settings = settings()
@@ -187,7 +187,7 @@ def test_rules_that_change_hold_for_groups_that_are_there() -> None:
 
 
 @pytest.mark.parametrize("instance", [None, "i"])
-def test_groups_of_the_consumer_protocol_go_too(instance: str | None) -> None:
+def test_consumer_groups_are_deleted_too(instance: str | None) -> None:
     play = Stage({"a": 2}, settings())
     timeout_ms = play.shard.settings.consumer.session_timeout_ms
     play.beat("m", topics=["a"], owned={}, instance=instance)
@@ -201,7 +201,7 @@ def test_groups_of_the_consumer_protocol_go_too(instance: str | None) -> None:
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_whatever_part_of_the_log_is_loaded_the_group_comes_to_its_end(kind: str) -> None:
+def test_after_a_load_of_any_prefix_of_the_log_the_group_expires(kind: str) -> None:
     """A coordinator may die anywhere, in the middle of an end too."""
     play = Stage({"a": 2}, settings())
     for _ in range(2):
@@ -222,7 +222,7 @@ def test_whatever_part_of_the_log_is_loaded_the_group_comes_to_its_end(kind: str
         assert is_gone(again)
 
 
-def test_a_share_group_goes_when_its_states_are_gone() -> None:
+def test_a_share_group_is_deleted_after_its_states() -> None:
     own = {"s": GroupPolicyOverrides(is_ephemeral=True, ttl_ms=TTL_MS)}
     stage = ShareStage(
         {"a": 1},

@@ -1,4 +1,4 @@
-"""What a group does, and why: who is waited for, how long members took, what they own."""
+"""ExplainGroup: members, progress, durations, partitions, commits and events."""
 
 from odradek.coordinator.group.policies import GroupPolicies, GroupPolicyOverrides
 from odradek.coordinator.group.requests import CommitInTransaction, ExplainGroup
@@ -28,13 +28,13 @@ def members(group: ExplainedGroup) -> dict[str, ExplainedMember]:
     return {member.member_id: member for member in group.members}
 
 
-def test_a_group_that_never_was_is_an_error() -> None:
+def test_an_unknown_group_is_an_error() -> None:
     group = Playbook().explained()
     assert group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert group.error_message == "Group g not found."
 
 
-def test_the_first_rebalance_waits_for_more_members_and_says_how_long() -> None:
+def test_the_initial_rebalance_delay_is_explained_with_its_deadline() -> None:
     play = Playbook(GroupSettings(initial_rebalance_delay_ms=3_000))
     play.join(play.give_id())
     group = play.explained()
@@ -43,7 +43,7 @@ def test_the_first_rebalance_waits_for_more_members_and_says_how_long() -> None:
     assert (group.since, group.deadline) == (play.now_ms, play.now_ms + 3_000)
 
 
-def test_who_has_not_joined_a_rebalance_is_named_with_the_time_it_has_left() -> None:
+def test_a_member_that_has_not_joined_has_a_deadline() -> None:
     play = Playbook()
     first, second = play.stable(2)
     play.tick(100)
@@ -63,7 +63,7 @@ def test_who_has_not_joined_a_rebalance_is_named_with_the_time_it_has_left() -> 
     )
 
 
-def test_how_long_each_member_took_is_kept() -> None:
+def test_members_have_their_durations() -> None:
     play = Playbook()
     first, second = play.stable(2)
     play.join(second, protocols=[("range", b"other")])
@@ -80,14 +80,14 @@ def test_how_long_each_member_took_is_kept() -> None:
     assert (told[second].join_ms, told[second].sync_ms) == (0, 20)
 
 
-def test_an_announced_member_is_seen() -> None:
+def test_a_pending_member_is_listed() -> None:
     play = Playbook()
     play.stable()
     announced = play.give_id()
     assert members(play.explained())[announced].state == MemberProgress.ID_ASSIGNED
 
 
-def test_what_classic_members_own_is_read_from_their_assignments() -> None:
+def test_owned_partitions_of_classic_members_come_from_their_assignments() -> None:
     play = Playbook()
     member = play.give_id()
     play.join(member)
@@ -101,7 +101,7 @@ def test_what_classic_members_own_is_read_from_their_assignments() -> None:
     assert members(strange.explained())[stranger].owned == []
 
 
-def test_commits_are_told_with_their_time() -> None:
+def test_commits_have_their_time() -> None:
     play = Playbook()
     play.commit({("t", 1): 5})
     committed_ms = play.now_ms
@@ -132,7 +132,7 @@ def test_offsets_that_a_transaction_may_change_are_marked() -> None:
     assert topic.partitions[0].committed_offset == -1
 
 
-def test_an_ephemeral_group_says_so() -> None:
+def test_an_ephemeral_group_has_its_ttl() -> None:
     policies = GroupPolicies(own={"g": GroupPolicyOverrides(is_ephemeral=True, ttl_ms=9)})
     play = Playbook(GroupSettings(initial_rebalance_delay_ms=0, policies=policies))
     play.stable()
@@ -140,7 +140,7 @@ def test_an_ephemeral_group_says_so() -> None:
     assert Playbook().explained().ttl_ms == -1
 
 
-def test_who_has_to_give_partitions_up_for_whom_is_told() -> None:
+def test_members_that_have_to_revoke_and_that_wait_are_explained() -> None:
     stage = Stage({"a": 2})
     first, second = Consumer(stage, "first"), Consumer(stage, "second")
     first.beat()
@@ -171,14 +171,14 @@ def test_who_has_to_give_partitions_up_for_whom_is_told() -> None:
     assert told["second"].owned == [given_up]
 
 
-def test_a_static_consumer_that_is_away_is_told_so() -> None:
+def test_a_static_consumer_that_has_left_temporarily_is_explained() -> None:
     stage = Stage({"a": 2})
     stage.beat("m", instance="i")
     stage.beat("m", -2, instance="i")
     assert members(stage.explained())["m"].state == MemberProgress.STATIC_LEFT
 
 
-def test_events_are_left_out_where_nobody_wants_them() -> None:
+def test_events_are_optional() -> None:
     play = Playbook()
     play.stable()
     told = play.ask(ExplainGroup("g", with_events=False)).response(ExplainedGroup)
@@ -186,7 +186,7 @@ def test_events_are_left_out_where_nobody_wants_them() -> None:
     assert play.explained().events != []
 
 
-def test_a_group_that_was_left_is_told_after_its_coordinator_has_moved() -> None:
+def test_an_empty_group_is_explained_after_a_move_of_the_coordinator() -> None:
     play = Playbook()
     [member] = play.stable()
     play.leave(MemberIdentity(member_id=member))
@@ -195,7 +195,7 @@ def test_a_group_that_was_left_is_told_after_its_coordinator_has_moved() -> None
     assert (group.error_code, group.group_state, group.epoch) == (0, "Empty", 2)
 
 
-def test_members_of_a_share_group_are_told_with_what_they_read() -> None:
+def test_members_of_a_share_group_have_their_partitions() -> None:
     stage = ShareStage({"a": 2})
     settle(
         stage, first := ShareConsumerMember(stage, "first"), ShareConsumerMember(stage, "second")
@@ -214,7 +214,7 @@ def test_members_of_a_share_group_are_told_with_what_they_read() -> None:
     assert group.since == stage.now_ms
 
 
-def test_members_of_a_streams_group_are_told_with_what_their_tasks_read() -> None:
+def test_members_of_a_streams_group_have_the_partitions_of_their_tasks() -> None:
     stage = StreamsStage()
     first = StreamsThread(stage, "first")
     settle_threads(first)

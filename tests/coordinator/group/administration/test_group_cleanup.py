@@ -1,4 +1,4 @@
-"""What goes with a group when it expires or is deleted, and what stays with one that does not."""
+"""Expiration and deletion of groups, with all that belongs to them."""
 
 from odradek.coordinator.group.administration.group_cleanup import offset_expiration
 from odradek.coordinator.group.classic.records import GroupMetadata
@@ -23,7 +23,7 @@ def rewound_stage() -> RewindStage:
     return stage
 
 
-def test_undo_points_and_snapshots_go_with_the_last_offset() -> None:
+def test_undo_points_and_snapshots_expire_with_the_last_offset() -> None:
     stage = rewound_stage()
     stage.tick(900)
     stage.commit({A1: 7})
@@ -43,7 +43,7 @@ def test_a_deleted_group_leaves_nothing_in_the_log() -> None:
     assert set(newest.values()) == {None}
 
 
-def test_what_can_be_undone_is_forgotten_some_time_after_the_topics_have_gone() -> None:
+def test_undo_points_expire_after_their_topics_were_deleted() -> None:
     """The group is no more at once: it had nothing but offsets."""
     stage = rewound_stage()
     stage.ask(DropTopicOffsets(((TOPIC, id_of(TOPIC)),)))
@@ -53,7 +53,7 @@ def test_what_can_be_undone_is_forgotten_some_time_after_the_topics_have_gone() 
     assert not stage.shard.rewinds.tombstones("g")
 
 
-def test_a_share_groups_snapshots_go_with_it() -> None:
+def test_snapshots_of_a_share_group_are_deleted_with_it() -> None:
     stage = ShareStage({TOPIC: 2})
     stage.share("m")
     stage.keep_states()

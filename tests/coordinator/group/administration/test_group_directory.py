@@ -16,7 +16,7 @@ def stage_of_all_kinds() -> Stage:
     return stage
 
 
-def test_every_kind_of_group_is_listed_once() -> None:
+def test_every_type_of_group_is_listed_once() -> None:
     stage = stage_of_all_kinds()
     listed = {name: (g.group_type, g.group_state) for name, g in stage.list_groups().items()}
     assert listed == {
@@ -26,7 +26,7 @@ def test_every_kind_of_group_is_listed_once() -> None:
     }
 
 
-def test_a_group_is_described_as_what_it_is() -> None:
+def test_a_group_is_described_as_its_type() -> None:
     stage = stage_of_all_kinds()
     names = ("classic", "consumer", "simple", "none")
     missing = ErrorCode.GROUP_ID_NOT_FOUND

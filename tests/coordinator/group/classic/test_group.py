@@ -1,4 +1,4 @@
-"""The rebalance of classic groups: phases, deadlines, generations, sessions, what is written."""
+"""The rebalance of classic groups: phases, deadlines, generations, sessions, records."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def stored_generations(play: Playbook) -> list[int]:
     ]
 
 
-def test_first_member_becomes_leader_of_generation_one_and_sees_all_members() -> None:
+def test_the_first_member_is_the_leader_of_generation_one_and_gets_all_members() -> None:
     play = Playbook()
     joined = play.join(play.give_id()).joined
     assert joined.error_code == ErrorCode.NONE
@@ -56,7 +56,7 @@ def test_followers_get_an_empty_member_list_and_the_leaders_name() -> None:
     assert follower.joined.leader == leader
 
 
-def test_generation_waits_for_every_member_to_rejoin() -> None:
+def test_a_generation_waits_for_every_member_to_rejoin() -> None:
     play = Playbook()
     first, second = play.stable(2)
     third = play.join(play.give_id())
@@ -81,7 +81,7 @@ def test_members_that_do_not_rejoin_within_the_rebalance_timeout_are_dropped() -
     assert play.heartbeat(second, 3) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_longest_rebalance_timeout_of_all_members_counts() -> None:
+def test_the_longest_rebalance_timeout_of_all_members_applies() -> None:
     play = Playbook()
     play.stable(session_ms=600_000)
     other = play.join(play.give_id(), rebalance_ms=REBALANCE_MS + 5_000)
@@ -101,7 +101,7 @@ def test_version_zero_joins_with_its_session_timeout_for_both() -> None:
     assert not old.is_parked
 
 
-def test_a_new_leader_is_chosen_when_the_old_one_does_not_rejoin() -> None:
+def test_a_new_leader_is_elected_when_the_old_one_does_not_rejoin() -> None:
     play = Playbook()
     first, second = play.stable(2, session_ms=600_000)
     third = play.join(play.give_id(), session_ms=600_000)
@@ -159,7 +159,7 @@ def test_the_initial_delay_is_capped_by_the_rebalance_timeout() -> None:
     assert len(calls[0].joined.members) == 7
 
 
-def test_the_initial_delay_comes_back_once_the_group_was_empty() -> None:
+def test_the_initial_delay_applies_again_after_the_group_was_empty() -> None:
     play = Playbook(DELAY)
     call = play.join(play.give_id())
     play.tick(3_000)
@@ -186,7 +186,7 @@ def test_the_protocol_with_the_most_first_votes_wins() -> None:
     assert [member.metadata for member in leader.joined.members] == [b"A", b"B", b"C"]
 
 
-def test_only_protocols_that_all_members_support_can_win() -> None:
+def test_only_protocols_that_all_members_support_can_be_selected() -> None:
     play = Playbook()
     a = play.join(play.give_id(), protocols=[("sticky", b"a"), ("range", b"A")])
     b = play.join(play.give_id(), protocols=[("range", b"B")])
@@ -385,7 +385,7 @@ def test_an_empty_group_that_cannot_be_stored_is_stored_later() -> None:
     assert play.state() == "Empty"
 
 
-def test_a_join_waits_until_what_it_rests_on_is_committed() -> None:
+def test_a_join_waits_for_the_commit_of_earlier_records() -> None:
     play = Playbook()
     [member] = play.stable()
     play.hold_log()
@@ -396,7 +396,7 @@ def test_a_join_waits_until_what_it_rests_on_is_committed() -> None:
     assert call.joined.generation_id == 3
 
 
-def test_a_reloaded_stable_group_goes_on_with_whole_sessions() -> None:
+def test_a_reloaded_stable_group_continues_with_full_sessions() -> None:
     play = Playbook()
     first, second = play.stable(2)
     play.tick(SESSION_MS - 1)

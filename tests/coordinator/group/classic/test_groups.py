@@ -1,4 +1,4 @@
-"""The classic groups of a shard: how they come, go, and are forgotten."""
+"""The classic groups of a shard: loaded, created and deleted."""
 
 from odradek.coordinator.group.classic.group import ClassicGroup
 from odradek.coordinator.group.classic.groups import ClassicGroups, unknown_group_error
@@ -9,7 +9,7 @@ from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ErrorCode
 
 
-def test_an_object_is_made_of_what_the_log_holds_and_only_once() -> None:
+def test_a_group_is_created_once_from_its_stored_generation() -> None:
     groups = ClassicGroups(Timeline())
     assert groups.group("g") is None
     groups.replay(
@@ -21,7 +21,7 @@ def test_an_object_is_made_of_what_the_log_holds_and_only_once() -> None:
     assert groups.group("g") is made
 
 
-def test_a_group_that_has_no_generation_leaves_no_record_when_it_is_buried() -> None:
+def test_the_deletion_of_a_group_without_a_generation_writes_no_record() -> None:
     groups = ClassicGroups(Timeline())
     groups.adopt(ClassicGroup("g"))
     step = GroupStep(0, GroupSettings())
@@ -30,7 +30,7 @@ def test_a_group_that_has_no_generation_leaves_no_record_when_it_is_buried() -> 
     assert "g" not in groups
 
 
-def test_a_burial_that_was_not_written_is_taken_back() -> None:
+def test_a_failed_append_restores_a_deleted_group() -> None:
     timeline = Timeline()
     groups = ClassicGroups(timeline)
     stored = GroupMetadataRecord("g", GroupMetadata(generation_id=3))

@@ -1,4 +1,4 @@
-"""JoinGroup: every answer, by version, kind of member and state."""
+"""JoinGroup: every response, by version, type of member and state."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_an_unknown_member_id_is_refused_whatever_the_group() -> None:
     assert play.join(member).joined.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_protocols_must_be_named_and_shared() -> None:
+def test_protocols_must_be_given_and_common() -> None:
     play = Playbook()
     wrong = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert play.join(protocol_type="").joined.error_code == wrong
@@ -85,7 +85,7 @@ def test_refusals_have_a_null_protocol_name_from_version_7_on(
 
 
 @pytest.mark.parametrize("where", ["client", "instance", "protocol", "type"])
-def test_a_member_whose_texts_fit_into_no_record_is_refused(where: str) -> None:
+def test_a_member_with_texts_too_long_for_a_record_is_refused(where: str) -> None:
     play = Playbook()
     text = "x" * 9_000
     joined = play.join(
@@ -115,7 +115,7 @@ def test_a_full_group_takes_known_members_only() -> None:
     assert play.state() == "PreparingRebalance"
 
 
-def test_a_group_over_a_lowered_limit_sheds_the_members_that_come_last() -> None:
+def test_a_group_above_a_lowered_limit_refuses_the_last_members() -> None:
     play = Playbook()
     first, second, third = play.stable(3)
     play.shard.settings = limited(2)
@@ -128,7 +128,7 @@ def test_a_group_over_a_lowered_limit_sheds_the_members_that_come_last() -> None
 # -- KIP-394 --------------------------------------------------------------------------------------
 
 
-def test_from_version_4_on_a_member_is_told_its_id_first() -> None:
+def test_from_version_4_on_a_member_gets_its_id_first() -> None:
     play = Playbook()
     told = play.join(client="app", version=4).joined
     assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -144,7 +144,7 @@ def test_before_version_4_a_member_joins_at_once() -> None:
     assert joined.member_id.startswith("app-")
 
 
-def test_an_id_that_is_not_used_is_forgotten_after_the_session_timeout() -> None:
+def test_a_pending_member_expires_after_the_session_timeout() -> None:
     play = Playbook()
     member = play.give_id()
     play.tick(SESSION_MS)
@@ -152,7 +152,7 @@ def test_an_id_that_is_not_used_is_forgotten_after_the_session_timeout() -> None
     assert play.list_groups() == {}
 
 
-def test_a_join_phase_waits_for_members_that_were_told_their_id() -> None:
+def test_a_join_phase_waits_for_pending_members() -> None:
     play = Playbook()
     [first] = play.stable(session_ms=600_000)
     slow = play.give_id()
@@ -173,7 +173,7 @@ def test_an_instance_id_cannot_use_a_dynamic_members_id() -> None:
 # -- known members --------------------------------------------------------------------------------
 
 
-def test_a_member_that_missed_the_answer_gets_it_again_while_assignments_are_made() -> None:
+def test_a_repeated_join_during_completing_rebalance_gets_the_same_response() -> None:
     play = Playbook()
     leader = play.join(play.give_id()).joined
     again = play.join(leader.member_id).joined
@@ -181,7 +181,7 @@ def test_a_member_that_missed_the_answer_gets_it_again_while_assignments_are_mad
     assert play.state() == "CompletingRebalance"
 
 
-def test_new_metadata_while_assignments_are_made_starts_another_rebalance() -> None:
+def test_new_metadata_during_completing_rebalance_starts_another_rebalance() -> None:
     play = Playbook()
     first = play.join(play.give_id()).joined
     second = play.join(first.member_id, protocols=[("range", b"new")]).joined
@@ -189,7 +189,7 @@ def test_new_metadata_while_assignments_are_made_starts_another_rebalance() -> N
     assert second.members[0].metadata == b"new"
 
 
-def test_a_followers_unchanged_rejoin_answers_the_current_generation() -> None:
+def test_a_follower_that_rejoins_unchanged_gets_the_current_generation() -> None:
     play = Playbook()
     first, second = play.stable(2)
     again = play.join(second).joined
@@ -227,7 +227,7 @@ def test_a_second_join_of_a_waiting_member_answers_the_first() -> None:
     assert again.joined.generation_id == 3
 
 
-def test_reasons_are_kept_for_who_asks() -> None:
+def test_reasons_are_in_the_events() -> None:
     play = Playbook()
     play.join(play.give_id(), reason="started with a good reason")
     group = play.shard.classic.group("g")
@@ -246,7 +246,7 @@ def test_static_members_join_at_once_under_their_instance_id() -> None:
     assert joined.members[0].group_instance_id == "i"
 
 
-def test_a_restarted_static_follower_goes_on_without_a_rebalance() -> None:
+def test_a_restarted_static_follower_continues_without_a_rebalance() -> None:
     play = Playbook()
     first, second = play.stable(2, instances=["a", "b"])
     restarted = play.join(instance="b").joined
@@ -280,7 +280,7 @@ def test_an_unknown_instance_id_is_an_unknown_member() -> None:
     assert play.heartbeat(member, 1, instance="i") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_restarted_static_leader_is_told_to_skip_the_assignment() -> None:
+def test_a_restarted_static_leader_skips_the_assignment() -> None:
     play = Playbook()
     play.stable(2, instances=["a", "b"])
     restarted = play.join(instance="a", version=9).joined
@@ -289,7 +289,7 @@ def test_a_restarted_static_leader_is_told_to_skip_the_assignment() -> None:
     assert len(restarted.members) == 2
 
 
-def test_an_older_restarted_static_leader_is_told_that_it_does_not_lead() -> None:
+def test_a_restarted_static_leader_with_an_old_version_is_no_longer_the_leader() -> None:
     play = Playbook()
     old_leader, _ = play.stable(2, instances=["a", "b"])
     restarted = play.join(instance="a", version=8).joined
@@ -328,7 +328,7 @@ def test_a_restart_that_changes_the_groups_protocol_starts_a_rebalance() -> None
     assert restarted.member_id != member
 
 
-def test_a_restart_while_assignments_are_made_starts_a_rebalance() -> None:
+def test_a_restart_during_completing_rebalance_starts_a_rebalance() -> None:
     play = Playbook()
     first = play.join(instance="a").joined
     restarted = play.join(instance="a").joined
@@ -365,7 +365,7 @@ def test_a_static_member_expires_with_its_session() -> None:
     assert play.heartbeat(first, 2) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_join_phase_that_nobody_joins_waits_for_a_static_member() -> None:
+def test_a_join_phase_without_joined_members_waits_for_a_static_member() -> None:
     play = Playbook()
     _, second = play.stable(2, instances=["a", "b"], session_ms=600_000)
     play.leave(MemberIdentity(member_id="", group_instance_id="a"))

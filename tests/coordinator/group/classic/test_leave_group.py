@@ -1,4 +1,4 @@
-"""LeaveGroup: one member and several, static and pending ones, and who is told what."""
+"""LeaveGroup: one member and several, static and pending ones."""
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -13,7 +13,7 @@ def leave_old(play: Playbook, member_id: str, *, group: str = "g") -> int:
     return response.error_code
 
 
-def test_old_clients_leave_alone_and_get_a_top_level_error() -> None:
+def test_old_versions_name_one_member_and_get_a_top_level_error() -> None:
     play = Playbook()
     [member] = play.stable()
     assert leave_old(play, "x") == ErrorCode.UNKNOWN_MEMBER_ID
@@ -36,7 +36,7 @@ def test_the_last_leave_empties_the_group_and_keeps_its_offsets() -> None:
     assert "member left" in play.explain()
 
 
-def test_a_leave_makes_the_others_rebalance() -> None:
+def test_a_leave_starts_a_rebalance() -> None:
     play = Playbook()
     first, second = play.stable(2)
     play.leave(MemberIdentity(member_id=first))
@@ -46,7 +46,7 @@ def test_a_leave_makes_the_others_rebalance() -> None:
     assert joined.generation_id == 3
 
 
-def test_several_members_are_answered_one_by_one() -> None:
+def test_several_members_have_one_error_each() -> None:
     play = Playbook()
     first, second, third = play.stable(3)
     left = play.leave(
@@ -80,7 +80,7 @@ def test_an_administrator_removes_static_members_by_instance_id() -> None:
     assert play.heartbeat(first, 2, instance="a") == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_who_was_told_an_id_may_leave_before_joining() -> None:
+def test_a_pending_member_may_leave() -> None:
     play = Playbook()
     [first] = play.stable()
     pending = play.give_id()
@@ -92,14 +92,14 @@ def test_who_was_told_an_id_may_leave_before_joining() -> None:
     assert play.join(pending).joined.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_leaving_a_group_that_does_not_exist_answers_every_member() -> None:
+def test_leaving_an_unknown_group_has_an_error_for_every_member() -> None:
     play = Playbook()
     left = play.leave(MemberIdentity(member_id="x"), MemberIdentity(member_id="y"), group="no")
     assert left.error_code == ErrorCode.NONE
     assert [answer.error_code for answer in left.members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
-def test_requests_of_a_member_that_leaves_are_answered() -> None:
+def test_parked_requests_of_a_member_that_leaves_are_answered() -> None:
     play = Playbook()
     first, second = play.stable(2)
     joining = play.join(first)
@@ -112,7 +112,7 @@ def test_requests_of_a_member_that_leaves_are_answered() -> None:
     assert waiting.synced.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_answer_waits_until_the_empty_group_is_stored() -> None:
+def test_the_response_waits_until_the_empty_group_is_stored() -> None:
     play = Playbook()
     [member] = play.stable()
     play.hold_log()

@@ -1,4 +1,4 @@
-"""Members counted together: leaders, protocols, joining."""
+"""The members of a classic group: leader, protocols, joined members."""
 
 import random
 
@@ -39,7 +39,7 @@ def joining(names: tuple[str, ...]) -> tuple[Command, JoinGroupRequest]:
     return Command(request=request, request_id=1, api_version=5), request
 
 
-def test_the_first_member_leads_and_its_successor_is_the_next_that_came() -> None:
+def test_the_first_member_is_the_leader_and_the_next_one_its_successor() -> None:
     members = ClassicMembers()
     for name in "abc":
         members.add(member(name))
@@ -53,7 +53,7 @@ def test_the_first_member_leads_and_its_successor_is_the_next_that_came() -> Non
     assert members.remove("b") is None
 
 
-def test_the_leader_stays_if_it_joins_and_else_the_first_who_did_leads() -> None:
+def test_the_leader_stays_if_it_joins_else_the_first_joined_member_leads() -> None:
     members = ClassicMembers()
     command, _ = joining(("range",))
     a, b, c = member("a"), member("b"), member("c")
@@ -88,7 +88,7 @@ def test_joining_is_counted_once_per_member() -> None:
     assert members.joining_count == 0
 
 
-def test_a_renamed_static_member_keeps_place_office_and_assignment() -> None:
+def test_a_renamed_static_member_stays_leader_and_keeps_its_assignment() -> None:
     members = ClassicMembers()
     for one in (member("a", instance="i"), member("b"), member("c")):
         members.add(one)
@@ -103,14 +103,14 @@ def test_a_renamed_static_member_keeps_place_office_and_assignment() -> None:
     assert members.get("z") is renamed
 
 
-def test_an_instance_id_is_free_after_its_member_has_gone() -> None:
+def test_an_instance_id_is_free_after_its_member_has_left() -> None:
     members = ClassicMembers()
     members.add(member("a", instance="i"))
     members.remove("a")
     assert members.static_member_id("i") is None
 
 
-def test_updated_members_speak_their_new_protocols() -> None:
+def test_updated_members_have_their_new_protocols() -> None:
     members = ClassicMembers()
     a = member("a", "range", "sticky")
     members.add(a)
@@ -122,7 +122,7 @@ def test_updated_members_speak_their_new_protocols() -> None:
     assert members.select_protocol() == "sticky"
 
 
-def test_the_longest_rebalance_timeout_counts() -> None:
+def test_the_longest_rebalance_timeout_applies() -> None:
     members = ClassicMembers()
     assert members.rebalance_timeout_ms == 0
     members.add(member("a", rebalance_ms=5))
@@ -130,7 +130,7 @@ def test_the_longest_rebalance_timeout_counts() -> None:
     assert members.rebalance_timeout_ms == 50
 
 
-def test_a_stored_member_speaks_the_protocol_that_was_chosen() -> None:
+def test_a_stored_member_has_the_selected_protocol() -> None:
     stored = MemberMetadata(
         member_id="a",
         rebalance_timeout_ms=1,
@@ -151,7 +151,7 @@ def _naive_winner(all_protocols: list[Protocols]) -> str:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_the_vote_agrees_with_counting_by_hand(seed: int) -> None:
+def test_the_selected_protocol_agrees_with_a_simple_count(seed: int) -> None:
     chance = random.Random(seed)
     members = ClassicMembers()
     for index in range(chance.randint(1, 8)):

@@ -1,4 +1,4 @@
-"""Members that the log does not know: who is taken for one after a move, and what they are told."""
+"""Members of classic groups that are not in the log, after a move of the coordinator."""
 
 from collections.abc import Callable, Iterator
 
@@ -58,7 +58,7 @@ def may_include(unstored: UnstoredMembers, member_id: str, now_ms: int = START_M
     return unstored.may_include(MemberIdentity(member_id=member_id), "client", now_ms)
 
 
-def test_it_ends_a_while_after_the_load_and_begins_with_none() -> None:
+def test_the_window_ends_some_time_after_the_load() -> None:
     assert not may_include(UnstoredMembers(), ID)
     unstored = loaded()
     assert may_include(unstored, ID, START_MS + REJOIN_WINDOW_MS - 1)
@@ -79,25 +79,25 @@ def test_it_ends_a_while_after_the_load_and_begins_with_none() -> None:
         ID.replace("5f0c", "5g0c"),
     ],
 )
-def test_an_id_that_no_coordinator_gives_this_client_is_a_strangers(member_id: str) -> None:
+def test_an_id_that_no_coordinator_generates_for_the_client_is_unknown(member_id: str) -> None:
     assert not may_include(loaded(), member_id)
 
 
-def test_a_static_members_id_begins_with_its_instance() -> None:
+def test_the_id_of_a_static_member_starts_with_its_instance_id() -> None:
     unstored = loaded()
     for member_id, expected in (("shelf" + UUID, True), (ID, False)):
         static = MemberIdentity(member_id=member_id, group_instance_id="shelf")
         assert unstored.may_include(static, "client", START_MS) is expected
 
 
-def test_whom_the_log_has_or_of_whom_was_heard_since_is_none() -> None:
+def test_members_in_the_log_or_seen_since_the_load_are_not_unstored() -> None:
     unstored = loaded()
     assert not may_include(unstored, STORED_ID)
     unstored.note([ID], START_MS)
     assert not may_include(unstored, ID)
 
 
-def test_who_is_dismissed_was_one_and_is_none_any_more() -> None:
+def test_an_unstored_member_that_leaves_is_no_longer_one() -> None:
     unstored = loaded()
     assert unstored.accept_leave(MemberIdentity(member_id=ID), "client", START_MS)
     assert not unstored.accept_leave(MemberIdentity(member_id=ID), "client", START_MS)
@@ -114,14 +114,14 @@ def test_who_is_dismissed_was_one_and_is_none_any_more() -> None:
         ("new", 1, AGAIN),
     ],
 )
-def test_only_a_generation_that_the_log_never_had_was_lost(
+def test_only_later_generations_than_the_loaded_one_were_lost(
     group: str, generation_id: int, expected: ErrorCode
 ) -> None:
     beat = HeartbeatRequest(group_id=group, member_id=ID)
     assert loaded().answer(UNKNOWN, beat, generation_id, "client", START_MS) is expected
 
 
-def test_no_other_answer_is_changed() -> None:
+def test_no_other_error_is_changed() -> None:
     beat = HeartbeatRequest(group_id="g", member_id=ID)
     for error in (NONE, FENCED, ErrorCode.ILLEGAL_GENERATION, ErrorCode.INVALID_GROUP_ID):
         assert loaded().answer(error, beat, 4, "client", START_MS) is error
@@ -130,7 +130,7 @@ def test_no_other_answer_is_changed() -> None:
 # -- a group that forms ---------------------------------------------------------------------------
 
 
-def test_who_was_given_an_id_joins_with_it_at_the_next_coordinator() -> None:
+def test_a_pending_member_joins_with_its_id_at_the_next_coordinator() -> None:
     play = Playbook()
     member = play.give_id()
     play.reload()
@@ -139,7 +139,7 @@ def test_who_was_given_an_id_joins_with_it_at_the_next_coordinator() -> None:
     assert play.sync(member, 1, {member: b"all"}).synced.assignment == b"all"
 
 
-def test_all_who_waited_for_a_first_generation_come_in_together() -> None:
+def test_all_members_that_waited_for_the_first_generation_join_together() -> None:
     play = Playbook(GroupSettings(initial_rebalance_delay_ms=100))
     members = [play.give_id(), play.give_id()]
     waiting = [play.join(member) for member in members]
@@ -153,7 +153,7 @@ def test_all_who_waited_for_a_first_generation_come_in_together() -> None:
     assert [call.joined.member_id for call in again] == [*members, "shelf" + UUID]
 
 
-def test_who_was_told_a_first_generation_is_told_to_join_again() -> None:
+def test_members_of_a_lost_first_generation_join_again() -> None:
     play = Playbook()
     member = play.give_id()
     assert play.join(member).joined.generation_id == 1
@@ -165,7 +165,7 @@ def test_who_was_told_a_first_generation_is_told_to_join_again() -> None:
     assert play.heartbeat(member, 1) == NONE
 
 
-def test_the_first_to_come_may_be_in_a_generation_of_the_same_number() -> None:
+def test_a_lost_and_a_new_generation_may_have_the_same_number() -> None:
     play = Playbook()
     late, early = play.give_id(), play.give_id()
     play.join(late), play.join(early)
@@ -179,7 +179,7 @@ def test_the_first_to_come_may_be_in_a_generation_of_the_same_number() -> None:
     assert waiting.joined.generation_id == 2
 
 
-def test_it_may_be_moved_as_often_as_may_be() -> None:
+def test_members_keep_their_ids_after_several_moves() -> None:
     play = Playbook()
     member = play.give_id()
     for _ in range(3):
@@ -190,7 +190,7 @@ def test_it_may_be_moved_as_often_as_may_be() -> None:
 # -- newcomers of a group that is stored ----------------------------------------------------------
 
 
-def test_a_newcomer_joins_with_its_id_and_the_members_with_theirs() -> None:
+def test_unstored_and_stored_members_join_with_their_ids() -> None:
     play = Playbook()
     [member] = play.stable()
     newcomer = play.give_id()
@@ -201,7 +201,7 @@ def test_a_newcomer_joins_with_its_id_and_the_members_with_theirs() -> None:
     assert (waiting.joined.member_id, waiting.joined.generation_id) == (newcomer, 2)
 
 
-def test_a_newcomer_that_was_told_a_lost_generation_is_told_to_join_again() -> None:
+def test_an_unstored_member_of_a_lost_generation_joins_again() -> None:
     play = Playbook()
     [member] = play.stable()
     newcomer = play.give_id()
@@ -217,7 +217,7 @@ def test_a_newcomer_that_was_told_a_lost_generation_is_told_to_join_again() -> N
     assert play.heartbeat(member, 1) == NONE
 
 
-def test_who_was_removed_before_the_move_stays_so() -> None:
+def test_a_member_that_was_removed_before_the_move_stays_removed() -> None:
     play = Playbook()
     first, second = play.stable(2)
     play.leave(MemberIdentity(member_id=second))
@@ -229,7 +229,7 @@ def test_who_was_removed_before_the_move_stays_so() -> None:
     assert commit(play, second, 2) == UNKNOWN
 
 
-def test_who_is_removed_after_the_move_is_unknown_whoever_it_was() -> None:
+def test_a_member_that_is_removed_after_the_move_is_unknown() -> None:
     play = Playbook()
     [stored] = play.stable()
     newcomer = play.give_id()
@@ -244,7 +244,7 @@ def test_who_is_removed_after_the_move_is_unknown_whoever_it_was() -> None:
         assert play.sync(member, 9).synced.error_code == UNKNOWN
 
 
-def test_after_a_while_those_who_have_not_come_are_unknown() -> None:
+def test_after_the_window_unstored_members_are_unknown() -> None:
     play = Playbook()
     play.stable(session_ms=2 * REJOIN_WINDOW_MS)
     newcomer = play.give_id()
@@ -259,7 +259,7 @@ def test_after_a_while_those_who_have_not_come_are_unknown() -> None:
     assert commit(play, newcomer, 2) == UNKNOWN
 
 
-def test_strangers_are_unknown_also_after_a_move() -> None:
+def test_other_ids_are_unknown_also_after_a_move() -> None:
     play = Playbook()
     play.stable()
     play.reload()
@@ -270,7 +270,7 @@ def test_strangers_are_unknown_also_after_a_move() -> None:
             assert play.sync(stranger, 2, group=group).synced.error_code == UNKNOWN
 
 
-def test_the_limit_of_the_group_counts_for_newcomers_too() -> None:
+def test_the_size_limit_applies_to_unstored_members() -> None:
     play = Playbook(GroupSettings(initial_rebalance_delay_ms=0, size_max=1))
     play.stable()
     newcomer = play.give_id(group="other")
@@ -278,7 +278,7 @@ def test_the_limit_of_the_group_counts_for_newcomers_too() -> None:
     assert code_of(play.join(newcomer)) == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_a_request_without_a_group_is_refused_for_that() -> None:
+def test_a_request_without_a_group_id_is_invalid() -> None:
     play = Playbook()
     assert code_of(play.join(ID, group="")) == ErrorCode.INVALID_GROUP_ID
     assert play.heartbeat(ID, 1, group="") == ErrorCode.INVALID_GROUP_ID
@@ -301,7 +301,7 @@ def test_another_id_of_a_known_instance_is_fenced() -> None:
     assert play.heartbeat(stored, 1, instance="shelf") == NONE
 
 
-def test_of_two_ids_of_an_unstored_instance_the_second_to_come_is_fenced() -> None:
+def test_of_two_ids_of_an_unstored_instance_the_second_one_is_fenced() -> None:
     play = Playbook()
     first, second = "shelf" + UUID, "shelf" + UUID[:-1] + "0"
     assert code_of(play.join(first, instance="shelf")) == NONE
@@ -312,7 +312,7 @@ def test_of_two_ids_of_an_unstored_instance_the_second_to_come_is_fenced() -> No
     assert code_of(play.join(first, instance="shelf")) == FENCED
 
 
-def test_an_id_without_its_instance_is_a_strangers() -> None:
+def test_an_id_without_its_instance_id_is_unknown() -> None:
     play = Playbook()
     assert code_of(play.join("shelf" + UUID)) == UNKNOWN
     assert code_of(play.join(ID, instance="shelf")) == UNKNOWN
@@ -321,7 +321,7 @@ def test_an_id_without_its_instance_is_a_strangers() -> None:
 # -- leaving --------------------------------------------------------------------------------------
 
 
-def test_a_newcomer_that_leaves_is_gone_and_nobody_rebalances_for_it() -> None:
+def test_an_unstored_member_leaves_without_a_rebalance() -> None:
     play = Playbook()
     play.stable()
     newcomer = play.give_id()
@@ -334,7 +334,7 @@ def test_a_newcomer_that_leaves_is_gone_and_nobody_rebalances_for_it() -> None:
     assert left.members[0].error_code == UNKNOWN
 
 
-def test_a_member_of_a_forming_group_that_leaves_makes_no_group() -> None:
+def test_an_unstored_member_that_leaves_creates_no_group() -> None:
     play = Playbook()
     old = LeaveGroupRequest(group_id="g", member_id=ID)
     assert play.ask(old, version=2).response(LeaveGroupResponse).error_code == NONE
@@ -345,7 +345,7 @@ def test_a_member_of_a_forming_group_that_leaves_makes_no_group() -> None:
 # -- groups that change their kind ----------------------------------------------------------------
 
 
-def test_a_newcomer_of_a_group_that_is_upgraded_meanwhile_is_told_to_join_it() -> None:
+def test_an_unstored_member_of_a_group_that_was_upgraded_joins_again() -> None:
     stage, members = classic_group()
     newcomer = Classic(stage)
     newcomer.member_id, newcomer.generation_id = stage.give_id(), stage.generation() + 1
@@ -361,7 +361,7 @@ def test_a_newcomer_of_a_group_that_is_upgraded_meanwhile_is_told_to_join_it() -
     assert len(modern.partitions) == 1
 
 
-def test_a_classic_member_of_a_consumer_group_is_known_and_then_gone_for_good() -> None:
+def test_a_classic_member_of_a_consumer_group_that_leaves_is_unknown() -> None:
     stage = Stage()
     modern, classic = Consumer(stage, "m"), Classic(stage)
     settle(modern)
@@ -433,7 +433,7 @@ class Joiner:
 @pytest.mark.parametrize("delay_ms", [0, 100])
 @pytest.mark.parametrize("resting", [0, 1, 2])
 @pytest.mark.parametrize("moved_after", range(0, 40, 2))
-def test_whenever_the_coordinator_moves_all_keep_their_ids_and_come_to_rest(
+def test_after_moves_at_any_time_all_members_keep_their_ids(
     moved_after: int, resting: int, delay_ms: int
 ) -> None:
     """Three clients, some of which are in a stored generation when the others come."""

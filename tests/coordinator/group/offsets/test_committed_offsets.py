@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what comes back, what expires and what is forgotten."""
+"""Committed offsets: commit, fetch, delete, expire."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def written(play: Playbook) -> list[tuple[str, int, CommittedOffset | None]]:
 # -- commit and fetch -----------------------------------------------------------------------------
 
 
-def test_everything_in_a_commit_comes_back() -> None:
+def test_a_fetch_returns_all_fields_of_a_commit() -> None:
     play = Playbook()
     play.commit({("t", 3): 42}, metadata="remember me", leader_epoch=7, topic_id=ID)
     fetched = play.fetch("t", 3, topic_id=ID)
@@ -50,14 +50,14 @@ def test_everything_in_a_commit_comes_back() -> None:
     assert play.fetch("t", 3, topic_id=ID) == fetched
 
 
-def test_no_commit_is_no_error() -> None:
+def test_a_missing_offset_is_not_an_error() -> None:
     fetched = Playbook().fetch("t", 0)
     assert (fetched.committed_offset, fetched.committed_leader_epoch) == (-1, -1)
     assert fetched.metadata == ""
     assert fetched.error_code == ErrorCode.NONE
 
 
-def test_all_offsets_of_a_group_come_sorted_by_topic() -> None:
+def test_all_offsets_of_a_group_are_sorted_by_topic() -> None:
     play = Playbook()
     play.commit({("t", 1): 1, ("a", 0): 2, ("t", 0): 3})
     play.commit({("t", 0): 9}, group="other")
@@ -65,7 +65,7 @@ def test_all_offsets_of_a_group_come_sorted_by_topic() -> None:
     assert play.fetch_all(group="none") == {}
 
 
-def test_readers_see_committed_state_only() -> None:
+def test_fetches_read_committed_state_only() -> None:
     play = Playbook()
     play.commit({("t", 0): 1})
     play.hold_log()
@@ -77,7 +77,7 @@ def test_readers_see_committed_state_only() -> None:
     assert play.fetch_all() == {("t", 0): 2, ("t", 1): 2}
 
 
-def test_a_commit_that_cannot_be_written_never_was() -> None:
+def test_a_failed_append_reverts_a_commit() -> None:
     play = Playbook()
     play.commit({("t", 0): 1})
     play.hold_log()
@@ -134,7 +134,7 @@ def test_partitions_fail_one_by_one() -> None:
     assert play.fetch_all() == {("t", 0): 5}
 
 
-def test_a_commit_too_large_for_any_batch_is_refused_and_the_next_one_is_not() -> None:
+def test_only_a_commit_that_is_too_large_for_a_batch_is_refused() -> None:
     play = Playbook(batch_bytes_max=10_000)
     call = play.commit_call({("t", index): 1 for index in range(10)}, metadata="x" * 4_000)
     assert call.refused_with == ErrorCode.MESSAGE_TOO_LARGE
@@ -177,7 +177,7 @@ def test_a_generation_of_an_unknown_group_is_refused(version: int, expected: Err
     assert error == expected
 
 
-def test_a_generation_of_a_group_of_offsets_alone_has_no_such_member() -> None:
+def test_a_generation_in_a_group_with_offsets_only_is_an_unknown_member() -> None:
     play = Playbook()
     play.commit({("t", 0): 1})
     error = play.commit({("t", 0): 1}, member_id="x", generation_id=1)
@@ -215,7 +215,7 @@ def test_members_commit_by_state() -> None:
 # -- topic ids ------------------------------------------------------------------------------------
 
 
-def test_an_offset_of_an_earlier_topic_of_the_same_name_does_not_count() -> None:
+def test_an_offset_of_an_earlier_topic_of_the_same_name_is_ignored() -> None:
     play = Playbook()
     play.commit({("t", 0): 5}, topic_id=ID)
     assert play.fetch("t", 0, topic_id=OTHER_ID).committed_offset == -1
@@ -235,7 +235,7 @@ def test_offsets_of_deleted_topics_are_dropped_from_all_groups() -> None:
     assert written(play)[-2:] == [("t", 0, None), ("t", 0, None)]
 
 
-def test_more_tombstones_than_fit_into_a_batch_are_written_all_the_same() -> None:
+def test_tombstones_may_be_in_several_batches() -> None:
     play = Playbook(batch_bytes_max=2_000)
     for index in range(100):
         play.commit({("t", index): 1})
@@ -248,7 +248,7 @@ def test_more_tombstones_than_fit_into_a_batch_are_written_all_the_same() -> Non
 # -- OffsetDelete ---------------------------------------------------------------------------------
 
 
-def test_offsets_of_topics_nobody_reads_are_deleted() -> None:
+def test_offsets_of_topics_without_subscription_are_deleted() -> None:
     play = Playbook()
     [member] = play.stable(protocols=READS_T)
     play.commit({("t", 0): 1, ("u", 0): 2, ("u", 1): 3}, member_id=member, generation_id=1)
@@ -263,20 +263,20 @@ def test_offsets_of_topics_nobody_reads_are_deleted() -> None:
     assert play.fetch_all() == {("u", 1): 3}
 
 
-def test_a_subscription_that_cannot_be_read_may_be_to_any_topic() -> None:
+def test_an_unknown_subscription_may_be_to_any_topic() -> None:
     play = Playbook()
     play.stable(protocols=[("range", b"\x00")])
     refused = play.delete_offsets("t", 0)
     assert refused.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
-def test_groups_whose_members_are_no_consumers_must_be_empty() -> None:
+def test_groups_of_another_protocol_type_must_be_empty() -> None:
     play = Playbook()
     play.stable(protocol_type="connect")
     assert play.delete_offsets("t", 0).error_code == ErrorCode.NON_EMPTY_GROUP
 
 
-def test_offset_delete_wants_a_group_that_exists() -> None:
+def test_offset_delete_needs_an_existing_group() -> None:
     play = Playbook()
     assert play.delete_offsets("t", 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert play.delete_offsets("t", 0, group="").error_code == ErrorCode.INVALID_GROUP_ID
@@ -287,7 +287,7 @@ def test_offset_delete_wants_a_group_that_exists() -> None:
 # -- expiry ---------------------------------------------------------------------------------------
 
 
-def test_a_simple_groups_offsets_expire_by_their_commit_and_the_group_with_them() -> None:
+def test_offsets_of_a_simple_group_expire_after_their_commit() -> None:
     play = Playbook()
     play.commit({("t", 0): 1})
     play.tick(DAY_MS)
@@ -300,7 +300,7 @@ def test_a_simple_groups_offsets_expire_by_their_commit_and_the_group_with_them(
     assert written(play)[-1] == ("t", 1, None)
 
 
-def test_an_empty_groups_offsets_expire_by_when_it_became_empty() -> None:
+def test_offsets_of_an_empty_group_expire_after_it_became_empty() -> None:
     play = Playbook()
     [member] = play.stable(session_ms=1_800_000)
     play.commit({("t", 0): 1}, member_id=member, generation_id=1)
@@ -317,7 +317,7 @@ def test_an_empty_groups_offsets_expire_by_when_it_became_empty() -> None:
     assert play.list_groups() == {}
 
 
-def test_a_stable_group_loses_old_offsets_of_topics_it_no_longer_reads() -> None:
+def test_old_offsets_of_topics_without_subscription_expire_in_a_stable_group() -> None:
     play = Playbook(GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_ms=1_000_000))
     [member] = play.stable(protocols=READS_T, session_ms=1_800_000)
     play.commit({("t", 0): 1, ("u", 0): 2}, member_id=member, generation_id=1)
@@ -328,7 +328,7 @@ def test_a_stable_group_loses_old_offsets_of_topics_it_no_longer_reads() -> None
     assert play.fetch_all() == {("t", 0): 1}
 
 
-def test_nothing_expires_while_a_group_rebalances_or_reads_unknown_topics() -> None:
+def test_no_offset_expires_during_a_rebalance_or_with_unknown_subscriptions() -> None:
     settings = GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_ms=1_000)
     play = Playbook(settings)
     [member] = play.stable(protocol_type="connect", session_ms=1_800_000)
@@ -337,7 +337,7 @@ def test_nothing_expires_while_a_group_rebalances_or_reads_unknown_topics() -> N
     assert play.fetch_all() == {("t", 0): 1}
 
 
-def test_a_commit_with_its_own_retention_expires_by_it() -> None:
+def test_a_commit_with_its_own_retention_expires_after_it() -> None:
     play = Playbook()
     play.commit({("t", 0): 1}, version=3, retention_ms=3_600_000)
     play.commit({("t", 1): 1})
@@ -346,7 +346,7 @@ def test_a_commit_with_its_own_retention_expires_by_it() -> None:
     assert play.fetch_all() == {("t", 1): 1}
 
 
-def test_a_retention_may_be_longer_than_time_itself() -> None:
+def test_a_retention_may_exceed_the_largest_timestamp() -> None:
     play = Playbook()
     play.commit({("t", 0): 1}, version=3, retention_ms=2**63 - 1)
     play.reload()
@@ -354,7 +354,7 @@ def test_a_retention_may_be_longer_than_time_itself() -> None:
     assert play.fetch_all() == {("t", 0): 1}
 
 
-def test_version_1_names_the_time_of_the_commit() -> None:
+def test_version_1_has_the_time_of_the_commit() -> None:
     play = Playbook()
     partition = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=1, commit_timestamp=123, committed_metadata=""
@@ -366,7 +366,7 @@ def test_version_1_names_the_time_of_the_commit() -> None:
     assert [o.commit_timestamp_ms for _, _, o in written(play) if o is not None][1] == START_MS
 
 
-def test_many_groups_are_looked_through_in_slices() -> None:
+def test_many_groups_are_checked_in_slices() -> None:
     play = Playbook(GroupSettings(offsets_retention_ms=1))
     for index in range(1_500):
         play.commit({("t", 0): 1, ("t", 1): 1}, group=f"g{index}")

@@ -1,4 +1,4 @@
-"""Who may do what with a group's offsets; the whole of it is played in the tests of each kind."""
+"""Offset requests of a shard; the tests of each group type have more."""
 
 from odradek.coordinator.group.requests import DropTopicOffsets
 from odradek.coordinator.group.settings import GroupSettings
@@ -41,13 +41,13 @@ def codes(response: object) -> list[int]:
     return [each.error_code for topic in response.topics for each in topic.partitions]
 
 
-def test_who_has_no_group_commits_without_one() -> None:
+def test_a_commit_without_a_group_creates_a_simple_group() -> None:
     shard = GroupShard(GroupSettings())
     assert codes(ask(shard, commit("t"))) == [ErrorCode.NONE]
     assert shard.group_type_of("g") == "classic"
 
 
-def test_a_generation_of_no_group_is_refused_as_the_version_has_it() -> None:
+def test_a_generation_of_an_unknown_group_has_the_error_of_the_version() -> None:
     shard = GroupShard(GroupSettings())
     assert codes(ask(shard, commit("t", generation=1))) == [ErrorCode.ILLEGAL_GENERATION]
     assert codes(ask(shard, commit("t", generation=1), 9)) == [ErrorCode.GROUP_ID_NOT_FOUND]
@@ -55,7 +55,7 @@ def test_a_generation_of_no_group_is_refused_as_the_version_has_it() -> None:
     assert codes(ask(shard, commit("t", generation=1), 9)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_offsets_of_a_deleted_topic_go_and_others_stay() -> None:
+def test_only_the_offsets_of_a_deleted_topic_are_removed() -> None:
     shard = GroupShard(GroupSettings())
     ask(shard, commit("t", "u"))
     ask(shard, DropTopicOffsets((("t", ZERO_UUID),)))

@@ -1,4 +1,4 @@
-"""A group shard's dialogues with producers that commit offsets in transactions."""
+"""Offsets that producers commit in transactions."""
 
 import pytest
 
@@ -106,7 +106,7 @@ class Play(ShardPlaybook[GroupShard, Call]):
         return joined.member_id, joined.generation_id
 
 
-def test_offsets_show_once_the_transaction_has_committed() -> None:
+def test_offsets_are_valid_when_the_transaction_has_committed() -> None:
     play = Play()
     play.plain_commit(3)
     assert play.commit(10) == ErrorCode.NONE
@@ -116,7 +116,7 @@ def test_offsets_show_once_the_transaction_has_committed() -> None:
     assert play.fetch() == 10
 
 
-def test_offsets_of_an_aborted_transaction_never_show() -> None:
+def test_offsets_of_an_aborted_transaction_are_never_valid() -> None:
     play = Play()
     play.plain_commit(3)
     play.commit(10)
@@ -124,7 +124,7 @@ def test_offsets_of_an_aborted_transaction_never_show() -> None:
     assert play.fetch() == 3
 
 
-def test_a_plain_commit_after_them_has_the_last_word() -> None:
+def test_a_later_offset_commit_supersedes_pending_offsets() -> None:
     play = Play()
     play.commit(10)
     play.plain_commit(12)
@@ -132,7 +132,7 @@ def test_a_plain_commit_after_them_has_the_last_word() -> None:
     assert play.fetch() == 12
 
 
-def test_an_end_that_is_not_committed_yet_does_not_show() -> None:
+def test_a_marker_that_is_not_committed_has_no_effect_on_fetches() -> None:
     play = Play()
     play.commit(10)
     play.hold_log()
@@ -156,13 +156,13 @@ def test_members_are_fenced_by_their_generation() -> None:
     assert play.commit(1) == ErrorCode.NONE
 
 
-def test_a_generation_of_a_group_that_is_not_there_is_refused() -> None:
+def test_a_generation_of_an_unknown_group_is_refused() -> None:
     play = Play()
     refused = play.commit(1, member_id="m", generation_id_or_member_epoch=4)
     assert refused == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_group_without_members_takes_the_commits_of_everybody() -> None:
+def test_any_producer_may_commit_to_a_group_without_members() -> None:
     """As it does outside of transactions."""
     play = Play()
     assert play.commit(1, member_id="m") == ErrorCode.NONE
@@ -173,7 +173,7 @@ def test_a_group_without_members_takes_the_commits_of_everybody() -> None:
     assert refused == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_must_have_a_name() -> None:
+def test_a_group_id_is_required() -> None:
     assert Play().commit(1, group_id="") == ErrorCode.INVALID_GROUP_ID
 
 
@@ -181,7 +181,7 @@ def test_a_group_must_have_a_name() -> None:
     ("version", "code"),
     [(3, ErrorCode.ILLEGAL_GENERATION), (5, ErrorCode.ILLEGAL_GENERATION), (6, 113)],
 )
-def test_old_producers_know_no_epochs_of_members(version: int, code: int) -> None:
+def test_old_producers_get_illegal_generation(version: int, code: int) -> None:
     play = Play()
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
@@ -202,13 +202,13 @@ def test_old_producers_know_no_epochs_of_members(version: int, code: int) -> Non
     assert commit(joined.member_epoch) == ErrorCode.NONE
 
 
-def test_metadata_has_a_limit() -> None:
+def test_metadata_is_bounded() -> None:
     play = Play()
     assert play.commit(1, metadata="x" * 5_000) == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert play.fetch() == -1
 
 
-def test_whose_transaction_is_not_known_must_be_verified_since_its_last_end() -> None:
+def test_an_unknown_transaction_must_be_verified_after_the_last_end() -> None:
     play = Play()
     first = play.begin(1, guard=-1).response(VerificationRequired)
     play.end()
@@ -221,7 +221,7 @@ def test_whose_transaction_is_not_known_must_be_verified_since_its_last_end() ->
     assert play.fetch() == 2
 
 
-def test_a_fenced_producer_is_told_so_and_nobody_else_is() -> None:
+def test_only_the_fenced_producer_gets_an_error() -> None:
     play = Play()
     play.hold_log()
     zombie = play.begin(1)
@@ -234,7 +234,7 @@ def test_a_fenced_producer_is_told_so_and_nobody_else_is() -> None:
     assert play.fetch() == -1
 
 
-def test_a_deleted_group_has_nothing_pending() -> None:
+def test_a_deleted_group_has_no_pending_offsets() -> None:
     play = Play()
     play.commit(10)
     play.ask(DeleteGroup("g"))
@@ -243,7 +243,7 @@ def test_a_deleted_group_has_nothing_pending() -> None:
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_any_prefix_of_the_log_leads_to_one_of_three_states(is_commit: bool) -> None:
+def test_every_prefix_of_the_log_gives_one_of_three_states(is_commit: bool) -> None:
     """Before, unstable, after; and a transaction that is open can always be ended."""
     play = Play()
     play.plain_commit(3)

@@ -1,4 +1,4 @@
-"""Offsets inside open transactions: what becomes real, what supersedes what, what can be undone."""
+"""Pending transactional offsets: committed, superseded, reverted."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def offsets() -> PendingTransactionalOffsets:
     return PendingTransactionalOffsets(Timeline())
 
 
-def test_a_commit_makes_them_real(offsets: PendingTransactionalOffsets) -> None:
+def test_a_commit_marker_makes_them_committed_offsets(offsets: PendingTransactionalOffsets) -> None:
     offsets.add(pending(1, 5))
     offsets.add(pending(1, 7, partition=1))
     assert offsets.is_unstable(KEY)
@@ -41,7 +41,7 @@ def test_a_commit_makes_them_real(offsets: PendingTransactionalOffsets) -> None:
     assert offsets.end(end(1)) == []
 
 
-def test_an_abort_drops_them(offsets: PendingTransactionalOffsets) -> None:
+def test_an_abort_marker_drops_them(offsets: PendingTransactionalOffsets) -> None:
     offsets.add(pending(1, 5))
     assert offsets.end(end(1, is_commit=False)) == []
     assert not offsets.is_unstable(KEY)
@@ -54,7 +54,7 @@ def test_a_later_offset_of_the_same_transaction_wins(offsets: PendingTransaction
 
 
 @pytest.mark.parametrize("value", [9, None])
-def test_a_plain_commit_or_a_deletion_supersedes_what_was_pending(
+def test_an_offset_commit_or_a_deletion_supersedes_pending_offsets(
     offsets: PendingTransactionalOffsets, value: int | None
 ) -> None:
     offsets.add(pending(1, 5))
@@ -63,7 +63,7 @@ def test_a_plain_commit_or_a_deletion_supersedes_what_was_pending(
     assert offsets.end(end(1)) == []
 
 
-def test_of_two_transactions_the_later_write_wins_whichever_ends_first(
+def test_of_two_transactions_the_later_write_wins_whatever_the_order_of_markers(
     offsets: PendingTransactionalOffsets,
 ) -> None:
     offsets.add(pending(1, 5))
@@ -77,7 +77,7 @@ def test_of_two_transactions_the_later_write_wins_whichever_ends_first(
     assert offsets.end(end(2)) == [offset(6)]
 
 
-def test_only_the_transaction_of_the_same_epoch_is_known(
+def test_only_a_transaction_of_the_same_epoch_is_open(
     offsets: PendingTransactionalOffsets,
 ) -> None:
     offsets.add(pending(1, 5))
@@ -86,13 +86,15 @@ def test_only_the_transaction_of_the_same_epoch_is_known(
     assert not offsets.is_open(2, 0)
 
 
-def test_each_end_is_counted_for_its_producer(offsets: PendingTransactionalOffsets) -> None:
+def test_ended_transactions_are_counted_for_each_producer(
+    offsets: PendingTransactionalOffsets,
+) -> None:
     offsets.end(end(1))
     offsets.end(end(1, is_commit=False))
     assert (offsets.ended_count(1), offsets.ended_count(2)) == (2, 0)
 
 
-def test_a_whole_transaction_that_can_be_taken_back_leaves_them_unstable() -> None:
+def test_offsets_are_unstable_while_the_transaction_can_be_reverted() -> None:
     """A coordinator has moved: what its predecessor has written is not committed yet, and the
     transaction has ended. Who asks for stable offsets is not told the one before."""
     timeline = Timeline()
@@ -108,7 +110,7 @@ def test_a_whole_transaction_that_can_be_taken_back_leaves_them_unstable() -> No
     assert not offsets.is_unstable(KEY)
 
 
-def test_an_end_that_can_be_taken_back_leaves_them_unstable() -> None:
+def test_offsets_are_unstable_while_the_marker_can_be_reverted() -> None:
     timeline = Timeline()
     offsets = PendingTransactionalOffsets(timeline)
     offsets.add(pending(1, 5))
@@ -119,7 +121,7 @@ def test_an_end_that_can_be_taken_back_leaves_them_unstable() -> None:
     assert offsets.end(end(1)) == [offset(5)]
 
 
-def test_an_addition_that_was_taken_back_is_not_there() -> None:
+def test_a_reverted_offset_is_not_pending() -> None:
     timeline = Timeline()
     offsets = PendingTransactionalOffsets(timeline)
     timeline.advance()

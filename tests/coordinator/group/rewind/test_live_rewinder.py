@@ -1,4 +1,4 @@
-"""Live rewinds of groups whose members commit, as played dialogues."""
+"""Live rewinds of groups whose members commit."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def scene(request: pytest.FixtureRequest) -> Scene:
 # -- every kind ------------------------------------------------------------------------------------
 
 
-def test_a_rewound_partition_is_delivered_again_and_no_other(scene: Scene) -> None:
+def test_only_the_rewound_partition_is_delivered_again(scene: Scene) -> None:
     """B.14: "no record below the rewound position is skipped, nothing outside the listed
     partitions is redelivered" (the ledger fails on either)."""
     rewound = scene.rewind({A1: 3, A2: 0})
@@ -100,7 +100,7 @@ def test_a_rewound_partition_is_delivered_again_and_no_other(scene: Scene) -> No
     assert scene.ledger.delivered_count == 4 * END + 7 + 10
 
 
-def test_what_was_read_and_not_yet_committed_elsewhere_is_not_delivered_again(
+def test_other_partitions_continue_at_their_positions(
     scene: Scene,
 ) -> None:
     for reader in scene.readers:
@@ -110,7 +110,7 @@ def test_what_was_read_and_not_yet_committed_elsewhere_is_not_delivered_again(
     assert scene.ledger.delivered_count == 4 * END + 13
 
 
-def test_an_undo_brings_back_where_it_was(scene: Scene) -> None:
+def test_an_undo_restores_the_offsets(scene: Scene) -> None:
     scene.rewind({A1: 3})
     scene.settle()
     undone = scene.until_answered(scene.stage.undo_call())
@@ -120,7 +120,7 @@ def test_an_undo_brings_back_where_it_was(scene: Scene) -> None:
     assert not scene.stage.shard.rewinds.undo_points("g")
 
 
-def test_commits_of_before_are_refused_however_late_they_come(scene: Scene) -> None:
+def test_late_commits_from_before_the_rewind_are_refused(scene: Scene) -> None:
     scene.rewind({A1: 3})
     scene.settle()
     old = [commit for reader in scene.readers for commit in reader.commits if commit[2] == A1]
@@ -141,7 +141,7 @@ def test_commits_of_before_are_refused_however_late_they_come(scene: Scene) -> N
     assert scene.stage.fetch(*A1).committed_offset == 3
 
 
-def test_a_dry_run_says_what_would_be_and_does_nothing(scene: Scene) -> None:
+def test_a_dry_run_returns_the_moves_and_changes_nothing(scene: Scene) -> None:
     before = len(scene.stage.log)
     dry = scene.stage.rewind({A1: 3, A2: 1_000}, dry_run=True)
     assert [(move.previous, move.offset) for move in dry.moves] == [(10, 3), (10, END)]
@@ -149,7 +149,7 @@ def test_a_dry_run_says_what_would_be_and_does_nothing(scene: Scene) -> None:
     assert scene.stage.rewind({A1: None}, shift=-4, dry_run=True).moves[0].offset == 6
 
 
-def test_a_rewind_that_nobody_has_finished_goes_on_after_the_coordinator_has_moved(
+def test_a_pending_rewind_continues_after_a_move_of_the_coordinator(
     scene: Scene,
 ) -> None:
     call = scene.stage.rewind_call({A1: 3}, rewind_id=b"1" * 16)
@@ -163,13 +163,13 @@ def test_a_rewind_that_nobody_has_finished_goes_on_after_the_coordinator_has_mov
     assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
 
 
-def test_the_same_rewind_asked_for_twice_is_done_once(scene: Scene) -> None:
+def test_a_retry_of_a_rewind_is_not_done_again(scene: Scene) -> None:
     first = scene.until_answered(scene.stage.rewind_call({A1: 3}, rewind_id=b"1" * 16))
     assert scene.stage.rewind({A1: 3}, rewind_id=b"1" * 16) == first
     assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
 
 
-def test_a_rewind_that_was_given_up_is_not_begun_again_by_who_has_not_heard_of_it(
+def test_a_late_retry_does_not_start_a_cancelled_rewind_again(
     scene: Scene,
 ) -> None:
     """Its asker asks again, as long as it has no answer; somebody else has undone it meanwhile."""
@@ -186,7 +186,7 @@ def test_a_rewind_that_was_given_up_is_not_begun_again_by_who_has_not_heard_of_i
     assert scene.stage.fetch(*A1).committed_offset == 10
 
 
-def test_a_rewind_that_was_done_is_not_done_again_after_another_one() -> None:
+def test_a_late_retry_does_not_repeat_a_rewind_after_another_one() -> None:
     stage = RewindStage()
     stage.commit({A1: 10})
     stage.rewind({A1: 3}, rewind_id=b"1" * 16)
@@ -197,7 +197,7 @@ def test_a_rewind_that_was_done_is_not_done_again_after_another_one() -> None:
     assert stage.fetch(*A1).committed_offset == 5
 
 
-def test_a_rewind_under_way_can_be_withdrawn(scene: Scene) -> None:
+def test_a_pending_rewind_can_be_cancelled(scene: Scene) -> None:
     call = scene.stage.rewind_call({A1: 3})
     withdrawal = scene.stage.ask(
         RewindGroup(group_id="g", rewind_id=ZERO_UUID, positions=(), undoes=CANCEL)
@@ -211,7 +211,7 @@ def test_a_rewind_under_way_can_be_withdrawn(scene: Scene) -> None:
     assert scene.ledger.delivered_count == 4 * END
 
 
-def test_who_asks_is_told_when_it_takes_too_long(scene: Scene) -> None:
+def test_a_request_times_out_while_the_rewind_continues(scene: Scene) -> None:
     call = scene.stage.rewind_call({A1: 3}, timeout_ms=500)
     scene.stage.tick(499)
     assert call.is_parked
@@ -227,7 +227,7 @@ def test_one_rewind_at_a_time(scene: Scene) -> None:
     assert other.error_code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_rewind_ends_at_once_when_the_last_member_leaves(scene: Scene) -> None:
+def test_a_rewind_is_complete_when_the_last_member_leaves(scene: Scene) -> None:
     call = scene.stage.rewind_call({A1: 3})
     for reader in scene.readers:
         reader.leave()
@@ -235,7 +235,7 @@ def test_a_rewind_ends_at_once_when_the_last_member_leaves(scene: Scene) -> None
     scene.read_to_the_end()
 
 
-def test_a_start_that_is_not_written_is_no_start(scene: Scene) -> None:
+def test_a_failed_append_of_the_start_refuses_the_rewind(scene: Scene) -> None:
     scene.stage.hold_log()
     call = scene.stage.rewind_call({A1: 3})
     scene.stage.fail_log(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -244,7 +244,7 @@ def test_a_start_that_is_not_written_is_no_start(scene: Scene) -> None:
     assert scene.ledger.delivered_count == 4 * END
 
 
-def test_every_part_of_the_log_is_a_rewind_to_go_on_with_or_one_that_is_done(
+def test_every_prefix_of_the_log_has_a_pending_or_a_complete_rewind(
     scene: Scene,
 ) -> None:
     scene.rewind({A1: 3})
@@ -262,7 +262,7 @@ def test_every_part_of_the_log_is_a_rewind_to_go_on_with_or_one_that_is_done(
     assert {(False, False, 10), (True, False, 10), (False, True, 3)} <= seen
 
 
-def test_a_transaction_that_is_to_commit_an_offset_comes_first(scene: Scene) -> None:
+def test_a_pending_transactional_offset_refuses_the_rewind(scene: Scene) -> None:
     """B.14: "Transactions: reject while (88) pending for that group/partition"."""
     committed = OffsetCommitRecord("g", *A1, CommittedOffset(7))
     scene.stage.shard.replay(TransactionalRecord(1, 0, committed))
@@ -274,7 +274,7 @@ def test_a_transaction_that_is_to_commit_an_offset_comes_first(scene: Scene) -> 
     assert scene.rewind({A1: 3, A2: 3}).moves[0].offset == 3
 
 
-def test_a_transaction_that_began_during_a_rewind_does_not_win(scene: Scene) -> None:
+def test_a_transaction_that_began_during_a_rewind_does_not_override_it(scene: Scene) -> None:
     call = scene.stage.rewind_call({A1: 3})
     committed = OffsetCommitRecord("g", *A1, CommittedOffset(50))
     scene.stage.shard.replay(TransactionalRecord(1, 0, committed))
@@ -283,7 +283,7 @@ def test_a_transaction_that_began_during_a_rewind_does_not_win(scene: Scene) -> 
     scene.read_to_the_end()
 
 
-def test_a_rewind_is_among_what_has_happened_to_the_group(scene: Scene) -> None:
+def test_a_rewind_is_among_the_events_of_the_group(scene: Scene) -> None:
     scene.rewind({A1: 3})
     group = scene.stage.shard.classic.live_groups.get("g")
     events = (
@@ -299,7 +299,7 @@ def test_a_rewind_is_among_what_has_happened_to_the_group(scene: Scene) -> None:
     )
 
 
-def test_a_rewind_that_cannot_be_written_is_given_up_in_the_end(scene: Scene) -> None:
+def test_a_rewind_that_cannot_be_written_is_cancelled_in_the_end(scene: Scene) -> None:
     """Else the group would rebalance for ever."""
     call = scene.stage.rewind_call({A1: 3})
     rewinds = scene.stage.shard.rewinds
@@ -339,7 +339,7 @@ def test_offsets_are_kept_within_the_log() -> None:
     assert [move.offset for move in rewound.moves] == [5, 20]
 
 
-def test_an_undo_takes_an_offset_away_that_there_was_not() -> None:
+def test_an_undo_removes_an_offset_that_did_not_exist_before() -> None:
     stage = RewindStage()
     stage.commit({A0: 7})
     stage.rewind({A1: 2})
@@ -347,11 +347,11 @@ def test_an_undo_takes_an_offset_away_that_there_was_not() -> None:
     assert stage.fetch_all() == {A0: 7}
 
 
-def test_no_group_no_rewind() -> None:
+def test_an_unknown_group_is_an_error() -> None:
     assert RewindStage().rewind({A0: 1}).error_code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_nothing_can_be_counted_from_no_offset() -> None:
+def test_a_shift_needs_a_committed_offset() -> None:
     stage = RewindStage()
     stage.commit({A0: 7})
     refused = stage.rewind({A0: None, A1: None}, shift=-1)
@@ -370,7 +370,7 @@ def test_the_newest_eight_rewinds_can_be_undone() -> None:
     assert not stage.shard.rewinds.undo_points("g")
 
 
-def test_an_undo_of_something_else_is_refused() -> None:
+def test_only_the_newest_undo_point_can_be_undone() -> None:
     stage = RewindStage()
     stage.commit({A0: 50})
     stage.rewind({A0: 1})
@@ -378,14 +378,14 @@ def test_an_undo_of_something_else_is_refused() -> None:
     assert stage.rewind({A0: 50}, undoes=1).error_code is ErrorCode.INVALID_REQUEST
 
 
-def test_members_that_are_no_consumers_are_left_alone() -> None:
+def test_a_group_of_another_protocol_type_is_refused() -> None:
     stage = RewindStage()
     stage.commit({A0: 50})
     stage.stable(1, protocol_type="connect")
     assert stage.rewind({A0: 1}).error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_what_can_be_undone_is_told() -> None:
+def test_describe_returns_the_undo_points() -> None:
     stage = RewindStage()
     assert stage.ask(DescribeRewinds("g")).response(type(None)) is None
     stage.commit({A0: 50})
@@ -408,7 +408,7 @@ def test_a_deleted_group_leaves_nothing_behind() -> None:
 # -- particular to a kind --------------------------------------------------------------------------
 
 
-def test_cooperative_members_keep_what_is_not_rewound() -> None:
+def test_cooperative_members_keep_the_other_partitions() -> None:
     scene = Scene(COOPERATIVE)
     scene.rewind({A1: 3})
     scene.settle()
@@ -416,7 +416,7 @@ def test_cooperative_members_keep_what_is_not_rewound() -> None:
     assert all(ErrorCode.UNKNOWN_MEMBER_ID not in reader.refusals for reader in scene.readers)
 
 
-def test_consumers_keep_what_is_not_rewound() -> None:
+def test_members_of_consumer_groups_keep_the_other_partitions() -> None:
     scene = Scene(CONSUMER)
     before = sum(reader.revoked_count for reader in scene.readers)
     scene.rewind({A1: 3})
@@ -424,7 +424,7 @@ def test_consumers_keep_what_is_not_rewound() -> None:
     assert sum(reader.revoked_count for reader in scene.readers) == before + 1
 
 
-def test_a_consumer_that_has_given_a_partition_up_cannot_commit_it() -> None:
+def test_a_consumer_that_has_revoked_a_partition_cannot_commit_it() -> None:
     """B.14: "commits between get (113)"."""
     scene = Scene(CONSUMER)
     call = scene.stage.rewind_call({A1: 3, A3: 3})
@@ -442,7 +442,7 @@ def test_a_consumer_that_has_given_a_partition_up_cannot_commit_it() -> None:
     assert (error == ErrorCode.STALE_MEMBER_EPOCH) == (owned is None)
 
 
-def test_a_consumer_that_has_not_heard_of_the_new_epoch_cannot_commit_from_the_old_one() -> None:
+def test_a_consumer_in_an_old_epoch_cannot_commit_the_rewound_partition() -> None:
     """What the revocation was acknowledged in is its current epoch still, but not the group's."""
     scene = Scene(CONSUMER, 1)
     (reader,) = scene.readers
@@ -464,7 +464,7 @@ def test_a_consumer_that_has_not_heard_of_the_new_epoch_cannot_commit_from_the_o
 
 
 @pytest.mark.parametrize("times", range(1, 6))
-def test_members_that_lose_answers_while_they_are_rewound_read_nothing_else_again(
+def test_members_that_lose_responses_read_only_the_rewound_partition_again(
     times: int,
 ) -> None:
     scene = Scene(CONSUMER)
@@ -483,7 +483,7 @@ def test_members_that_lose_answers_while_they_are_rewound_read_nothing_else_agai
     assert scene.ledger.delivered_count == 4 * END + 12
 
 
-def test_who_keeps_what_it_was_not_given_is_removed() -> None:
+def test_a_member_that_keeps_revoked_partitions_is_removed() -> None:
     """B.14: "Fence holders of rewound partitions (25 on next heartbeat)"."""
     scene = Scene(COOPERATIVE, 1)
     (reader,) = scene.readers
@@ -497,7 +497,7 @@ def test_who_keeps_what_it_was_not_given_is_removed() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_member_that_passes_over_what_it_is_given_has_not_given_anything_up(times: int) -> None:
+def test_a_member_that_ignores_its_assignment_has_not_revoked_anything(times: int) -> None:
     """kafka-python, where the answer comes between two polls: it joins again, and keeps what it
     had when it is given that then."""
     scene = Scene(SILENT)
@@ -508,7 +508,7 @@ def test_a_member_that_passes_over_what_it_is_given_has_not_given_anything_up(ti
     assert scene.ledger.delivered_count == 4 * END + 7 + 10
 
 
-def test_a_classic_member_among_consumers_has_given_up_what_it_has_been_told_to() -> None:
+def test_a_classic_member_of_a_consumer_group_revokes_with_its_sync() -> None:
     """One that cannot say what it keeps: that it has joined is not enough, as it may be told to
     join again before it hears what it was given."""
     stage, ledger = RewindStage(3), DeliveryLedger()
@@ -534,7 +534,7 @@ def test_a_classic_member_among_consumers_has_given_up_what_it_has_been_told_to(
 # -- plain commits ---------------------------------------------------------------------------------
 
 
-def test_a_commit_from_outside_is_a_rewind_where_the_group_says_so(scene: Scene) -> None:
+def test_a_commit_without_a_member_is_a_rewind_if_the_config_is_set(scene: Scene) -> None:
     refused = scene.stage.commit({A1: 3}, topic_id=id_of(TOPIC), version=10)
     assert refused == ErrorCode.UNKNOWN_MEMBER_ID
     scene.stage.shard.settings = GroupSettings(
@@ -552,7 +552,7 @@ def test_a_commit_from_outside_is_a_rewind_where_the_group_says_so(scene: Scene)
     assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
 
 
-def test_a_commit_from_outside_sets_what_it_says_as_any_commit_does() -> None:
+def test_a_commit_without_a_member_sets_its_offsets_unbounded() -> None:
     """Kafka bounds no committed offset either: kafka-consumer-groups does that by itself."""
     scene = Scene(CONSUMER)
     scene.stage.shard.settings = GroupSettings(

@@ -1,4 +1,4 @@
-"""Live rewinds of every kind of group against a model, whatever happens meanwhile."""
+"""Live rewinds of every type of group compared with a model, in random steps."""
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st

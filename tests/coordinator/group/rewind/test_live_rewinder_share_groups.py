@@ -1,4 +1,4 @@
-"""Live rewinds of share groups: another state epoch, and leaders that are told of it."""
+"""Live rewinds of share groups: a new state epoch, and the leaders that load it."""
 
 from odradek.coordinator.group.events import EventKind
 from odradek.coordinator.group.rewind.requests import (
@@ -48,7 +48,7 @@ def restarted(stage: ShareStage, code: ErrorCode = ErrorCode.NONE) -> RestartSta
     return asked
 
 
-def test_a_share_group_begins_anew_in_a_higher_state_epoch() -> None:
+def test_a_rewind_restarts_a_share_group_in_a_higher_state_epoch() -> None:
     """B.14: "set start offset with state epoch +1 per partition"."""
     stage = share_stage()
     before = stage.states["s", id_of("a"), 1][0]
@@ -67,7 +67,7 @@ def test_a_share_group_begins_anew_in_a_higher_state_epoch() -> None:
     assert not stage.shard.rewinds.undo_points("s")
 
 
-def test_a_share_group_tells_that_it_was_rewound() -> None:
+def test_a_rewind_is_among_the_events_of_a_share_group() -> None:
     stage = share_stage()
     share_rewind(stage, 3)
     restarted(stage)
@@ -97,7 +97,7 @@ def share_rewind_back(stage: ShareStage, number: int) -> GroupCall:
     return stage.ask(RewindGroup(group_id="s", rewind_id=b"2" * 16, positions=(at,), undoes=number))
 
 
-def test_a_leader_that_has_not_heard_is_told_again() -> None:
+def test_a_failed_restart_is_retried() -> None:
     stage = share_stage()
     call = share_rewind(stage, 3)
     first = restarted(stage, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -108,7 +108,7 @@ def test_a_leader_that_has_not_heard_is_told_again() -> None:
     assert call.response(RewindResult).error_code is ErrorCode.NONE
 
 
-def test_whoever_loads_the_shard_begins_a_share_group_anew_too() -> None:
+def test_a_loaded_shard_restarts_a_share_group_with_a_pending_rewind() -> None:
     stage = share_stage()
     share_rewind(stage, 3)
     stage.reload()
@@ -119,7 +119,7 @@ def test_whoever_loads_the_shard_begins_a_share_group_anew_too() -> None:
     assert len(stage.shard.rewinds.undo_points("s")) == 1
 
 
-def test_a_share_group_that_begins_anew_cannot_be_stopped_half_way() -> None:
+def test_the_rewind_of_a_share_group_cannot_be_cancelled() -> None:
     stage = share_stage()
     share_rewind(stage, 3)
     withdrawal = stage.ask(

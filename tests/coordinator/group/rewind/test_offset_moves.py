@@ -1,4 +1,4 @@
-"""Where partitions go, and how that is bounded."""
+"""The moves of a rewind and their bounds."""
 
 import msgspec
 import pytest
@@ -51,19 +51,19 @@ def test_offsets_stay_within_the_log(at: RewindPosition, offset: int) -> None:
     assert move_to(at, BEFORE).offset == offset
 
 
-def test_what_was_committed_with_an_offset_goes_with_that_offset_only() -> None:
+def test_leader_epoch_and_metadata_apply_to_the_exact_offset_only() -> None:
     exact, clamped = move_to(position(7), BEFORE), move_to(position(1), BEFORE)
     assert (exact.leader_epoch, exact.metadata) == (3, "m")
     assert (clamped.leader_epoch, clamped.metadata) == (-1, "")
 
 
-def test_a_move_knows_where_it_began() -> None:
+def test_a_move_has_the_previous_offset() -> None:
     move = with_previous(move_to(position(7), None), BEFORE)
     assert (move.previous, move.previous_leader_epoch, move.previous_metadata) == (10, 2, "then")
     assert with_previous(move, None).previous == NO_OFFSET
 
 
-def test_a_move_to_nowhere_takes_the_offset_away() -> None:
+def test_a_move_without_an_offset_removes_the_committed_offset() -> None:
     removed = target_record("g", OffsetMove("a", ID, 1, NO_OFFSET), 99)
     assert removed == OffsetCommitRecord("g", "a", 1, None)
     moved = target_record("g", OffsetMove("a", ID, 1, 7, 3, "m"), 99)
@@ -71,13 +71,13 @@ def test_a_move_to_nowhere_takes_the_offset_away() -> None:
     assert moved == OffsetCommitRecord("g", "a", 1, expected)
 
 
-def test_partitions_are_told_by_topic() -> None:
+def test_partitions_are_grouped_by_topic() -> None:
     other = bytes(15) + b"b"
     moves = [OffsetMove("a", ID, 1, 0), OffsetMove("b", other, 1, 0), OffsetMove("a", ID, 4, 0)]
     assert partitions_of(moves) == {ID: {1, 4}, other: {1}}
 
 
-def test_rewinds_that_are_over_are_known_for_a_while() -> None:
+def test_the_ids_of_the_newest_rewinds_are_kept() -> None:
     ids = [bytes([number]) * 16 for number in range(1, KNOWN_ID_COUNT_MAX + 4)]
     done = given_up = RewindState()
     for rewind_id in ids:
@@ -90,7 +90,7 @@ def test_rewinds_that_are_over_are_known_for_a_while() -> None:
     assert given_up.pending is None
 
 
-def test_who_is_nobody_in_particular_is_not_remembered() -> None:
+def test_rewinds_without_an_id_are_not_kept() -> None:
     nobody = Rewind(ZERO_UUID, 1, ())
     assert after(after(RewindState(), nobody), nobody).done_ids == ()
     assert without_pending(RewindState(pending=nobody)).given_up_ids == ()

@@ -1,4 +1,4 @@
-"""Who keeps partitions through a rebalance, and assignments without them."""
+"""Owned partitions of members, and assignments without some partitions."""
 
 import pytest
 
@@ -59,19 +59,19 @@ def giving(*partitions: int, user_data: bytes | None = None, version: int = 1) -
     )
 
 
-def test_who_names_a_partition_as_its_own_keeps_it() -> None:
+def test_a_member_owns_the_partitions_of_its_subscription() -> None:
     group = group_of(m=owning(0, 1), n=owning(2), o=owning(0, version=0), p=b"nonsense")
     assert owners(group, {("a", 1), ("b", 2)}) == {"m"}
     assert owners(group, {("b", 0)}) == frozenset()
 
 
-def test_a_subscription_of_version_0_has_no_place_for_what_is_kept() -> None:
+def test_a_subscription_of_version_0_has_no_owned_partitions() -> None:
     group = group_of(m=owning(0), n=owning(2, version=0), o=b"", p=b"nonsense")
     assert members_without_owned_field(group) == {"n"}
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_partitions_are_left_out_of_every_assignment(version: int) -> None:
+def test_partitions_are_removed_from_every_assignment(version: int) -> None:
     request = sync_of(giving(0, 1, version=version), giving(2, version=version), b"")
     reduced = without_partitions(group_of(), request, {("a", 1), ("a", 2)})
     assert reduced is not None
@@ -86,11 +86,11 @@ def test_partitions_are_left_out_of_every_assignment(version: int) -> None:
 
 
 @pytest.mark.parametrize("other", [giving(0, user_data=b"tasks"), b"nonsense"])
-def test_an_assignment_that_may_say_more_is_not_touched(other: bytes) -> None:
+def test_an_assignment_with_user_data_of_the_assignor_is_not_changed(other: bytes) -> None:
     assert without_partitions(group_of(), sync_of(giving(1), other), {("a", 1)}) is None
 
 
-def test_what_a_member_said_of_itself_counts_on_nothing() -> None:
+def test_user_data_of_the_subscription_may_stay() -> None:
     """librdkafka's leader sends it back with the assignment."""
     subscription = ConsumerProtocolSubscription(topics=["a"], user_data=b"mine")
     group = group_of(**{"0": encode_subscription(subscription, 1)})

@@ -1,4 +1,4 @@
-"""Odradek's own records of `__consumer_offsets`: their bytes, and harm."""
+"""Odradek's own records of `__consumer_offsets`: their bytes, and malformed ones."""
 
 from contextlib import suppress
 
@@ -36,19 +36,19 @@ RECORDS: list[RewindRecord] = [
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_what_is_written_is_read(record: RewindRecord) -> None:
+def test_records_are_decoded_as_encoded(record: RewindRecord) -> None:
     key, value = encode(record)
     assert decode(key, value) == record
 
 
-def test_the_bytes_stay_what_they_are() -> None:
+def test_the_format_does_not_change() -> None:
     key, value = encode(UndoPointRecord("g", 3, UndoPoint(5, (OffsetMove("t", bytes(16), 1, 2),))))
     assert key == b"\x4e\x22" + b"\x00\x01g" + b"\x00\x00\x00\x03"
     move = b"\x99\xa1t" + b"\xc4\x10" + bytes(16) + b"\x01\x02\xff\xa0\xff\xff\xa0"
     assert value == b"\x00\x00" + b"\x92\x05" + b"\x91" + move
 
 
-def test_a_state_that_was_written_without_ids_is_read() -> None:
+def test_a_state_without_ids_is_decoded() -> None:
     """By a coordinator that kept none yet."""
     key, value = encode(RewindStateRecord("g", RewindState(newest_number=5)))
     assert value is not None
@@ -56,7 +56,7 @@ def test_a_state_that_was_written_without_ids_is_read() -> None:
     assert decode(key, b"\x00\x00\x94\xc0\xc0\x90\x05") == decode(key, value)
 
 
-def test_a_newer_version_is_not_guessed_at() -> None:
+def test_a_newer_version_is_refused() -> None:
     key, value = encode(RECORDS[0])
     assert value is not None
     with pytest.raises(ProtocolError, match="version 1"):

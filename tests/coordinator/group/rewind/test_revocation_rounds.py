@@ -1,4 +1,4 @@
-"""What is left out of a generation, for whom, and how often."""
+"""The partitions that a generation lacks during a rewind, and for how many rebalances."""
 
 from collections.abc import Mapping
 
@@ -81,7 +81,7 @@ def rounds() -> RevocationRounds:
     return RevocationRounds()
 
 
-def test_members_that_keep_nothing_are_given_all_at_once(
+def test_eager_members_get_all_partitions_in_the_first_generation(
     rounds: RevocationRounds, step: GroupStep
 ) -> None:
     group = group_of({"m": owning(), "n": owning(0)})
@@ -90,7 +90,7 @@ def test_members_that_keep_nothing_are_given_all_at_once(
 
 
 @pytest.mark.parametrize("subscription", [SILENT, owning(1)])
-def test_who_may_keep_a_partition_is_given_a_generation_without_it(
+def test_an_owner_gets_a_generation_without_the_partition_first(
     rounds: RevocationRounds, step: GroupStep, subscription: bytes
 ) -> None:
     group = group_of({"m": subscription})
@@ -100,7 +100,7 @@ def test_who_may_keep_a_partition_is_given_a_generation_without_it(
     assert group.state is not GroupState.STABLE
 
 
-def test_who_cannot_say_what_it_keeps_is_in_a_generation_with_a_heartbeat(
+def test_a_member_with_version_0_is_in_a_generation_with_its_heartbeat(
     rounds: RevocationRounds, step: GroupStep
 ) -> None:
     group = group_of({"m": SILENT})
@@ -116,7 +116,7 @@ def test_who_cannot_say_what_it_keeps_is_in_a_generation_with_a_heartbeat(
     assert assigned(rounds.before_sync(group, sync_of(), KEYS, step)) == [0]
 
 
-def test_the_next_generation_waits_until_all_have_heard_of_the_one_before(
+def test_the_next_rebalance_waits_until_all_members_have_synced(
     rounds: RevocationRounds, step: GroupStep
 ) -> None:
     group = group_of({"m": SILENT})
@@ -129,7 +129,9 @@ def test_the_next_generation_waits_until_all_have_heard_of_the_one_before(
     assert not rounds.has_reduced_assignment("g")
 
 
-def test_who_goes_on_keeping_it_is_removed(rounds: RevocationRounds, step: GroupStep) -> None:
+def test_a_member_that_keeps_owning_the_partition_is_removed(
+    rounds: RevocationRounds, step: GroupStep
+) -> None:
     group = group_of({"m": owning(1), "n": owning(0)})
     for _ in range(UNCHANGED_ROUNDS_MAX):
         rounds.before_sync(group, sync_of(), KEYS, step)
@@ -139,7 +141,7 @@ def test_who_goes_on_keeping_it_is_removed(rounds: RevocationRounds, step: Group
     assert group.members.get("n")
 
 
-def test_who_would_keep_it_by_an_assignment_that_cannot_be_taken_apart_is_removed(
+def test_an_owner_is_removed_if_the_assignment_cannot_be_changed(
     rounds: RevocationRounds, step: GroupStep
 ) -> None:
     group = group_of({"m": SILENT, "n": owning(0)})

@@ -1,4 +1,4 @@
-"""Which commits are rewinds in disguise, and what they are answered."""
+"""Commits that are handled as rewinds, and their responses."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def commit_of(
     )
 
 
-def test_only_who_is_nobody_rewinds_and_only_where_that_is_wanted() -> None:
+def test_only_commits_without_a_member_are_rewinds_and_only_with_the_config() -> None:
     assert is_rewind(commit_of(), SETTINGS)
     for other in (
         commit_of(group="h"),
@@ -55,7 +55,7 @@ def test_only_who_is_nobody_rewinds_and_only_where_that_is_wanted() -> None:
         assert not is_rewind(other, SETTINGS)
 
 
-def test_a_commit_says_where_to_go_on() -> None:
+def test_the_offsets_of_a_commit_are_the_targets() -> None:
     rewind = rewind_of(commit_of(metadata="m"), SETTINGS)
     assert rewind is not None
     (at,) = rewind.positions
@@ -64,7 +64,7 @@ def test_a_commit_says_where_to_go_on() -> None:
     assert rewind.timeout_ms == TIMEOUT_MS
 
 
-def test_too_long_a_text_is_no_rewind() -> None:
+def test_a_commit_with_too_long_metadata_is_not_a_rewind() -> None:
     assert rewind_of(commit_of(metadata="m" * 11), SETTINGS) is None
 
 
@@ -77,6 +77,6 @@ def test_too_long_a_text_is_no_rewind() -> None:
         (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REBALANCE_IN_PROGRESS),
     ],
 )
-def test_all_partitions_are_answered_alike(error: ErrorCode, answered: ErrorCode) -> None:
+def test_all_partitions_have_the_same_error(error: ErrorCode, answered: ErrorCode) -> None:
     response = response_to(commit_of(), RewindResult(error_code=error))
     assert response.topics[0].partitions[0].error_code == answered

@@ -1,4 +1,4 @@
-"""What is refused before anything is begun, and how it is said."""
+"""Validation of rewinds, and its error messages."""
 
 import pytest
 
@@ -23,11 +23,11 @@ def stage() -> RewindStage:
     return stage
 
 
-def test_nothing_is_no_rewind(stage: RewindStage) -> None:
+def test_a_rewind_without_partitions_is_invalid(stage: RewindStage) -> None:
     assert stage.rewind({}).error_code is ErrorCode.INVALID_REQUEST
 
 
-def test_too_many_partitions_are_counted_out(stage: RewindStage) -> None:
+def test_too_many_partitions_are_invalid(stage: RewindStage) -> None:
     refused = stage.rewind({(TOPIC, index): 0 for index in range(MOVE_COUNT_MAX + 1)})
     assert refused.error_code is ErrorCode.INVALID_REQUEST
     assert "2001 partitions; the limit is 2000" in (refused.error_message or "")
@@ -40,13 +40,13 @@ def test_a_partition_has_one_position(stage: RewindStage) -> None:
     assert stage.ask(request).response(RewindResult).error_code is ErrorCode.INVALID_REQUEST
 
 
-def test_a_plan_says_from_where_to_where(stage: RewindStage) -> None:
+def test_a_plan_has_previous_and_next_offsets(stage: RewindStage) -> None:
     plan = stage.rewind({A0: 3, (TOPIC, 1): 4}, dry_run=True)
     assert [(move.previous, move.offset) for move in plan.moves] == [(7, 3), (-1, 4)]
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_streams_group_is_stopped_first(dry_run: bool) -> None:
+def test_a_streams_group_with_members_is_refused(dry_run: bool) -> None:
     stage = StreamsStage()
     stage.commit({("in", 0): 7})
     joined = stage.streams_call(
@@ -62,7 +62,7 @@ def test_a_streams_group_is_stopped_first(dry_run: bool) -> None:
     assert [(move.previous, move.offset) for move in rewound.moves] == [(7, 0)]
 
 
-def test_the_same_is_told_of_kafka_streams_in_a_classic_group(stage: RewindStage) -> None:
+def test_kafka_streams_in_a_classic_group_is_refused(stage: RewindStage) -> None:
     """A member keeps its state stores, whichever protocol it speaks."""
     member = stage.join(protocols=[("stream", b"")])
     member = stage.join(member.joined.member_id, protocols=[("stream", b"")])

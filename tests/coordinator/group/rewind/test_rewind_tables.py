@@ -1,4 +1,4 @@
-"""The tables of rewinds: what records make of them, and back."""
+"""The tables of rewinds: replay and tombstones."""
 
 from odradek.coordinator.group.rewind.records import (
     OffsetMove,
@@ -17,7 +17,7 @@ MOVES = (OffsetMove("a", bytes(16), 0, 1),)
 REWIND = Rewind(b"i" * 16, 1, MOVES)
 
 
-def test_what_is_under_way_is_found_until_it_is_not() -> None:
+def test_a_pending_rewind_is_found_until_it_is_complete() -> None:
     rewinds = RewindTables(Timeline())
     assert rewinds.pending("g") is None
     rewinds.replay(RewindStateRecord("g", RewindState(pending=REWIND)))
@@ -28,7 +28,7 @@ def test_what_is_under_way_is_found_until_it_is_not() -> None:
     assert rewinds.state("g").last == REWIND
 
 
-def test_undo_points_and_snapshots_come_and_go() -> None:
+def test_undo_points_and_snapshots_are_added_and_removed() -> None:
     rewinds = RewindTables(Timeline())
     point, snapshot = UndoPoint(1, MOVES), OffsetSnapshot(1, MOVES)
     rewinds.replay(UndoPointRecord("g", 1, point))
@@ -40,7 +40,7 @@ def test_undo_points_and_snapshots_come_and_go() -> None:
     assert not rewinds.undo_points("h")
 
 
-def test_a_lost_write_is_taken_back() -> None:
+def test_a_failed_append_is_reverted() -> None:
     timeline = Timeline()
     rewinds = RewindTables(timeline)
     timeline.advance()
@@ -51,7 +51,7 @@ def test_a_lost_write_is_taken_back() -> None:
     assert not rewinds.undo_points("g")
 
 
-def test_tombstones_leave_nothing() -> None:
+def test_tombstones_remove_everything() -> None:
     rewinds = RewindTables(Timeline())
     rewinds.replay(RewindStateRecord("g", RewindState(pending=REWIND)))
     rewinds.replay(UndoPointRecord("g", 1, UndoPoint(1, MOVES)))

@@ -1,4 +1,4 @@
-"""Snapshots of a group's offsets: taken, told, dropped, bounded."""
+"""Snapshots of a group's offsets: taken, described, dropped, limited."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def drop(stage: RewindStage, name: str = "s") -> RewindResult:
     return stage.ask(DropSnapshot("g", name)).response(RewindResult)
 
 
-def test_a_snapshot_outlives_the_offsets_it_was_taken_of(stage: RewindStage) -> None:
+def test_a_snapshot_stays_when_the_offsets_change(stage: RewindStage) -> None:
     assert [(move.offset, move.metadata) for move in take(stage).moves] == [(7, "m")]
     stage.commit({A0: 50})
     stage.reload()
@@ -42,7 +42,7 @@ def test_a_snapshot_outlives_the_offsets_it_was_taken_of(stage: RewindStage) -> 
     assert [move.offset for move in history.snapshots["s"].moves] == [7]
 
 
-def test_a_dropped_snapshot_is_gone(stage: RewindStage) -> None:
+def test_a_dropped_snapshot_is_removed(stage: RewindStage) -> None:
     take(stage)
     assert drop(stage).error_code is ErrorCode.NONE
     assert drop(stage).error_code is ErrorCode.RESOURCE_NOT_FOUND
@@ -50,22 +50,22 @@ def test_a_dropped_snapshot_is_gone(stage: RewindStage) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 250, "a/b", "a\n"])
-def test_a_name_is_a_name(stage: RewindStage, name: str) -> None:
+def test_invalid_names_are_refused(stage: RewindStage, name: str) -> None:
     assert take(stage, name).error_code is ErrorCode.INVALID_REQUEST
 
 
-def test_a_snapshot_is_not_written_over(stage: RewindStage) -> None:
+def test_an_existing_snapshot_is_not_replaced(stage: RewindStage) -> None:
     take(stage)
     assert "Delete it first" in (take(stage).error_message or "")
 
 
-def test_a_group_has_only_so_many(stage: RewindStage) -> None:
+def test_the_number_of_snapshots_is_limited(stage: RewindStage) -> None:
     for number in range(SNAPSHOT_COUNT_MAX):
         assert take(stage, f"s{number}").error_code is ErrorCode.NONE
     assert take(stage).error_code is ErrorCode.INVALID_REQUEST
 
 
-def test_there_must_be_a_group_and_offsets(stage: RewindStage) -> None:
+def test_a_snapshot_needs_a_group_with_offsets(stage: RewindStage) -> None:
     for request in (TakeSnapshot("h", "s"), DropSnapshot("h", "s")):
         assert stage.ask(request).response(RewindResult).error_code is ErrorCode.GROUP_ID_NOT_FOUND
     empty = RewindStage()
@@ -73,7 +73,7 @@ def test_there_must_be_a_group_and_offsets(stage: RewindStage) -> None:
     assert "no committed offsets" in (take(empty).error_message or "")
 
 
-def test_a_snapshot_of_a_share_group_has_where_it_begins() -> None:
+def test_a_snapshot_of_a_share_group_has_its_start_offsets() -> None:
     """It has no committed offsets: who asks has asked the share coordinator."""
     stage = ShareStage({TOPIC: 2})
     stage.share("m")
@@ -88,7 +88,7 @@ def test_a_snapshot_of_a_share_group_has_where_it_begins() -> None:
     assert history.snapshots["n"].moves == starts
 
 
-def test_other_groups_are_where_they_have_committed(stage: RewindStage) -> None:
+def test_snapshots_of_other_groups_have_their_committed_offsets(stage: RewindStage) -> None:
     starts = (OffsetMove(TOPIC, id_of(TOPIC), 1, 5),)
     taken = stage.ask(TakeSnapshot("g", "s", starts)).response(RewindResult)
     assert [(move.partition, move.offset) for move in taken.moves] == [(0, 7)]
