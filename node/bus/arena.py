@@ -32,7 +32,7 @@ class Arena:
 
     def __init__(self, file: int, size: int, path: Path | None) -> None:
         self._file = file
-        self._path = path
+        self.path = path
         self._memory = mmap.mmap(file, size)
         self.view = memoryview(self._memory)
         units = size >> _UNIT_SHIFT
@@ -158,13 +158,13 @@ class Arena:
 
     def close(self) -> None:
         """Unmap, and unlink the path if this process created it. Views in use keep the memory."""
-        if self._path is not None:
+        if self.path is not None:
             # A successor may have created its own arena there already.
             with contextlib.suppress(OSError):
-                if os.path.samestat(os.fstat(self._file), self._path.stat()):
-                    self._path.unlink()
+                if os.path.samestat(os.fstat(self._file), self.path.stat()):
+                    self.path.unlink()
             os.close(self._file)
-            self._path = None
+            self.path = None
         # A frame in use keeps the mapping, until the last view is gone.
         with contextlib.suppress(BufferError):
             self.view.release()

@@ -67,8 +67,7 @@ class RouterProcess:
         name = f"router-{index}"
         incarnation = time.time_ns()
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        arena_path = config.run_folder / f"{name}.arena"
-        self._arena = Arena.create(arena_path, config.arena_bytes)
+        self._arena = Arena.create(config.run_folder / f"{name}.arena", config.arena_bytes)
         logs = Logs(config.stores_folder, config.store_count)
         worker_client = WorkerClient(
             loop=loop,
@@ -77,7 +76,6 @@ class RouterProcess:
             wakeup_path=config.run_folder / f"{name}.wakeup",
             worker_count=config.worker_count,
             arena=self._arena,
-            arena_path=str(arena_path),
             incarnation=incarnation,
         )
         self._link = ControllerLink(
@@ -106,17 +104,20 @@ class RouterProcess:
         )
         worker_client.on_advanced = services.fetch_purgatory.on_advanced
         worker_client.on_relayed_request = self._inter_broker_client.answer
+        self._build_background_tasks(services)
+        self._build_socket_server(services)
+        self._register_gauges()
+
+    def _build_socket_server(self, services: Services) -> None:
         dispatcher = Dispatcher(services, self._arena.view)
         self._socket_server = SocketServer(
-            loop=loop,
+            loop=self._loop,
             arena=self._arena,
             on_request=dispatcher.on_request,
             on_disconnected=lambda connection: services.on_disconnected(connection.id),
         )
-        worker_client.on_replies_delivered = self._socket_server.flush_queue.flush
-        self._build_background_tasks(services)
+        services.worker_client.on_replies_delivered = self._socket_server.flush_queue.flush
         self._register_counters(dispatcher)
-        self._register_gauges()
 
     def _build_inter_broker_client(
         self, context: "zmq.Context[zmq.Socket[bytes]]", identity: bytes

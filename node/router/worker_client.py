@@ -99,12 +99,10 @@ class WorkerClient:
         wakeup_path: Path,
         worker_count: int,
         arena: Arena,
-        arena_path: str,
         incarnation: int,
     ) -> None:
         self._loop = loop
         self._arena = arena
-        self._arena_path = arena_path
         self._incarnation = incarnation
         self._wakeup_path = str(wakeup_path)
         self._wakeup_pipe = WakeupPipe(wakeup_path)
@@ -343,7 +341,7 @@ class WorkerClient:
         start = self._arena.offset_of(worker.ring_block)
         answer = RouterGreeting(
             self._wakeup_path,
-            self._arena_path,
+            str(self._arena.path),
             start,
             start + RING_BYTES,
             RING_BYTES,

@@ -41,7 +41,8 @@ from odradek.node.cpu_affinity import set_affinity
 from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
 from odradek.node.worker.hosted_partitions import HostedPartitions
-from odradek.node.worker.replication import ReplicaNetwork, Replication
+from odradek.node.worker.replica_fetchers import ReplicaNetwork
+from odradek.node.worker.replication import Replication
 from odradek.node.worker.router_links import RouterLinks
 from odradek.node.worker.store_scheduler import StoreScheduler
 from odradek.node.worker.turns import TurnExecutor
@@ -83,9 +84,7 @@ class WorkerProcess:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._decode_metadata = msgspec.msgpack.Decoder(list[FromController]).decode
         self._image = MetadataImage.empty()
-        self._is_stopping = False
-        self._has_followed = False
-        self._is_ready = False
+        self._is_stopping = self._has_followed = self._is_ready = False
         self._retry_ms = NEVER
         settings = broker_settings(self._image, config.node_id, config.broker_configs)
         self._partitions = HostedPartitions(
@@ -138,15 +137,15 @@ class WorkerProcess:
             self._partitions,
             self._turns,
             ReplicaNetwork(
+                config.cluster_id,
+                config.node_id,
+                f"{config.node_id}-{self._index}-{self._incarnation}".encode(),
                 listen,
                 lambda node_id, store: worker_address(self._image, node_id, store),
                 keys,
                 lag_max_ms,
             ),
-            cluster_id=config.cluster_id,
-            node_id=config.node_id,
             stores_folder=config.stores_folder,
-            identity=f"{config.node_id}-{self._index}-{self._incarnation}".encode(),
             watch=self._watch,
             propose=self._propose,
             relay=self._routers.relay,

@@ -12,6 +12,7 @@ send_requests.
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import zmq
 
@@ -25,6 +26,7 @@ from odradek.cluster.replication.follower import (
     ReplicaFetchSession,
     truncation_offset,
 )
+from odradek.cluster.replication.leader import LAG_MAX_MS
 from odradek.cluster.replication.messages import PAYLOAD_HEAD
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.bus.endpoint import KeyPair
@@ -39,6 +41,19 @@ log = logging.getLogger(__name__)
 
 Addresses = Callable[[int, int], str | None]
 """Maps (node id, store) to the address of the worker with this store. None: not known."""
+
+
+class ReplicaNetwork(NamedTuple):
+    """A worker among the workers of other nodes. `listen` is its own address; with None it does not
+    serve followers. Without keys nothing is encrypted: for tests."""
+
+    cluster_id: str
+    node_id: int
+    identity: bytes
+    listen: str | None
+    addresses: Addresses
+    keys: KeyPair | None = None
+    lag_max_ms: int = LAG_MAX_MS
 
 
 @dataclass(slots=True, eq=False)
@@ -58,23 +73,16 @@ class ReplicaFetchers:
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
         partitions: HostedPartitions,
+        network: ReplicaNetwork,
         *,
-        cluster_id: str,
-        node_id: int,
-        identity: bytes,
-        addresses: Addresses,
-        keys: KeyPair | None,
         notify: Callable[[int, Iterable[int]], None],
         watch: "Callable[[zmq.Socket[bytes]], None]",
         budget: TokenBudget,
     ) -> None:
         self._context = context
         self._partitions = partitions
-        self._cluster_id = cluster_id
-        self._node_id = node_id
-        self._identity = identity
-        self._addresses = addresses
-        self._keys = keys
+        self._network = network
+        self._node_id = network.node_id
         self._notify = notify
         self._watch = watch
         self._budget = budget
@@ -140,7 +148,7 @@ class ReplicaFetchers:
             replicated = self._partitions.replicated.get(location)
             if replicated is None:
                 continue
-            address = self._addresses(replicated.image.leader, location[0])
+            address = self._network.addresses(replicated.image.leader, location[0])
             leader = self._leaders.get(address) if address is not None else None
             if leader is None or leader.sessions.get(location[0]) is not session:
                 misplaced.append(location)
@@ -313,20 +321,20 @@ class ReplicaFetchers:
     # -- sessions -----------------------------------------------------------------------------
 
     def _session(self, node_id: int, store: int) -> ReplicaFetchSession | None:
-        address = self._addresses(node_id, store)
+        address = self._network.addresses(node_id, store)
         if address is None:
             log.warning("node %d has not registered an address for replication", node_id)
             return None
         leader = self._leaders.get(address)
         if leader is None:
-            link = ReplicaLink(self._context, address, self._identity, self._keys)
+            link = ReplicaLink(self._context, address, self._network.identity, self._network.keys)
             leader = self._leaders[address] = _LeaderConnection(link)
             self._watch(link.socket)
             self._watch(link.monitor)
         session = leader.sessions.get(store)
         if session is None:
             session = leader.sessions[store] = ReplicaFetchSession(
-                cluster_id=self._cluster_id,
+                cluster_id=self._network.cluster_id,
                 broker_id=self._node_id,
                 store=store,
                 budget=self._budget,

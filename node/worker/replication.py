@@ -15,14 +15,12 @@ answers to producers, followers.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import zmq
 
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage
 from odradek.cluster.replication.delayed_deletes import CompletedDelete, DelayedDeletes
 from odradek.cluster.replication.leader import (
-    LAG_MAX_MS,
     CompletedAppend,
     IsrProposal,
     LeaderEffects,
@@ -31,7 +29,6 @@ from odradek.cluster.replication.leader import (
 )
 from odradek.cluster.replication.partition import PartitionReplica
 from odradek.cluster.replication.throttle import TokenBudget
-from odradek.node.bus.endpoint import KeyPair
 from odradek.node.bus.messages import RecordsDeleted, RequestFailed
 from odradek.node.bus.replica_link import bind_replica_listener
 from odradek.node.worker.hosted_partitions import (
@@ -40,7 +37,7 @@ from odradek.node.worker.hosted_partitions import (
     ReplicatedPartition,
 )
 from odradek.node.worker.replica_fetch_server import ReplicaFetchServer
-from odradek.node.worker.replica_fetchers import Addresses, ReplicaFetchers
+from odradek.node.worker.replica_fetchers import ReplicaFetchers, ReplicaNetwork
 from odradek.node.worker.turns import (
     DelayedDeleteRecords,
     DelayedProduce,
@@ -59,16 +56,6 @@ log = logging.getLogger(__name__)
 TICK_MS = 100
 
 
-class ReplicaNetwork(NamedTuple):
-    """Addresses and keys of replication. `listen` is this worker's own address. With None it does
-    not serve followers. Without keys nothing is encrypted: for tests."""
-
-    listen: str | None
-    addresses: Addresses
-    keys: KeyPair | None = None
-    lag_max_ms: int = LAG_MAX_MS
-
-
 class Replication:
     """See the module's docstring. `propose(proposals)` sends ISR changes to the controller; the
     results come back with `settled`. `relay(identity, payload)` passes requests of another node's
@@ -81,10 +68,7 @@ class Replication:
         turns: TurnExecutor,
         network: ReplicaNetwork,
         *,
-        cluster_id: str,
-        node_id: int,
         stores_folder: Path,
-        identity: bytes,
         watch: "Callable[[zmq.Socket[bytes]], None]",
         propose: Callable[[Sequence[IsrProposal]], None],
         relay: Callable[[bytes, bytes], None] = lambda _identity, _payload: None,
@@ -93,7 +77,7 @@ class Replication:
     ) -> None:
         self._partitions = partitions
         self._turns = turns
-        self._node_id = node_id
+        self._node_id = network.node_id
         self._lag_max_ms = network.lag_max_ms
         self._propose = propose
         self._proposals: list[IsrProposal] = []
@@ -119,8 +103,8 @@ class Replication:
             socket,
             partitions,
             self._leaders,
-            cluster_id=cluster_id,
-            node_id=node_id,
+            cluster_id=network.cluster_id,
+            node_id=network.node_id,
             on_outcome=self._apply_outcome,
             on_log_start=self._on_follower_start,
             on_relay=relay,
@@ -130,11 +114,7 @@ class Replication:
         self.fetchers = ReplicaFetchers(
             context,
             partitions,
-            cluster_id=cluster_id,
-            node_id=node_id,
-            identity=identity,
-            addresses=network.addresses,
-            keys=network.keys,
+            network,
             notify=turns.notify,
             watch=watch,
             budget=TokenBudget(now_ms),

@@ -36,7 +36,8 @@ from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
 from odradek.node.worker.hosted_partitions import HostedPartitions
-from odradek.node.worker.replication import ReplicaNetwork, Replication
+from odradek.node.worker.replica_fetchers import ReplicaNetwork
+from odradek.node.worker.replication import Replication
 from odradek.node.worker.turns import Request, RouterState, TurnExecutor
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
@@ -121,11 +122,15 @@ class SimulatedWorker:
             cast("zmq.Context[zmq.Socket[bytes]]", self._context),
             self.partitions,
             self.turns,
-            ReplicaNetwork(_address(node.own_id), self._address_of, None, node.settings.lag_max_ms),
-            cluster_id="simulated",
-            node_id=node.own_id,
+            ReplicaNetwork(
+                "simulated",
+                node.own_id,
+                self.identity,
+                _address(node.own_id),
+                self._address_of,
+                lag_max_ms=node.settings.lag_max_ms,
+            ),
             stores_folder=_FOLDER,
-            identity=self.identity,
             watch=lambda _socket: None,
             propose=self._propose,
             now_ms=now_ms,

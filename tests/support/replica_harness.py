@@ -17,7 +17,8 @@ from odradek.cluster.replication.leader import IsrProposal
 from odradek.node.bus.endpoint import KeyPair
 from odradek.node.bus.messages import AppendBytes, Appended, DeleteRecords, RequestFailed, ToRouter
 from odradek.node.worker.hosted_partitions import HostedPartitions
-from odradek.node.worker.replication import ReplicaNetwork, Replication
+from odradek.node.worker.replica_fetchers import ReplicaNetwork
+from odradek.node.worker.replication import Replication
 from odradek.node.worker.turns import RouterState, TurnExecutor
 from odradek.storage.layout import store_folder
 from odradek.storage.partition_log import PartitionLog
@@ -69,11 +70,15 @@ class HarnessNode:
             harness.context,
             self.partitions,
             self.turns,
-            ReplicaNetwork(harness.addresses[self.node_id], harness.address_of, harness.keys),
-            cluster_id=CLUSTER_ID,
-            node_id=self.node_id,
+            ReplicaNetwork(
+                CLUSTER_ID,
+                self.node_id,
+                f"{self.node_id}-0-{self._incarnation}".encode(),
+                harness.addresses[self.node_id],
+                harness.address_of,
+                harness.keys,
+            ),
             stores_folder=self.folder,
-            identity=f"{self.node_id}-0-{self._incarnation}".encode(),
             watch=lambda _: None,
             propose=self.proposals.extend,
             now_ms=harness.now_ms,

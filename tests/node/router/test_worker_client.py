@@ -142,7 +142,6 @@ async def _bus(
         wakeup_path=folder / "router-0.bell",
         worker_count=2,
         arena=arena,
-        arena_path=str(folder / "arena"),
         incarnation=1,
     )
     worker_client.on_advanced = lambda store, numbers: advanced.append((store, numbers))

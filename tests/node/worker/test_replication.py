@@ -564,7 +564,6 @@ class PlayedRouter:
             wakeup_path=run_folder / "router-0.bell",
             worker_count=1,
             arena=self._arena,
-            arena_path=str(arena_path),
             incarnation=1,
         )
         self.node = node
