@@ -81,13 +81,10 @@ class _PartitionTarget(NamedTuple):
 
 
 class _RewindError(ApiError):
-    """Nothing is rewound. `partitions` are the ones with an error, if any."""
+    """Nothing is rewound, because of these partitions."""
 
     def __init__(
-        self,
-        code: ErrorCode,
-        message: str,
-        partitions: Sequence[tuple[str, int, ErrorCode]] = (),
+        self, code: ErrorCode, message: str, partitions: Sequence[tuple[str, int, ErrorCode]]
     ) -> None:
         super().__init__(code, message)
         self.partitions = partitions
@@ -177,8 +174,8 @@ async def _target(
     raise _invalid(f"Unknown rewind target {request.target}; it must be 0 to 3.")
 
 
-def _invalid(message: str) -> _RewindError:
-    return _RewindError(ErrorCode.INVALID_REQUEST, message)
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _requested_targets(request: RewindGroupRequest, services: Services) -> list[_PartitionTarget]:
@@ -223,7 +220,7 @@ def _check_position(at: RewindGroupRequestPartition) -> None:
 async def _history(group_id: str, context: RequestContext, services: Services) -> RewindHistory:
     history = await services.group_coordinator.call(group_id, DescribeRewinds(group_id), context)
     if history is None:
-        raise _RewindError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     return history
 
 
@@ -233,7 +230,7 @@ async def _snapshot_targets(
     history = await _history(request.group_id, context, services)
     snapshot = history.snapshots.get(request.snapshot or "")
     if snapshot is None:
-        raise _RewindError(
+        raise ApiError(
             ErrorCode.RESOURCE_NOT_FOUND,
             f"Group {request.group_id} has no snapshot {request.snapshot or ''}.",
         )
@@ -267,7 +264,7 @@ async def _undo_targets(
         # It is in progress or done. The shard knows the result.
         return 0, []
     if not history.undo_points:
-        raise _RewindError(
+        raise ApiError(
             ErrorCode.RESOURCE_NOT_FOUND, f"Group {request.group_id} has no rewind to undo."
         )
     number = max(history.undo_points)
@@ -463,7 +460,7 @@ async def _share_starts(
             if summary.start_offset != NO_OFFSET:
                 starts.append(OffsetMove(name, topic_id, index, summary.start_offset))
         elif summary not in _NO_STATE_ERRORS:
-            raise _RewindError(summary, f"{name}-{index}: {summary.message}")
+            raise ApiError(summary, f"{name}-{index}: {summary.message}")
     return tuple(starts)
 
 
