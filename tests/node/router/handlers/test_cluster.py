@@ -64,21 +64,21 @@ def harness(tmp_path: Path) -> Iterator[RouterHarness]:
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[RouterHarness]:
+def three_brokers(tmp_path: Path) -> Iterator[RouterHarness]:
     """Of three brokers, this node is broker 0."""
     harness = RouterHarness(tmp_path, brokers=3)
     yield harness
     harness.close()
 
 
-def has(
+def add_topic(
     harness: RouterHarness, name: str, number: int, partitions: int = 1, factor: int = 3
 ) -> None:
     harness.controller.has(name, number, partitions, factor)
     harness.follow()
 
 
-def put(harness: RouterHarness, name: str, partition: int = 0, **state: object) -> None:
+def set_partition(harness: RouterHarness, name: str, partition: int = 0, **state: object) -> None:
     """Set the state of a partition."""
     before = harness.controller.partition(name, partition)
     after = msgspec.structs.replace(before, partition_epoch=before.partition_epoch + 1, **state)
@@ -86,7 +86,7 @@ def put(harness: RouterHarness, name: str, partition: int = 0, **state: object) 
     harness.follow()
 
 
-def forbid_altering(harness: RouterHarness) -> None:
+def deny_alter(harness: RouterHarness) -> None:
     harness.deny(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
@@ -118,20 +118,20 @@ def elected(response: ElectLeadersResponse) -> dict[tuple[str, int], int]:
     }
 
 
-def drift(harness: RouterHarness, name: str, partition: int = 0) -> int:
+def move_leader(harness: RouterHarness, name: str, partition: int = 0) -> int:
     """Make an in-sync replica the leader that is not the preferred one; returns the preferred."""
     preferred, other, *_ = harness.controller.partition(name, partition).replicas
-    put(harness, name, partition, leader=other, leader_epoch=1)
+    set_partition(harness, name, partition, leader=other, leader_epoch=1)
     return preferred
 
 
 @pytest.mark.parametrize("version", range(3))
 def test_a_preferred_election_elects_the_preferred_leader(
-    three: RouterHarness, version: int
+    three_brokers: RouterHarness, version: int
 ) -> None:
-    has(three, "t", 1, 2)
-    preferred = drift(three, "t", 1)
-    response = elect(three, {"t": [0, 1, 2], "u": [0]}, version=version)
+    add_topic(three_brokers, "t", 1, 2)
+    preferred = move_leader(three_brokers, "t", 1)
+    response = elect(three_brokers, {"t": [0, 1, 2], "u": [0]}, version=version)
     assert response.error_code == ErrorCode.NONE
     assert elected(response) == {
         ("t", 0): ErrorCode.ELECTION_NOT_NEEDED,
@@ -139,95 +139,99 @@ def test_a_preferred_election_elects_the_preferred_leader(
         ("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert three.image.topics_by_name["t"].partitions[1].leader == preferred
-    assert three.link.timeouts_ms == [4_321]
+    assert three_brokers.image.topics_by_name["t"].partitions[1].leader == preferred
+    assert three_brokers.link.timeouts_ms == [4_321]
     of_t = response.replica_election_results[0].partitions
     assert [bool(partition.error_message) for partition in of_t] == [True, False, True]
 
 
 @pytest.mark.parametrize("version", range(3))
 def test_null_elects_in_all_partitions_and_lists_those_that_needed_it(
-    three: RouterHarness, version: int
+    three_brokers: RouterHarness, version: int
 ) -> None:
-    has(three, "t", 1, 3)
-    has(three, "u", 5)
-    drift(three, "t", 2)
-    preferred = drift(three, "u")
+    add_topic(three_brokers, "t", 1, 3)
+    add_topic(three_brokers, "u", 5)
+    move_leader(three_brokers, "t", 2)
+    preferred = move_leader(three_brokers, "u")
     others = tuple(broker for broker in range(3) if broker != preferred)
-    put(three, "u", in_sync_replicas=others)
-    assert elected(elect(three, None, version=version)) == {
+    set_partition(three_brokers, "u", in_sync_replicas=others)
+    assert elected(elect(three_brokers, None, version=version)) == {
         ("t", 2): ErrorCode.NONE,
         ("u", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
     }
 
 
-def test_an_empty_list_elects_in_no_partition(three: RouterHarness) -> None:
-    has(three, "t", 1)
-    drift(three, "t")
-    assert elect(three, {}).replica_election_results == []
-    assert elected(elect(three, None)) == {("t", 0): ErrorCode.NONE}
+def test_an_empty_list_elects_in_no_partition(three_brokers: RouterHarness) -> None:
+    add_topic(three_brokers, "t", 1)
+    move_leader(three_brokers, "t")
+    assert elect(three_brokers, {}).replica_election_results == []
+    assert elected(elect(three_brokers, None)) == {("t", 0): ErrorCode.NONE}
 
 
-def test_an_unclean_election_elects_a_live_replica(three: RouterHarness) -> None:
-    has(three, "t", 1)
-    gone, *others = three.controller.partition("t").replicas
-    three.controller.fence(gone)
-    put(three, "t", leader=-1, in_sync_replicas=(gone,))
-    assert elected(elect(three, {"t": [0]})) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
-    assert elected(elect(three, {"t": [0]}, election_type=1)) == {("t", 0): ErrorCode.NONE}
-    assert three.image.topics_by_name["t"].partitions[0].leader in others
+def test_an_unclean_election_elects_a_live_replica(three_brokers: RouterHarness) -> None:
+    add_topic(three_brokers, "t", 1)
+    gone, *others = three_brokers.controller.partition("t").replicas
+    three_brokers.controller.fence(gone)
+    set_partition(three_brokers, "t", leader=-1, in_sync_replicas=(gone,))
+    assert elected(elect(three_brokers, {"t": [0]})) == {
+        ("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    }
+    assert elected(elect(three_brokers, {"t": [0]}, election_type=1)) == {("t", 0): ErrorCode.NONE}
+    assert three_brokers.image.topics_by_name["t"].partitions[0].leader in others
 
 
-def test_an_unclean_election_without_live_replicas_fails(three: RouterHarness) -> None:
-    has(three, "t", 1)
-    three.controller.fence(0, 1, 2)
-    put(three, "t", leader=-1)
-    assert elected(elect(three, {"t": [0]}, election_type=1)) == {
+def test_an_unclean_election_without_live_replicas_fails(three_brokers: RouterHarness) -> None:
+    add_topic(three_brokers, "t", 1)
+    three_brokers.controller.fence(0, 1, 2)
+    set_partition(three_brokers, "t", leader=-1)
+    assert elected(elect(three_brokers, {"t": [0]}, election_type=1)) == {
         ("t", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     }
 
 
-def test_version_0_has_preferred_elections_only(three: RouterHarness) -> None:
-    has(three, "t", 1)
-    drift(three, "t")
+def test_version_0_has_preferred_elections_only(three_brokers: RouterHarness) -> None:
+    add_topic(three_brokers, "t", 1)
+    move_leader(three_brokers, "t")
     request = ElectLeadersRequest(topic_partitions=[TopicPartitions(name="t", partitions=[0])])
-    assert elected(three.call(handle_elect_leaders, request, 0)) == {("t", 0): ErrorCode.NONE}
+    assert elected(three_brokers.call(handle_elect_leaders, request, 0)) == {
+        ("t", 0): ErrorCode.NONE
+    }
 
 
-def test_an_unknown_election_type_is_an_invalid_request(three: RouterHarness) -> None:
-    has(three, "t", 1)
-    response = elect(three, {"t": [0]}, election_type=2)
+def test_an_unknown_election_type_is_an_invalid_request(three_brokers: RouterHarness) -> None:
+    add_topic(three_brokers, "t", 1)
+    response = elect(three_brokers, {"t": [0]}, election_type=2)
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert elected(response) == {("t", 0): ErrorCode.INVALID_REQUEST}
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_elections_need_alter_on_the_cluster(three: RouterHarness, version: int) -> None:
-    has(three, "t", 1)
-    forbid_altering(three)
-    drift(three, "t")
-    before = three.image
-    response = elect(three, {"t": [0, 0], "u": [1]}, version=version)
+def test_elections_need_alter_on_the_cluster(three_brokers: RouterHarness, version: int) -> None:
+    add_topic(three_brokers, "t", 1)
+    deny_alter(three_brokers)
+    move_leader(three_brokers, "t")
+    before = three_brokers.image
+    response = elect(three_brokers, {"t": [0, 0], "u": [1]}, version=version)
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert response.error_code == (denied if version >= 1 else ErrorCode.NONE)
     assert elected(response) == {("t", 0): denied, ("u", 1): denied}
-    assert three.image is before
+    assert three_brokers.image is before
 
 
-def test_an_election_without_a_reply_in_time_times_out(three: RouterHarness) -> None:
-    three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
-    response = elect(three, {"t": [0]})
+def test_an_election_without_a_reply_in_time_times_out(three_brokers: RouterHarness) -> None:
+    three_brokers.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    response = elect(three_brokers, {"t": [0]})
     assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert elected(response) == {("t", 0): ErrorCode.REQUEST_TIMED_OUT}
-    assert elect(three, None, version=1).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert elect(three_brokers, None, version=1).error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_version_0_without_partitions_closes_the_connection_on_an_error(
-    three: RouterHarness,
+    three_brokers: RouterHarness,
 ) -> None:
-    three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    three_brokers.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     with pytest.raises(ApiError):
-        elect(three, None, version=0)
+        elect(three_brokers, None, version=0)
 
 
 # -- AlterPartitionReassignments -------------------------------------------------------------
@@ -262,9 +266,9 @@ def reassigned(response: AlterPartitionReassignmentsResponse) -> dict[tuple[str,
     }
 
 
-def on_one(harness: RouterHarness, name: str, number: int) -> tuple[int, list[int]]:
+def single_replica_topic(harness: RouterHarness, name: str, number: int) -> tuple[int, list[int]]:
     """A topic with one replica: its broker, and the brokers without it."""
-    has(harness, name, number, factor=1)
+    add_topic(harness, name, number, factor=1)
     (at,) = harness.controller.partition(name).replicas
     return at, [broker for broker in range(3) if broker != at]
 
@@ -281,36 +285,42 @@ def catch_up(harness: RouterHarness, name: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_reassignment_is_answered_when_it_has_started(three: RouterHarness, version: int) -> None:
-    at, (target, _) = on_one(three, "t", 1)
-    response = reassign(three, {("t", 0): [target]}, version=version)
+def test_a_reassignment_is_answered_when_it_has_started(
+    three_brokers: RouterHarness, version: int
+) -> None:
+    at, (target, _) = single_replica_topic(three_brokers, "t", 1)
+    response = reassign(three_brokers, {("t", 0): [target]}, version=version)
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
     assert response.allow_replication_factor_change
     assert reassigned(response) == {("t", 0): ErrorCode.NONE}
-    (partition,) = three.image.topics_by_name["t"].partitions
+    (partition,) = three_brokers.image.topics_by_name["t"].partitions
     assert (partition.replicas, partition.adding_replicas) == ((target, at), (target,))
     assert partition.leader == at
-    assert three.link.timeouts_ms == [4_321]
-    catch_up(three, "t")
-    assert three.image.topics_by_name["t"].partitions[0].replicas == (target,)
+    assert three_brokers.link.timeouts_ms == [4_321]
+    catch_up(three_brokers, "t")
+    assert three_brokers.image.topics_by_name["t"].partitions[0].replicas == (target,)
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_null_replicas_cancel_a_reassignment(three: RouterHarness, version: int) -> None:
-    at, (target, _) = on_one(three, "t", 1)
-    reassign(three, {("t", 0): [target]})
-    codes = [reassigned(reassign(three, {("t", 0): None}, version=version)) for _ in range(2)]
+def test_null_replicas_cancel_a_reassignment(three_brokers: RouterHarness, version: int) -> None:
+    at, (target, _) = single_replica_topic(three_brokers, "t", 1)
+    reassign(three_brokers, {("t", 0): [target]})
+    codes = [
+        reassigned(reassign(three_brokers, {("t", 0): None}, version=version)) for _ in range(2)
+    ]
     assert codes == [
         {("t", 0): ErrorCode.NONE},
         {("t", 0): ErrorCode.NO_REASSIGNMENT_IN_PROGRESS},
     ]
-    assert three.image.topics_by_name["t"].partitions[0].replicas == (at,)
+    assert three_brokers.image.topics_by_name["t"].partitions[0].replicas == (at,)
 
 
-def test_each_partition_has_its_own_error_and_message(three: RouterHarness) -> None:
-    _, (target, _) = on_one(three, "t", 1)
-    on_one(three, "u", 2)
-    response = reassign(three, {("t", 0): [target], ("u", 0): [7], ("v", 0): [0], ("t", 9): [0]})
+def test_each_partition_has_its_own_error_and_message(three_brokers: RouterHarness) -> None:
+    _, (target, _) = single_replica_topic(three_brokers, "t", 1)
+    single_replica_topic(three_brokers, "u", 2)
+    response = reassign(
+        three_brokers, {("t", 0): [target], ("u", 0): [7], ("v", 0): [0], ("t", 9): [0]}
+    )
     assert response.error_code == ErrorCode.NONE
     assert reassigned(response) == {
         ("t", 0): ErrorCode.NONE,
@@ -326,31 +336,31 @@ def test_each_partition_has_its_own_error_and_message(three: RouterHarness) -> N
     )
 
 
-def test_a_change_of_the_number_of_replicas_can_be_forbidden(three: RouterHarness) -> None:
-    on_one(three, "t", 1)
+def test_a_change_of_the_number_of_replicas_can_be_forbidden(three_brokers: RouterHarness) -> None:
+    single_replica_topic(three_brokers, "t", 1)
     wanted: dict[tuple[str, int], list[int] | None] = {("t", 0): [0, 1]}
-    response = reassign(three, wanted, may_change_factor=False)
+    response = reassign(three_brokers, wanted, may_change_factor=False)
     assert not response.allow_replication_factor_change
     assert reassigned(response) == {("t", 0): ErrorCode.INVALID_REPLICATION_FACTOR}
-    assert reassigned(reassign(three, wanted)) == {("t", 0): ErrorCode.NONE}
+    assert reassigned(reassign(three_brokers, wanted)) == {("t", 0): ErrorCode.NONE}
 
 
 def test_a_reassignment_that_fails_as_a_whole_fails_for_each_partition(
-    three: RouterHarness,
+    three_brokers: RouterHarness,
 ) -> None:
-    on_one(three, "t", 1)
-    forbid_altering(three)
-    before = three.image
-    response = reassign(three, {("t", 0): [0, 1], ("u", 3): None})
+    single_replica_topic(three_brokers, "t", 1)
+    deny_alter(three_brokers)
+    before = three_brokers.image
+    response = reassign(three_brokers, {("t", 0): [0, 1], ("u", 3): None})
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert (response.error_code, response.error_message) == (denied, denied.message)
     assert reassigned(response) == {("t", 0): denied, ("u", 3): denied}
-    assert three.image is before
+    assert three_brokers.image is before
 
 
-def test_a_reassignment_without_a_reply_in_time_times_out(three: RouterHarness) -> None:
-    three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
-    assert reassign(three, {}).error_code == ErrorCode.REQUEST_TIMED_OUT
+def test_a_reassignment_without_a_reply_in_time_times_out(three_brokers: RouterHarness) -> None:
+    three_brokers.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    assert reassign(three_brokers, {}).error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
 # -- ListPartitionReassignments --------------------------------------------------------------
@@ -382,35 +392,35 @@ def ongoing(harness: RouterHarness, wanted: dict[str, list[int]] | None) -> Ongo
     }
 
 
-def test_ongoing_reassignments_are_listed(three: RouterHarness) -> None:
-    at, (target, other) = on_one(three, "t", 1)
-    at_u, (target_u, _) = on_one(three, "u", 2)
-    on_one(three, "still", 3)
-    assert ongoing(three, None) == {}
-    reassign(three, {("t", 0): [target, other], ("u", 0): [target_u]})
+def test_ongoing_reassignments_are_listed(three_brokers: RouterHarness) -> None:
+    at, (target, other) = single_replica_topic(three_brokers, "t", 1)
+    at_u, (target_u, _) = single_replica_topic(three_brokers, "u", 2)
+    single_replica_topic(three_brokers, "still", 3)
+    assert ongoing(three_brokers, None) == {}
+    reassign(three_brokers, {("t", 0): [target, other], ("u", 0): [target_u]})
     of_t = {("t", 0): ([target, other, at], [target, other], [at])}
     of_u = {("u", 0): ([target_u, at_u], [target_u], [at_u])}
-    assert ongoing(three, None) == of_t | of_u
-    assert ongoing(three, {"t": [0, 0, 5], "still": [0], "nowhere": [0]}) == of_t
-    assert ongoing(three, {"u": []}) == {}
-    assert ongoing(three, {}) == {}
-    catch_up(three, "t")
-    assert ongoing(three, None) == of_u
+    assert ongoing(three_brokers, None) == of_t | of_u
+    assert ongoing(three_brokers, {"t": [0, 0, 5], "still": [0], "nowhere": [0]}) == of_t
+    assert ongoing(three_brokers, {"u": []}) == {}
+    assert ongoing(three_brokers, {}) == {}
+    catch_up(three_brokers, "t")
+    assert ongoing(three_brokers, None) == of_u
 
 
-def test_a_topic_that_is_named_twice_is_listed_once(three: RouterHarness) -> None:
-    _, (target, _) = on_one(three, "t", 1)
-    reassign(three, {("t", 0): [target]})
+def test_a_topic_that_is_named_twice_is_listed_once(three_brokers: RouterHarness) -> None:
+    _, (target, _) = single_replica_topic(three_brokers, "t", 1)
+    reassign(three_brokers, {("t", 0): [target]})
     named = TopicPartitions(name="t", partitions=[0])
     request = ListPartitionReassignmentsRequest(topics=[named, named])
-    (topic,) = three.call(handle_list_partition_reassignments, request).topics
+    (topic,) = three_brokers.call(handle_list_partition_reassignments, request).topics
     assert len(topic.partitions) == 1
 
 
-def test_listing_reassignments_needs_describe_on_the_cluster(three: RouterHarness) -> None:
-    three.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+def test_listing_reassignments_needs_describe_on_the_cluster(three_brokers: RouterHarness) -> None:
+    three_brokers.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     with pytest.raises(ApiError) as refused:
-        ongoing(three, None)
+        ongoing(three_brokers, None)
     assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
@@ -421,7 +431,7 @@ UP, SAFE_DOWN = 1, 2
 
 
 @pytest.fixture
-def featured(tmp_path: Path) -> Iterator[RouterHarness]:
+def broker_without_features(tmp_path: Path) -> Iterator[RouterHarness]:
     """A broker that registers without features."""
     harness = RouterHarness(tmp_path)
     harness.controller.start(0)
@@ -445,16 +455,16 @@ def update(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_feature_can_be_upgraded(featured: RouterHarness, version: int) -> None:
+def test_a_feature_can_be_upgraded(broker_without_features: RouterHarness, version: int) -> None:
     response = update(
-        featured,
+        broker_without_features,
         FeatureUpdateKey(feature=ELR, max_version_level=1),
         FeatureUpdateKey(feature=METADATA, max_version_level=21),
         version=version,
     )
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
-    assert dict(featured.image.features) == {ELR: 1, METADATA: 21}
-    assert featured.link.timeouts_ms == [4_321]
+    assert dict(broker_without_features.image.features) == {ELR: 1, METADATA: 21}
+    assert broker_without_features.link.timeouts_ms == [4_321]
     told = [
         (result.feature, result.error_code, result.error_message) for result in response.results
     ]
@@ -473,18 +483,20 @@ def test_a_feature_can_be_upgraded(featured: RouterHarness, version: int) -> Non
     ],
 )
 def test_a_downgrade_must_be_requested(
-    featured: RouterHarness, version: int, down: FeatureUpdateKey, is_allowed: bool
+    broker_without_features: RouterHarness, version: int, down: FeatureUpdateKey, is_allowed: bool
 ) -> None:
     down.feature, down.max_version_level = METADATA, 19
-    response = update(featured, down, version=version)
+    response = update(broker_without_features, down, version=version)
     assert response.error_code == (0 if is_allowed else ErrorCode.INVALID_UPDATE_VERSION)
-    assert featured.image.features[METADATA] == (19 if is_allowed else 20)
+    assert broker_without_features.image.features[METADATA] == (19 if is_allowed else 20)
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_no_feature_is_updated_if_one_cannot_be(featured: RouterHarness, version: int) -> None:
+def test_no_feature_is_updated_if_one_cannot_be(
+    broker_without_features: RouterHarness, version: int
+) -> None:
     response = update(
-        featured,
+        broker_without_features,
         FeatureUpdateKey(feature=ELR, max_version_level=1),
         FeatureUpdateKey(feature="nothing", max_version_level=1),
         version=version,
@@ -492,27 +504,32 @@ def test_no_feature_is_updated_if_one_cannot_be(featured: RouterHarness, version
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert response.error_message is not None
     assert "nothing" in response.error_message
-    assert dict(featured.image.features) == {METADATA: 20}
+    assert dict(broker_without_features.image.features) == {METADATA: 20}
     assert response.results == [], "Kafka says so once"
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_update_can_be_validated_only(featured: RouterHarness, version: int) -> None:
+def test_an_update_can_be_validated_only(
+    broker_without_features: RouterHarness, version: int
+) -> None:
     good = FeatureUpdateKey(feature=METADATA, max_version_level=21)
     bad = FeatureUpdateKey(feature=METADATA, max_version_level=99)
     codes = [
-        update(featured, key, version=version, validate_only=True).error_code for key in (good, bad)
+        update(broker_without_features, key, version=version, validate_only=True).error_code
+        for key in (good, bad)
     ]
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
-    assert featured.image.features[METADATA] == 20
+    assert broker_without_features.image.features[METADATA] == 20
 
 
-def test_updating_features_needs_alter_on_the_cluster(featured: RouterHarness) -> None:
-    forbid_altering(featured)
+def test_updating_features_needs_alter_on_the_cluster(
+    broker_without_features: RouterHarness,
+) -> None:
+    deny_alter(broker_without_features)
     with pytest.raises(ApiError) as refused:
-        update(featured, FeatureUpdateKey(feature=METADATA, max_version_level=21))
+        update(broker_without_features, FeatureUpdateKey(feature=METADATA, max_version_level=21))
     assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert featured.image.features[METADATA] == 20
+    assert broker_without_features.image.features[METADATA] == 20
 
 
 # -- UnregisterBroker ------------------------------------------------------------------------
@@ -523,28 +540,28 @@ def unregister(harness: RouterHarness, broker: int) -> None:
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
 
 
-def test_an_unregistered_broker_leads_no_partition(three: RouterHarness) -> None:
-    has(three, "t", 1, 3)
-    unregister(three, 2)
-    assert sorted(three.image.brokers) == [0, 1]
-    partitions = three.image.topics_by_name["t"].partitions
+def test_an_unregistered_broker_leads_no_partition(three_brokers: RouterHarness) -> None:
+    add_topic(three_brokers, "t", 1, 3)
+    unregister(three_brokers, 2)
+    assert sorted(three_brokers.image.brokers) == [0, 1]
+    partitions = three_brokers.image.topics_by_name["t"].partitions
     assert all(2 not in partition.in_sync_replicas for partition in partitions)
     assert {partition.leader for partition in partitions} <= {0, 1}
-    assert three.link.timeouts_ms == [UNREGISTER_TIMEOUT_MS]
+    assert three_brokers.link.timeouts_ms == [UNREGISTER_TIMEOUT_MS]
 
 
-def test_an_unknown_broker_cannot_be_unregistered(three: RouterHarness) -> None:
+def test_an_unknown_broker_cannot_be_unregistered(three_brokers: RouterHarness) -> None:
     with pytest.raises(ApiError) as refused:
-        unregister(three, 3)
+        unregister(three_brokers, 3)
     assert refused.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_unregistering_a_broker_needs_alter_on_the_cluster(three: RouterHarness) -> None:
-    forbid_altering(three)
+def test_unregistering_a_broker_needs_alter_on_the_cluster(three_brokers: RouterHarness) -> None:
+    deny_alter(three_brokers)
     with pytest.raises(ApiError) as refused:
-        unregister(three, 2)
+        unregister(three_brokers, 2)
     assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert sorted(three.image.brokers) == [0, 1, 2]
+    assert sorted(three_brokers.image.brokers) == [0, 1, 2]
 
 
 # -- AddRaftVoter, RemoveRaftVoter -----------------------------------------------------------
@@ -598,7 +615,7 @@ def test_voter_changes_check_the_cluster_id_and_the_voter_id(
 
 
 def test_changing_voters_needs_alter_on_the_cluster(harness: RouterHarness) -> None:
-    forbid_altering(harness)
+    deny_alter(harness)
     for handler, request in (
         (handle_add_raft_voter, AddRaftVoterRequest(cluster_id=None, voter_id=3)),
         (handle_remove_raft_voter, RemoveRaftVoterRequest(cluster_id=None, voter_id=3)),
@@ -626,7 +643,7 @@ def ask(
     return harness.call(handle_describe_quorum, request, version)
 
 
-def only(response: DescribeQuorumResponse) -> DescribeQuorumResponsePartitionData:
+def only_partition(response: DescribeQuorumResponse) -> DescribeQuorumResponsePartitionData:
     (topic,) = response.topics
     (partition,) = topic.partitions
     return partition
@@ -637,7 +654,7 @@ def test_a_single_node_quorum_has_a_leader_without_lag(
     harness: RouterHarness, version: int
 ) -> None:
     response = ask(harness, version=version)
-    quorum = only(response)
+    quorum = only_partition(response)
     assert (response.error_code, quorum.error_code, quorum.leader_id) == (0, 0, 0)
     assert quorum.high_watermark == harness.image.offset
     (voter,) = quorum.current_voters
@@ -654,13 +671,16 @@ def test_a_single_node_quorum_has_a_leader_without_lag(
 def test_a_quorum_without_a_leader_is_a_retriable_error(harness: RouterHarness) -> None:
     harness.link.has_quorum = False
     response = ask(harness)
-    assert only(response).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert only_partition(response).error_code == ErrorCode.LEADER_NOT_AVAILABLE
     assert response.nodes == []
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("t", 0), (METADATA_TOPIC, 1)])
 def test_other_topics_have_no_quorum(harness: RouterHarness, topic: str, partition: int) -> None:
-    assert only(ask(harness, topic, partition)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (
+        only_partition(ask(harness, topic, partition)).error_code
+        == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
 
 
 def test_describing_the_quorum_needs_describe_on_the_cluster(harness: RouterHarness) -> None:
@@ -677,7 +697,7 @@ def test_voters_and_observers_have_directory_ids_and_listeners(
     observer = QuorumReplica(4, 7, 5, -1, FOLDER[::-1], "e.example", 9192)
     harness.link.quorum = QuorumState(1, 7, 9, (voter,), (observer,))
     response = ask(harness)
-    quorum = only(response)
+    quorum = only_partition(response)
     assert [each.replica_directory_id for each in quorum.current_voters] == [FOLDER]
     (behind,) = quorum.observers
     assert (behind.replica_id, behind.replica_directory_id) == (4, FOLDER[::-1])

@@ -67,7 +67,7 @@ def describe(
     return result
 
 
-def only(result: DescribeConfigsResult) -> DescribeConfigsResourceResult:
+def only_config(result: DescribeConfigsResult) -> DescribeConfigsResourceResult:
     (config,) = result.configs
     return config
 
@@ -92,7 +92,7 @@ def test_only_the_requested_keys_are_listed_and_unknown_ones_left_out(
     harness: RouterHarness,
 ) -> None:
     result = describe(harness, TOPIC, "aa", ["cleanup.policy", "nope"])
-    config = only(result)
+    config = only_config(result)
     assert (config.name, config.value, config.config_source, config.config_type) == (
         "cleanup.policy",
         "delete",
@@ -114,9 +114,11 @@ def test_synonyms_are_listed_on_request(harness: RouterHarness, version: int) ->
     harness.controller.set_config(TOPIC, "aa", retention_ms="5")
     harness.controller.set_config(BROKER, "0", log_retention_ms="4000")
     harness.follow()
-    plain = only(describe(harness, TOPIC, "aa", ["retention.ms"], version=version))
+    plain = only_config(describe(harness, TOPIC, "aa", ["retention.ms"], version=version))
     assert plain.synonyms == []
-    config = only(describe(harness, TOPIC, "aa", ["retention.ms"], version=version, synonyms=True))
+    config = only_config(
+        describe(harness, TOPIC, "aa", ["retention.ms"], version=version, synonyms=True)
+    )
     assert (config.value, config.config_source) == ("5", 1)
     assert [(s.name, s.value, s.source) for s in config.synonyms] == [
         ("retention.ms", "5", 1),
@@ -127,11 +129,13 @@ def test_synonyms_are_listed_on_request(harness: RouterHarness, version: int) ->
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_documentation_is_included_on_request(harness: RouterHarness, version: int) -> None:
-    plain = only(describe(harness, TOPIC, "aa", ["flush.ms"], version=version))
+    plain = only_config(describe(harness, TOPIC, "aa", ["flush.ms"], version=version))
     assert plain.documentation is None
-    told = only(describe(harness, TOPIC, "aa", ["flush.ms"], version=version, documentation=True))
-    assert told.documentation
-    assert told.config_type == 5
+    described = only_config(
+        describe(harness, TOPIC, "aa", ["flush.ms"], version=version, documentation=True)
+    )
+    assert described.documentation
+    assert described.config_type == 5
 
 
 def test_a_broker_lists_static_configs_and_marks_read_only_ones(harness: RouterHarness) -> None:
@@ -145,7 +149,7 @@ def test_the_cluster_default_lists_dynamic_default_configs(harness: RouterHarnes
     assert describe(harness, BROKER, "").configs == []
     harness.controller.set_config(BROKER, "", num_partitions="9")
     harness.follow()
-    config = only(describe(harness, BROKER, "", synonyms=True))
+    config = only_config(describe(harness, BROKER, "", synonyms=True))
     assert (config.name, config.value, config.config_source) == ("num.partitions", "9", 3)
 
 
@@ -272,18 +276,18 @@ def test_a_change_is_visible_to_describe_at_once(harness: RouterHarness, version
         ("cleanup.policy", APPEND, "compact"),
     ]
     assert change(harness, (TOPIC, "aa", rows), version=version) == [0]
-    assert only(describe(harness, TOPIC, "aa", ["flush.ms"])).value == "7"
-    assert only(describe(harness, TOPIC, "aa", ["cleanup.policy"])).value == "delete,compact"
+    assert only_config(describe(harness, TOPIC, "aa", ["flush.ms"])).value == "7"
+    assert only_config(describe(harness, TOPIC, "aa", ["cleanup.policy"])).value == "delete,compact"
     assert change(harness, (TOPIC, "aa", [("flush.ms", DELETE, None)]), version=version) == [0]
-    assert only(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
+    assert only_config(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
 
 
 @pytest.mark.parametrize("version", range(3))
 def test_alter_configs_resets_keys_that_are_not_named(harness: RouterHarness, version: int) -> None:
     assert replace(harness, TOPIC, "aa", version, flush_ms="7") == 0
     assert replace(harness, TOPIC, "aa", version, segment_ms="8") == 0
-    assert only(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
-    assert only(describe(harness, TOPIC, "aa", ["segment.ms"])).value == "8"
+    assert only_config(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
+    assert only_config(describe(harness, TOPIC, "aa", ["segment.ms"])).value == "8"
 
 
 def test_each_resource_is_answered_in_order(harness: RouterHarness) -> None:
@@ -302,7 +306,7 @@ def test_each_resource_is_answered_in_order(harness: RouterHarness) -> None:
 
 def test_validate_only_changes_nothing(harness: RouterHarness) -> None:
     assert change(harness, (TOPIC, "aa", [("flush.ms", SET, "7")]), validate=True) == [0]
-    assert only(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
+    assert only_config(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
 
 
 @pytest.mark.parametrize(("kind", "name", "resource", "named", "code"), DENIALS)
@@ -366,13 +370,18 @@ def test_group_configs_are_described_for_any_group_id(harness: RouterHarness) ->
     """As in Kafka, a group need not exist to be configured."""
     harness.controller.set_config(GROUP, "g", consumer_session_timeout_ms="50000")
     harness.follow()
-    told = {config.name: config for config in describe(harness, GROUP, "g", synonyms=True).configs}
-    assert {name for name in told if name.startswith("consumer.")} == {
+    described = {
+        config.name: config for config in describe(harness, GROUP, "g", synonyms=True).configs
+    }
+    assert {name for name in described if name.startswith("consumer.")} == {
         "consumer.assignment.interval.ms",
         "consumer.heartbeat.interval.ms",
         "consumer.session.timeout.ms",
     }
-    own, default = told["consumer.session.timeout.ms"], told["consumer.heartbeat.interval.ms"]
+    own, default = (
+        described["consumer.session.timeout.ms"],
+        described["consumer.heartbeat.interval.ms"],
+    )
     assert (own.value, own.config_source) == ("50000", 8)
     assert (default.value, default.config_source) == ("5000", 5)
     assert [synonym.name for synonym in own.synonyms] == [
@@ -386,12 +395,12 @@ def test_the_ephemeral_config_of_a_group_has_its_source(harness: RouterHarness) 
     harness.controller.set_config(GROUP, "console-kept", group_ephemeral="false")
     harness.follow()
 
-    def told(name: str) -> tuple[str | None, int, list[str]]:
+    def described(name: str) -> tuple[str | None, int, list[str]]:
         configs = describe(harness, GROUP, name, synonyms=True).configs
         [config] = [config for config in configs if config.name == "group.ephemeral"]
         return config.value, config.config_source, [s.name for s in config.synonyms]
 
     patterns, own = "group.ephemeral.patterns", "group.ephemeral"
-    assert told("other") == ("false", 5, [own])
-    assert told("console-1") == ("true", 3, [patterns, own])
-    assert told("console-kept") == ("false", 8, [own, patterns, own])
+    assert described("other") == ("false", 5, [own])
+    assert described("console-1") == ("true", 3, [patterns, own])
+    assert described("console-kept") == ("false", 8, [own, patterns, own])

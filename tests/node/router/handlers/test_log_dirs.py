@@ -47,7 +47,7 @@ def ask(
     return harness.call(handle_describe_log_dirs, request, version)
 
 
-def only(response: DescribeLogDirsResponse) -> DescribeLogDirsResult:
+def only_result(response: DescribeLogDirsResponse) -> DescribeLogDirsResult:
     (result,) = response.results
     return result
 
@@ -55,7 +55,7 @@ def only(response: DescribeLogDirsResponse) -> DescribeLogDirsResult:
 def sizes(response: DescribeLogDirsResponse) -> dict[tuple[str, int], int]:
     return {
         (topic.name, partition.partition_index): partition.partition_size
-        for topic in only(response).topics
+        for topic in only_result(response).topics
         for partition in topic.partitions
     }
 
@@ -63,13 +63,13 @@ def sizes(response: DescribeLogDirsResponse) -> dict[tuple[str, int], int]:
 @pytest.mark.parametrize("version", range(1, 6))
 def test_null_describes_every_partition_of_the_node(harness: RouterHarness, version: int) -> None:
     response = ask(harness, version=version, everything=True)
-    assert only(response).error_code == ErrorCode.NONE
+    assert only_result(response).error_code == ErrorCode.NONE
     assert set(sizes(response)) == {("a", 0), ("a", 1), ("b", 0)}
 
 
 def test_an_empty_list_describes_no_partition(harness: RouterHarness) -> None:
     assert sizes(ask(harness)) == {}
-    assert only(ask(harness)).log_dir
+    assert only_result(ask(harness)).log_dir
 
 
 def test_a_replica_that_moved_away_is_left_out(tmp_path: Path) -> None:
@@ -100,20 +100,20 @@ def test_a_size_is_the_bytes_of_the_batches(harness: RouterHarness) -> None:
 
 
 def test_replicas_have_no_lag_and_are_not_future_replicas(harness: RouterHarness) -> None:
-    ((partition,),) = (topic.partitions for topic in only(ask(harness, ("b", [0]))).topics)
+    ((partition,),) = (topic.partitions for topic in only_result(ask(harness, ("b", [0]))).topics)
     assert (partition.offset_lag, partition.is_future_key) == (0, False)
 
 
 def test_unknown_partitions_are_left_out(harness: RouterHarness) -> None:
     response = ask(harness, ("a", [0, 2, -1, 2**31 - 1]), ("nowhere", [0]), ("b", [7]))
     assert set(sizes(response)) == {("a", 0)}
-    assert [topic.name for topic in only(response).topics] == ["a"]
+    assert [topic.name for topic in only_result(response).topics] == ["a"]
 
 
 def test_a_topic_named_twice_is_described_once(harness: RouterHarness) -> None:
-    (topic,) = only(ask(harness, ("a", [0]), ("a", [1, 0]))).topics
+    (topic,) = only_result(ask(harness, ("a", [0]), ("a", [1, 0]))).topics
     assert sorted(partition.partition_index for partition in topic.partitions) == [0, 1]
-    (topic,) = only(ask(harness, ("a", [0]), ("a", [1]))).topics
+    (topic,) = only_result(ask(harness, ("a", [0]), ("a", [1]))).topics
     assert sorted(partition.partition_index for partition in topic.partitions) == [0, 1]
 
 
@@ -131,7 +131,7 @@ def test_partitions_of_another_broker_are_left_out(tmp_path: Path) -> None:
 def test_the_size_of_the_volume_is_returned_since_version_4(
     harness: RouterHarness, version: int
 ) -> None:
-    result = only(ask(harness, version=version))
+    result = only_result(ask(harness, version=version))
     if version < 4:
         assert (result.total_bytes, result.usable_bytes) == (-1, -1)
     else:
@@ -143,10 +143,10 @@ def test_the_size_of_the_volume_is_returned_since_version_4(
 def test_cordoned_directories_are_marked_since_version_5(
     harness: RouterHarness, version: int
 ) -> None:
-    assert not only(ask(harness, version=version)).is_cordoned
+    assert not only_result(ask(harness, version=version)).is_cordoned
     harness.controller.set_config(ConfigResourceType.BROKER, "0", cordoned_log_dirs="*")
     harness.follow()
-    assert only(ask(harness, version=version)).is_cordoned == (version == 5)
+    assert only_result(ask(harness, version=version)).is_cordoned == (version == 5)
 
 
 @pytest.mark.parametrize("version", range(1, 6))
@@ -160,7 +160,7 @@ def test_describing_needs_describe_on_the_cluster(harness: RouterHarness, versio
 
 def test_an_unreadable_volume_is_a_storage_error(harness: RouterHarness, tmp_path: Path) -> None:
     harness.services.logs.folder = tmp_path / "gone" / "stores"
-    result = only(ask(harness, everything=True))
+    result = only_result(ask(harness, everything=True))
     assert (result.error_code, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
 
 
@@ -186,7 +186,7 @@ def moved(
 
 @pytest.mark.parametrize("version", range(3))
 def test_a_replica_can_only_move_to_the_data_folder(harness: RouterHarness, version: int) -> None:
-    here = only(ask(harness)).log_dir
+    here = only_result(ask(harness)).log_dir
     assert moved(harness, (here, "a", [0, 1]), version=version) == {("a", 0): 0, ("a", 1): 0}
     codes = moved(harness, ("/nowhere", "a", [0]), (here, "a", [1]), version=version)
     assert codes == {("a", 0): ErrorCode.LOG_DIR_NOT_FOUND, ("a", 1): ErrorCode.NONE}
@@ -200,7 +200,7 @@ def test_a_replica_can_only_move_to_the_data_folder(harness: RouterHarness, vers
 def test_the_directory_is_checked_before_the_partition_and_the_last_one_counts(
     harness: RouterHarness,
 ) -> None:
-    here = only(ask(harness)).log_dir
+    here = only_result(ask(harness)).log_dir
     assert moved(harness, ("/nowhere", "c", [0])) == {("c", 0): ErrorCode.LOG_DIR_NOT_FOUND}
     assert moved(harness, ("/nowhere", "a", [0]), (here, "a", [0])) == {("a", 0): ErrorCode.NONE}
 
@@ -210,7 +210,7 @@ def test_a_replica_that_is_on_other_brokers_cannot_be_moved_here(tmp_path: Path)
     harness.controller.has("spread", 9, 2)
     harness.follow()
     leaders = [partition.leader for partition in harness.image.topics_by_name["spread"].partitions]
-    codes = moved(harness, (only(ask(harness)).log_dir, "spread", [0, 1]))
+    codes = moved(harness, (only_result(ask(harness)).log_dir, "spread", [0, 1]))
     assert codes[("spread", leaders.index(0))] == ErrorCode.NONE
     assert codes[("spread", leaders.index(1))] == ErrorCode.REPLICA_NOT_AVAILABLE
     harness.close()

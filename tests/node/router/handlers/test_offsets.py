@@ -151,15 +151,15 @@ def test_the_debugging_replica_id_gets_the_log_end_offset_of_any_replica(
     topics = [ListOffsetsTopic(name="t", partitions=[wanted])]
     request = ListOffsetsRequest(replica_id=DEBUGGING_REPLICA_ID, topics=topics)
 
-    def told() -> tuple[int, int]:
+    def latest() -> tuple[int, int]:
         (answer,) = elected.call(handle_list_offsets, request, NEWEST).topics[0].partitions
         return answer.error_code, answer.offset
 
-    assert told() == (ErrorCode.NONE, 4)
+    assert latest() == (ErrorCode.NONE, 4)
     elected.lead("t", 6, leader=1)
-    assert told() == (ErrorCode.NONE, 4)
+    assert latest() == (ErrorCode.NONE, 4)
     wanted.current_leader_epoch = 5
-    assert told()[0] == ErrorCode.FENCED_LEADER_EPOCH
+    assert latest()[0] == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_followers_list_no_offsets(elected: RouterHarness) -> None:
@@ -310,7 +310,9 @@ def test_max_timestamp_finds_the_record_within_its_batch(
 # -- version 0 -------------------------------------------------------------------------------------
 
 
-def old(harness: RouterHarness, timestamp: int, count: int, partition: int = 0) -> list[int]:
+def list_version_0(
+    harness: RouterHarness, timestamp: int, count: int, partition: int = 0
+) -> list[int]:
     wanted = ListOffsetsPartition(
         partition_index=partition, timestamp=timestamp, max_num_offsets=count
     )
@@ -324,11 +326,11 @@ def test_version_0_lists_offsets_in_descending_order_up_to_the_limit(
 ) -> None:
     harness.append("t", batch_of(4, timestamps=[NOW_MS + step for step in range(4)]))
     delete_below(harness, 1)
-    assert old(harness, LATEST, 10) == [4, 1]
-    assert old(harness, LATEST, 1) == [4]
-    assert old(harness, EARLIEST, 10) == [1]
-    assert old(harness, LATEST, 0) == []
-    assert old(harness, LATEST, 10, partition=1) == [0]
+    assert list_version_0(harness, LATEST, 10) == [4, 1]
+    assert list_version_0(harness, LATEST, 1) == [4]
+    assert list_version_0(harness, EARLIEST, 10) == [1]
+    assert list_version_0(harness, LATEST, 0) == []
+    assert list_version_0(harness, LATEST, 10, partition=1) == [0]
 
 
 # -- what cannot be listed -------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def produce(
     return answers(harness.call(handle_produce, asked, version))
 
 
-def one(
+def produce_one(
     harness: RouterHarness, records: bytes | None, version: int = NEWEST, *, acks: int = -1
 ) -> PartitionProduceResponse:
     return produce(harness, request({0: records}, acks=acks), version)[0]
@@ -112,7 +112,7 @@ def codes(found: Mapping[int, PartitionProduceResponse]) -> dict[int, int]:
 
 def test_batches_get_their_offsets_in_every_version_since_3(harness: RouterHarness) -> None:
     for count, version in enumerate(range(3, NEWEST + 1)):
-        answer = one(harness, batch_of(2), version)
+        answer = produce_one(harness, batch_of(2), version)
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 2 * count)
         assert answer.log_append_time_ms == -1
         assert answer.log_start_offset == (0 if version >= 5 else -1)
@@ -122,7 +122,7 @@ def test_batches_get_their_offsets_in_every_version_since_3(harness: RouterHarne
 def test_the_log_has_the_sent_batches_byte_for_byte(harness: RouterHarness) -> None:
     batches = [batch_of(3, codec=codec, size=100) for codec in (Codec.NONE, Codec.LZ4)]
     for batch in batches:
-        assert one(harness, batch).error_code == ErrorCode.NONE
+        assert produce_one(harness, batch).error_code == ErrorCode.NONE
     assert stored(harness) == [as_stored(batches[0], 0), as_stored(batches[1], 3)]
 
 
@@ -168,7 +168,7 @@ def test_batches_stay_in_the_arena_and_only_their_position_is_sent(
         assert lying[16:] == batch[16:]
 
 
-def scratches(harness: RouterHarness) -> list[bool]:
+def headrooms(harness: RouterHarness) -> list[bool]:
     found = []
     for sent in harness.worker_client.requests:
         assert isinstance(sent, Append)
@@ -182,13 +182,13 @@ def test_headroom_is_only_used_within_one_store(harness: RouterHarness) -> None:
     harness.follow()
     # Partitions 0 and 2 are in one of two stores, 1 and 3 in the other.
     produce(harness, request({0: batch_of(1), 1: batch_of(1), 3: batch_of(1)}))
-    assert scratches(harness) == [True, False, True]
+    assert headrooms(harness) == [True, False, True]
 
 
 def test_a_duplicate_is_answered_with_its_base_offset(harness: RouterHarness) -> None:
     harness.append("t", batch_of(4))
     batch = batch_of(2, producer_id=7, producer_epoch=0, base_sequence=0)
-    first, again = one(harness, batch), one(harness, batch)
+    first, again = produce_one(harness, batch), produce_one(harness, batch)
     assert (first.base_offset, again.base_offset, again.error_code) == (4, 4, ErrorCode.NONE)
     assert len(stored(harness)) == 2
 
@@ -197,7 +197,7 @@ def test_a_topic_with_log_append_time_returns_it(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, static={"log.message.timestamp.type": "LogAppendTime"})
     harness.controller.has("t", 1, 1)
     harness.follow()
-    assert one(harness, batch_of(1, timestamp=5)).log_append_time_ms == NOW_MS
+    assert produce_one(harness, batch_of(1, timestamp=5)).log_append_time_ms == NOW_MS
     harness.close()
 
 
@@ -206,7 +206,7 @@ def test_a_topic_with_log_append_time_returns_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_valid_acks_are_answered(harness: RouterHarness, acks: int) -> None:
-    assert one(harness, batch_of(1), acks=acks).error_code == ErrorCode.NONE
+    assert produce_one(harness, batch_of(1), acks=acks).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32_767])
@@ -244,8 +244,8 @@ def test_acks_all_needs_min_insync_replicas_and_acks_1_does_not(tmp_path: Path) 
     state = PartitionImage(replicas=(0, 1), in_sync_replicas=(0,), leader=0, leader_epoch=1)
     harness.controller.write(PartitionChanged(topic_id(1), 0, state))
     harness.follow()
-    assert one(harness, batch_of(1)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert one(harness, batch_of(1), acks=1).error_code == ErrorCode.NONE
+    assert produce_one(harness, batch_of(1)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert produce_one(harness, batch_of(1), acks=1).error_code == ErrorCode.NONE
     harness.close()
 
 
@@ -328,13 +328,15 @@ def test_there_must_be_exactly_one_batch_of_the_new_format(
         message(1, b"k", b"v"),
     ]
     for records in refused:
-        assert one(harness, records, version).error_code == ErrorCode.INVALID_RECORD, records
+        assert produce_one(harness, records, version).error_code == ErrorCode.INVALID_RECORD, (
+            records
+        )
     assert stored(harness) == []
 
 
 def test_zstd_needs_version_7(harness: RouterHarness) -> None:
     for version in (3, 6, 7, NEWEST):
-        code = one(harness, batch_of(1, codec=Codec.ZSTD), version).error_code
+        code = produce_one(harness, batch_of(1, codec=Codec.ZSTD), version).error_code
         refused = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert code == (refused if version < 7 else ErrorCode.NONE), version
 
@@ -343,7 +345,7 @@ def test_rejected_records_are_listed_since_version_8(harness: RouterHarness) -> 
     """KIP-467."""
     late = batch_of(3, timestamps=[NOW_MS, NOW_MS + 10**10, NOW_MS])
     for version in (7, 8, NEWEST):
-        answer = one(harness, late, version)
+        answer = produce_one(harness, late, version)
         assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_TIMESTAMP, -1)
         named = [error.batch_index for error in answer.record_errors]
         assert named == ([1] if version >= 8 else [])
@@ -355,14 +357,14 @@ def test_a_batch_above_max_message_bytes_is_too_large(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path, static={"message.max.bytes": "1000"})
     harness.controller.has("t", 1, 1)
     harness.follow()
-    assert one(harness, batch_of(1, size=1_000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    assert one(harness, batch_of(1, size=800)).error_code == ErrorCode.NONE
+    assert produce_one(harness, batch_of(1, size=1_000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert produce_one(harness, batch_of(1, size=800)).error_code == ErrorCode.NONE
     harness.close()
 
 
 def test_a_failed_worker_is_a_retriable_error(harness: RouterHarness) -> None:
     harness.worker_client.is_away = True
-    answer = one(harness, batch_of(1))
+    answer = produce_one(harness, batch_of(1))
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
@@ -431,7 +433,7 @@ def test_message_sets_of_old_producers_become_batches(
 ) -> None:
     harness.append("t", batch_of(1))
     values = [b"a", b"b" * 200, b"c"]
-    answer = one(harness, message_set(magic, values, codec), version, acks=1)
+    answer = produce_one(harness, message_set(magic, values, codec), version, acks=1)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 1)
     records = records_in(harness)[1:]
     assert [(record.offset, record.key, record.value) for record in records] == [
@@ -447,7 +449,9 @@ def test_a_damaged_message_set_is_corrupt(harness: RouterHarness, version: int) 
     wrong = bytearray(whole)
     wrong[-1] ^= 0xFF
     for records in (bytes(wrong), whole[:-1], whole + b"\0", whole[:16], None):
-        assert one(harness, records, version).error_code == ErrorCode.CORRUPT_MESSAGE, records
+        assert produce_one(harness, records, version).error_code == ErrorCode.CORRUPT_MESSAGE, (
+            records
+        )
     assert stored(harness) == []
 
 
@@ -464,5 +468,5 @@ def test_a_converted_message_set_is_validated_like_a_batch(tmp_path: Path) -> No
     harness.controller.has("t", 1, 1)
     harness.follow()
     large = message_set(1, [b"x" * 2_000], Codec.NONE)
-    assert one(harness, large, 2).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert produce_one(harness, large, 2).error_code == ErrorCode.MESSAGE_TOO_LARGE
     harness.close()

@@ -82,7 +82,7 @@ def codes(response: AlterShareGroupOffsetsResponse) -> dict[tuple[str, int], int
     }
 
 
-def forget(
+def delete_offsets(
     harness: GroupHarness, *topics: str, group: str = "s"
 ) -> DeleteShareGroupOffsetsResponse:
     request = DeleteShareGroupOffsetsRequest(
@@ -126,7 +126,7 @@ def where(found: DescribeShareGroupOffsetsResponseGroup) -> Where:
     }
 
 
-def beat(harness: GroupHarness, epoch: int) -> int:
+def heartbeat(harness: GroupHarness, epoch: int) -> int:
     request = ShareGroupHeartbeatRequest(
         group_id="s",
         member_id="m",
@@ -178,28 +178,28 @@ def test_a_partition_that_was_never_read_has_no_offset(harness: GroupHarness) ->
 
 def test_offsets_of_topics_are_deleted(harness: GroupHarness) -> None:
     alter(harness, {"a": {0: 2}, "b": {0: 1}})
-    response = forget(harness, "a", "none")
+    response = delete_offsets(harness, "a", "none")
     assert response.error_code == ErrorCode.NONE
     assert [(topic.topic_name, topic.error_code) for topic in response.responses] == [
         ("a", ErrorCode.NONE),
         ("none", UNKNOWN),
     ]
     assert set(where(describe(harness))) == {("b", 0)}
-    assert forget(harness, "a", group="nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert delete_offsets(harness, "a", group="nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_offsets_of_a_group_with_members_cannot_be_changed(harness: GroupHarness) -> None:
-    assert beat(harness, 0) == ErrorCode.NONE
+    assert heartbeat(harness, 0) == ErrorCode.NONE
     assert alter(harness, {"a": {0: 1}}).error_code == ErrorCode.NON_EMPTY_GROUP
-    assert forget(harness, "a").error_code == ErrorCode.NON_EMPTY_GROUP
-    assert beat(harness, -1) == ErrorCode.NONE
+    assert delete_offsets(harness, "a").error_code == ErrorCode.NON_EMPTY_GROUP
+    assert heartbeat(harness, -1) == ErrorCode.NONE
     assert codes(alter(harness, {"a": {0: 1}})) == {("a", 0): ErrorCode.NONE}
 
 
 def test_an_empty_group_id_is_invalid(harness: GroupHarness) -> None:
     for response in (
         alter(harness, {"a": {0: 1}}, group=""),
-        forget(harness, "a", group=""),
+        delete_offsets(harness, "a", group=""),
         describe(harness, group=""),
     ):
         assert response.error_code == ErrorCode.INVALID_GROUP_ID
@@ -208,7 +208,7 @@ def test_an_empty_group_id_is_invalid(harness: GroupHarness) -> None:
 
 def test_an_empty_request_has_an_empty_response(harness: GroupHarness) -> None:
     assert alter(harness, {}).responses == []
-    assert forget(harness).responses == []
+    assert delete_offsets(harness).responses == []
     assert describe(harness, {}).topics == []
 
 
@@ -217,13 +217,13 @@ def test_permissions_on_the_group_and_on_the_topics_are_needed(harness: GroupHar
     harness.deny(AclOperation.READ, TOPIC, "b")
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert codes(alter(harness, {"a": {0: 2}, "b": {0: 1}})) == {("a", 0): 0, ("b", 0): denied}
-    assert [topic.error_code for topic in forget(harness, "b").responses] == [denied]
+    assert [topic.error_code for topic in delete_offsets(harness, "b").responses] == [denied]
     harness.deny(AclOperation.DESCRIBE, TOPIC, "b")
     assert set(where(describe(harness))) == {("a", 0)}
     assert where(describe(harness, {"b": [0]})) == {("b", 0): (-1, -1, denied)}
     for operation, ask in (
         (AclOperation.READ, lambda: alter(harness, {"a": {0: 1}}, group="secret")),
-        (AclOperation.DELETE, lambda: forget(harness, "a", group="secret")),
+        (AclOperation.DELETE, lambda: delete_offsets(harness, "a", group="secret")),
         (AclOperation.DESCRIBE, lambda: describe(harness, group="secret")),
     ):
         harness.deny(operation, GROUP, "secret")
@@ -233,7 +233,11 @@ def test_permissions_on_the_group_and_on_the_topics_are_needed(harness: GroupHar
 def test_share_groups_can_be_switched_off(harness: GroupHarness) -> None:
     harness.controller.write(FeatureLevelChanged(SHARE_VERSION, 0))
     harness.follow()
-    for response in (alter(harness, {"a": {0: 1}}), forget(harness, "a"), describe(harness)):
+    for response in (
+        alter(harness, {"a": {0: 1}}),
+        delete_offsets(harness, "a"),
+        describe(harness),
+    ):
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 

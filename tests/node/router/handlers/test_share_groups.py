@@ -55,7 +55,7 @@ def have_share_groups(harness: GroupHarness, level: int) -> None:
     harness.follow()
 
 
-def beat(
+def heartbeat(
     harness: GroupHarness,
     epoch: int = 0,
     member_id: str = "m",
@@ -86,9 +86,9 @@ def partition_count(response: ShareGroupHeartbeatResponse) -> int:
 
 def joined(harness: GroupHarness, *, group: str = "s", topics: list[str] | None = None) -> int:
     """A member joins and sends heartbeats until it has all partitions; returns its epoch."""
-    epoch = beat(harness, group=group, topics=topics).member_epoch
+    epoch = heartbeat(harness, group=group, topics=topics).member_epoch
     for _ in range(200):
-        response = beat(harness, epoch, group=group)
+        response = heartbeat(harness, epoch, group=group)
         epoch = response.member_epoch
         if response.assignment is not None and response.assignment.topic_partitions:
             return epoch
@@ -107,25 +107,25 @@ def state_epoch_of(harness: GroupHarness, group: str, topic_id: Uuid, index: int
 def test_a_member_gets_partitions_once_their_states_are_initialized(
     harness: GroupHarness,
 ) -> None:
-    first = beat(harness)
+    first = heartbeat(harness)
     assert (first.error_code, first.member_epoch, partition_count(first)) == (0, 1, 0)
     assert joined(harness, topics=["xa", "xb"]) > 1
-    again = beat(harness)
+    again = heartbeat(harness)
     assert partition_count(again) == 2
 
 
 def test_a_member_continues_after_a_router_restart(harness: GroupHarness) -> None:
     epoch = joined(harness)
     harness.restart_router()
-    again = beat(harness, epoch)
+    again = heartbeat(harness, epoch)
     assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, epoch)
-    assert partition_count(beat(harness)) == 2
+    assert partition_count(heartbeat(harness)) == 2
 
 
 def test_pending_initializations_are_repeated_after_a_router_restart(
     harness: GroupHarness,
 ) -> None:
-    beat(harness)
+    heartbeat(harness)
     harness.restart_router()
     assert joined(harness) > 1
 
@@ -134,7 +134,7 @@ def test_a_topic_created_later_is_assigned(harness: GroupHarness) -> None:
     epoch = joined(harness, topics=["xa", "xc"])
     harness.have_topic("xc", 103, 4)
     for _ in range(200):
-        response = beat(harness, epoch)
+        response = heartbeat(harness, epoch)
         epoch = response.member_epoch
         if response.assignment is not None and partition_count(response) == 6:
             return
@@ -143,10 +143,10 @@ def test_a_topic_created_later_is_assigned(harness: GroupHarness) -> None:
 
 
 def test_errors_have_a_message(harness: GroupHarness) -> None:
-    refused = beat(harness, 5, "stranger")
+    refused = heartbeat(harness, 5, "stranger")
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_message == "Share group s not found."
-    assert beat(harness, topics=[]).error_code == ErrorCode.INVALID_REQUEST
+    assert heartbeat(harness, topics=[]).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_groups_are_listed_described_and_deleted_with_their_states(harness: GroupHarness) -> None:
@@ -164,7 +164,7 @@ def test_groups_are_listed_described_and_deleted_with_their_states(harness: Grou
     delete = DeleteGroupsRequest(groups_names=["s"])
     [result] = harness.call(handle_delete_groups, delete).results
     assert result.error_code == ErrorCode.NON_EMPTY_GROUP
-    beat(harness, -1)
+    heartbeat(harness, -1)
     xa = harness.image.topics_by_name["xa"].topic_id
     assert state_epoch_of(harness, "s", xa, 0) > 0
     [result] = harness.call(handle_delete_groups, delete).results
@@ -174,7 +174,7 @@ def test_groups_are_listed_described_and_deleted_with_their_states(harness: Grou
 
 
 def test_each_group_is_described_by_itself(harness: GroupHarness) -> None:
-    beat(harness)
+    heartbeat(harness)
     codes = {group.group_id: group.error_code for group in describe(harness, "s", "", "none")}
     assert codes == {
         "s": ErrorCode.NONE,
@@ -188,9 +188,11 @@ def test_a_heartbeat_needs_read_on_the_group_and_describe_on_the_topics(
 ) -> None:
     harness.deny(AclOperation.READ, GROUP, "secret")
     harness.deny(AclOperation.DESCRIBE, TOPIC, "xb")
-    assert beat(harness, group="secret").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert beat(harness, topics=["xa", "xb"]).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert beat(harness).error_code == ErrorCode.NONE
+    assert heartbeat(harness, group="secret").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert (
+        heartbeat(harness, topics=["xa", "xb"]).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
+    assert heartbeat(harness).error_code == ErrorCode.NONE
 
 
 def test_describing_needs_describe_on_the_group_and_all_its_topics(harness: GroupHarness) -> None:
@@ -210,15 +212,15 @@ def test_describing_needs_describe_on_the_group_and_all_its_topics(harness: Grou
 
 def test_group_configs_take_effect_at_once(harness: GroupHarness) -> None:
     epoch = joined(harness)
-    assert beat(harness, epoch).heartbeat_interval_ms == 200
+    assert heartbeat(harness, epoch).heartbeat_interval_ms == 200
     harness.controller.set_config(ConfigResourceType.GROUP, "s", share_heartbeat_interval_ms="7000")
     harness.follow()
-    assert beat(harness, epoch).heartbeat_interval_ms == 7_000
+    assert heartbeat(harness, epoch).heartbeat_interval_ms == 7_000
 
 
 def test_share_groups_can_be_switched_off(harness: GroupHarness) -> None:
-    beat(harness)
+    heartbeat(harness)
     have_share_groups(harness, 0)
-    assert beat(harness).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert heartbeat(harness).error_code == ErrorCode.UNSUPPORTED_VERSION
     [group] = describe(harness, "s")
     assert group.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -195,7 +195,7 @@ def find(harness: ShareHarness, key: str, version: int = 6) -> Coordinator:
     return found
 
 
-def _no_uuid(index: int) -> bytes:
+def _topic_id(index: int) -> bytes:
     return index.to_bytes(16)
 
 
@@ -203,7 +203,7 @@ def test_very_many_partitions_are_read_in_turns(harness: ShareHarness) -> None:
     count = 2 * ITEMS_PER_TURN
     many = [
         messages.DeleteStateData(
-            topic_id=_no_uuid(index),
+            topic_id=_topic_id(index),
             partitions=[messages.DeleteShareGroupStatePartitionData(partition=0)],
         )
         for index in range(count)

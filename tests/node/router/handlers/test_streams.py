@@ -75,7 +75,7 @@ def join(
     return harness.call(handle_streams_group_heartbeat, request, version)
 
 
-def beat(harness: GroupHarness, epoch: int, group: str = "g") -> StreamsGroupHeartbeatResponse:
+def heartbeat(harness: GroupHarness, epoch: int, group: str = "g") -> StreamsGroupHeartbeatResponse:
     request = StreamsGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=epoch)
     return harness.call(handle_streams_group_heartbeat, request, 0)
 
@@ -102,11 +102,11 @@ def test_a_member_joins_and_sends_heartbeats(harness: GroupHarness, version: int
     assert [each.partitions for each in joined.active_tasks or ()] == [[0, 1]]
     assert joined.topology_description_required == (version == 1)
     harness.restart_router()
-    assert beat(harness, 2).error_code == ErrorCode.NONE
+    assert heartbeat(harness, 2).error_code == ErrorCode.NONE
 
 
 def test_errors_have_a_message(harness: GroupHarness) -> None:
-    refused = beat(harness, 5)
+    refused = heartbeat(harness, 5)
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_message == "Group g not found."
     assert (
@@ -120,7 +120,7 @@ def test_missing_internal_topics_are_created(harness: GroupHarness) -> None:
         (StatusCode.MISSING_INTERNAL_TOPICS, "Internal topics are missing: counts, words")
     ]
     harness.turn_loop()
-    assert statuses(beat(harness, first.member_epoch)) == []
+    assert statuses(heartbeat(harness, first.member_epoch)) == []
     image = harness.services.image
     assert {name: len(image.topics_by_name[name].partitions) for name in ("counts", "words")} == {
         "counts": 2,
@@ -194,7 +194,7 @@ def test_group_configs_take_effect_at_once(harness: GroupHarness) -> None:
         ConfigResourceType.GROUP, "g", streams_heartbeat_interval_ms="7000"
     )
     harness.follow()
-    assert beat(harness, epoch).heartbeat_interval_ms == 7_000
+    assert heartbeat(harness, epoch).heartbeat_interval_ms == 7_000
 
 
 # -- descriptions of topologies -------------------------------------------------------------------

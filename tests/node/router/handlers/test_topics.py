@@ -48,7 +48,7 @@ def harness(tmp_path: Path) -> Iterator[RouterHarness]:
     harness.close()
 
 
-def has(harness: RouterHarness, name: str, number: int, partitions: int = 1) -> None:
+def add_topic(harness: RouterHarness, name: str, number: int, partitions: int = 1) -> None:
     harness.controller.has(name, number, partitions)
     harness.follow()
 
@@ -202,7 +202,7 @@ def delete(
 
 @pytest.mark.parametrize("version", range(7))
 def test_a_topic_is_deleted_by_name_in_any_version(harness: RouterHarness, version: int) -> None:
-    has(harness, "t", 1)
+    add_topic(harness, "t", 1)
     (result,) = delete(harness, DeleteTopicState(name="t"), version=version)
     assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
     assert "t" not in harness.image.topics_by_name
@@ -210,14 +210,14 @@ def test_a_topic_is_deleted_by_name_in_any_version(harness: RouterHarness, versi
 
 
 def test_a_topic_is_deleted_by_id_and_named_in_the_answer(harness: RouterHarness) -> None:
-    has(harness, "t", 1)
+    add_topic(harness, "t", 1)
     (result,) = delete(harness, DeleteTopicState(topic_id=topic_id(1)))
     assert (result.name, result.topic_id, result.error_code) == ("t", topic_id(1), 0)
 
 
 def test_every_topic_is_answered_in_order(harness: RouterHarness) -> None:
-    has(harness, "a", 1)
-    has(harness, "b", 2)
+    add_topic(harness, "a", 1)
+    add_topic(harness, "b", 2)
     results = delete(
         harness,
         DeleteTopicState(name="nn"),
@@ -235,7 +235,7 @@ def test_every_topic_is_answered_in_order(harness: RouterHarness) -> None:
 
 
 def test_deleting_needs_delete_on_the_topic(harness: RouterHarness) -> None:
-    has(harness, "t", 1)
+    add_topic(harness, "t", 1)
     harness.deny(AclOperation.DELETE, TOPIC, "t")
     harness.deny(AclOperation.DELETE, TOPIC, "absent")
     results = delete(
@@ -251,7 +251,7 @@ def test_deleting_needs_delete_on_the_topic(harness: RouterHarness) -> None:
 
 def test_an_id_of_a_hidden_topic_is_unknown(harness: RouterHarness) -> None:
     # B.0 rule 8: by topic id, UNKNOWN_TOPIC_ID.
-    has(harness, "t", 1)
+    add_topic(harness, "t", 1)
     harness.deny(AclOperation.DESCRIBE, TOPIC, "t")
     (result,) = delete(harness, DeleteTopicState(topic_id=topic_id(1)))
     assert (result.error_code, result.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
@@ -261,7 +261,7 @@ def test_an_id_of_a_hidden_topic_is_unknown(harness: RouterHarness) -> None:
 def test_disabled_deletion_has_its_own_error_code_since_version_3(
     harness: RouterHarness, version: int, code: int
 ) -> None:
-    has(harness, "t", 1)
+    add_topic(harness, "t", 1)
     harness.controller.set_config(ConfigResourceType.BROKER, "", delete_topic_enable="false")
     (result,) = delete(harness, DeleteTopicState(name="t"), version=version)
     assert result.error_code == code
@@ -278,7 +278,7 @@ def test_a_controller_that_does_not_answer_fails_each_deletion(harness: RouterHa
 # -- CreatePartitions ------------------------------------------------------------------------
 
 
-def grow(
+def create_partitions(
     harness: RouterHarness, *wanted: CreatePartitionsTopic, version: int = 3, validate: bool = False
 ) -> list[tuple[str, int]]:
     request = CreatePartitionsRequest(topics=list(wanted), timeout_ms=5_000, validate_only=validate)
@@ -287,7 +287,7 @@ def grow(
     return [(result.name, result.error_code) for result in response.results]
 
 
-def more(name: str, count: int, *assignments: list[int]) -> CreatePartitionsTopic:
+def new_partitions(name: str, count: int, *assignments: list[int]) -> CreatePartitionsTopic:
     return CreatePartitionsTopic(
         name=name,
         count=count,
@@ -297,31 +297,37 @@ def more(name: str, count: int, *assignments: list[int]) -> CreatePartitionsTopi
 
 @pytest.mark.parametrize("version", range(4))
 def test_partitions_are_added_in_any_version(harness: RouterHarness, version: int) -> None:
-    has(harness, "t", 1)
-    assert grow(harness, more("t", 3), version=version) == [("t", 0)]
+    add_topic(harness, "t", 1)
+    assert create_partitions(harness, new_partitions("t", 3), version=version) == [("t", 0)]
     assert len(harness.image.topics_by_name["t"].partitions) == 3
     assert harness.services.logs.locate(topic_id(1), 2) is not None
 
 
 def test_each_topic_is_answered_once_and_in_order(harness: RouterHarness) -> None:
     # B.4: one result per topic.
-    has(harness, "a", 1)
-    has(harness, "b", 2)
+    add_topic(harness, "a", 1)
+    add_topic(harness, "b", 2)
     harness.deny(AclOperation.ALTER, TOPIC, "secret")
-    wanted = [more("nn", 3), more("b", 2, [0]), more("secret", 2), more("a", 1), more("nn", 4)]
-    assert grow(harness, *wanted) == [("nn", 42), ("b", 0), ("secret", 29), ("a", 37)]
+    wanted = [
+        new_partitions("nn", 3),
+        new_partitions("b", 2, [0]),
+        new_partitions("secret", 2),
+        new_partitions("a", 1),
+        new_partitions("nn", 4),
+    ]
+    assert create_partitions(harness, *wanted) == [("nn", 42), ("b", 0), ("secret", 29), ("a", 37)]
 
 
 def test_create_partitions_with_validate_only_changes_nothing(harness: RouterHarness) -> None:
-    has(harness, "t", 1)
-    assert grow(harness, more("t", 3), validate=True) == [("t", 0)]
+    add_topic(harness, "t", 1)
+    assert create_partitions(harness, new_partitions("t", 3), validate=True) == [("t", 0)]
     assert len(harness.image.topics_by_name["t"].partitions) == 1
 
 
 def test_a_controller_that_does_not_answer_fails_create_partitions(harness: RouterHarness) -> None:
-    has(harness, "t", 1)
+    add_topic(harness, "t", 1)
     harness.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
-    assert grow(harness, more("t", 3)) == [("t", 7)]
+    assert create_partitions(harness, new_partitions("t", 3)) == [("t", 7)]
 
 
 # -- DeleteRecords ---------------------------------------------------------------------------
@@ -337,7 +343,7 @@ def fill(harness: RouterHarness, name: str, records: int, partition: int = 0) ->
     assert answer.error_code == 0  # type: ignore[union-attr]  # an Appended
 
 
-def trim(
+def delete_records(
     harness: RouterHarness, name: str, *wanted: tuple[int, int], version: int = 2
 ) -> list[tuple[int, int, int]]:
     partitions = [PartitionOffset(partition_index=p, offset=o) for p, o in wanted]
@@ -353,55 +359,59 @@ def trim(
 def test_records_are_deleted_up_to_an_offset_or_the_high_watermark(
     harness: RouterHarness, version: int
 ) -> None:
-    has(harness, "t", 1, partitions=2)
+    add_topic(harness, "t", 1, partitions=2)
     fill(harness, "t", 10, partition=0)
     fill(harness, "t", 4, partition=1)
-    assert trim(harness, "t", (0, 6), (1, -1), version=version) == [(0, 0, 6), (1, 0, 4)]
-    assert trim(harness, "t", (0, 3), version=version) == [(0, 0, 6)], "the start never goes back"
+    assert delete_records(harness, "t", (0, 6), (1, -1), version=version) == [(0, 0, 6), (1, 0, 4)]
+    assert delete_records(harness, "t", (0, 3), version=version) == [(0, 0, 6)], (
+        "the start never goes back"
+    )
 
 
 def test_records_above_the_high_watermark_cannot_be_deleted(harness: RouterHarness) -> None:
-    has(harness, "t", 1)
+    add_topic(harness, "t", 1)
     fill(harness, "t", 10)
-    assert trim(harness, "t", (0, 11)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
-    assert trim(harness, "t", (0, -2)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+    assert delete_records(harness, "t", (0, 11)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+    assert delete_records(harness, "t", (0, -2)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
 
 
 def test_records_of_unknown_partitions_cannot_be_deleted(harness: RouterHarness) -> None:
-    has(harness, "t", 1)
-    assert trim(harness, "nn", (0, 1)) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
-    assert trim(harness, "t", (1, 1), (-1, 1)) == [(1, 3, -1), (-1, 3, -1)]
+    add_topic(harness, "t", 1)
+    assert delete_records(harness, "nn", (0, 1)) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    assert delete_records(harness, "t", (1, 1), (-1, 1)) == [(1, 3, -1), (-1, 3, -1)]
 
 
 def test_only_the_leader_deletes_records(harness: RouterHarness) -> None:
-    has(harness, "t", 1)
+    add_topic(harness, "t", 1)
     (partition,) = harness.image.topics_by_name["t"].partitions
     elsewhere = type(partition)(partition.replicas, partition.in_sync_replicas, 5, 1)
     harness.controller.write(PartitionChanged(topic_id(1), 0, elsewhere))
     harness.follow()
-    assert trim(harness, "t", (0, 0)) == [(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+    assert delete_records(harness, "t", (0, 0)) == [(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
 def test_records_of_a_compacted_topic_cannot_be_deleted(harness: RouterHarness) -> None:
     # B.4: compact-only topics POLICY_VIOLATION.
-    has(harness, "t", 1)
+    add_topic(harness, "t", 1)
     harness.controller.set_config(ConfigResourceType.TOPIC, "t", cleanup_policy="compact")
     harness.follow()
-    assert trim(harness, "t", (0, 0)) == [(0, ErrorCode.POLICY_VIOLATION, -1)]
+    assert delete_records(harness, "t", (0, 0)) == [(0, ErrorCode.POLICY_VIOLATION, -1)]
     harness.controller.set_config(ConfigResourceType.TOPIC, "t", cleanup_policy="compact,delete")
     harness.follow()
-    assert trim(harness, "t", (0, 0)) == [(0, 0, 0)]
+    assert delete_records(harness, "t", (0, 0)) == [(0, 0, 0)]
 
 
 def test_records_of_internal_topics_cannot_be_deleted(harness: RouterHarness) -> None:
-    has(harness, "__consumer_offsets", 1)
+    add_topic(harness, "__consumer_offsets", 1)
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert trim(harness, "__consumer_offsets", (0, 0)) == [(0, code, -1)]
+    assert delete_records(harness, "__consumer_offsets", (0, 0)) == [(0, code, -1)]
 
 
 def test_deleting_records_needs_delete_on_the_topic(harness: RouterHarness) -> None:
-    has(harness, "t", 1)
+    add_topic(harness, "t", 1)
     harness.deny(AclOperation.DELETE, TOPIC, "t")
     harness.deny(AclOperation.DELETE, TOPIC, "absent")
-    assert trim(harness, "t", (0, 0)) == [(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)]
-    assert trim(harness, "absent", (0, 0)) == [(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)]
+    assert delete_records(harness, "t", (0, 0)) == [(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)]
+    assert delete_records(harness, "absent", (0, 0)) == [
+        (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
+    ]
