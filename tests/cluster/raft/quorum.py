@@ -1,4 +1,4 @@
-"""Members on stage: real cores, disks and a network in memory, a clock that is moved by hand.
+"""Raft members with the real core, disks and a network in memory, and a manual clock.
 
 A `QuorumMember` carries out what its core's Ready values say, at once or, while its disk is held,
 only up to the sync. A `LocalQuorum` carries messages between members until nobody has anything to

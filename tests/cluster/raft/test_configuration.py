@@ -1,4 +1,4 @@
-"""Voters, steps and majorities; majorities also against a dumb twin."""
+"""Voters, changes and majorities; majorities also against a simple count."""
 
 from itertools import combinations, product
 
@@ -24,7 +24,7 @@ from odradek.cluster.raft.configuration import (
 from odradek.cluster.raft.validation import NUMBER_MAX
 
 
-def test_a_wiped_node_comes_back_as_another_member() -> None:
+def test_a_wiped_node_has_another_member_id() -> None:
     before = member_id(7, bytes(range(16)))
     after = member_id(7, bytes(range(1, 17)))
     assert before != after
@@ -32,7 +32,7 @@ def test_a_wiped_node_comes_back_as_another_member() -> None:
     assert member_id(2**31 - 1, b"\xff" * 16) <= NUMBER_MAX
 
 
-def test_a_founder_is_its_node_and_nobody_else_has_such_an_id() -> None:
+def test_a_bootstrap_voter_has_its_node_id_as_member_id() -> None:
     for node_id in (0, 5, 2**31 - 1):
         assert is_bootstrap_voter(node_id)
         assert node_id_of(node_id) == node_id
@@ -55,7 +55,7 @@ def test_a_voter_is_removed_but_never_the_last() -> None:
     assert apply_change(configuration_of([2]), RemoveVoter(2)) is ProposalRefusal.LAST_VOTER
 
 
-def test_an_update_changes_the_context_and_no_majority() -> None:
+def test_an_update_changes_only_the_context() -> None:
     configuration = apply_change(configuration_of([1, 2]), UpdateVoter(Voter(2, b"moved")))
     assert configuration == Configuration((Voter(1), Voter(2, b"moved")))
     assert apply_change(configuration_of([1]), UpdateVoter(Voter(2))) is ProposalRefusal.NOT_A_VOTER
@@ -71,7 +71,7 @@ def test_majorities_before_and_after_one_step_always_overlap() -> None:
                 assert set(some) & set(others)
 
 
-def test_the_majority_value_equals_that_of_counting() -> None:
+def test_the_majority_value_equals_a_count() -> None:
     for size in range(1, 6):
         for values in product(range(4), repeat=size):
             reached = [
@@ -83,7 +83,7 @@ def test_the_majority_value_equals_that_of_counting() -> None:
     assert majority_value([]) == 0
 
 
-def test_a_configuration_comes_back_from_its_bytes() -> None:
+def test_a_configuration_is_decoded_from_its_bytes() -> None:
     configuration = Configuration((Voter(1, b"a"), Voter(2**62, b"")))
     assert decode_configuration(encode_configuration(configuration)) == configuration
 
@@ -100,6 +100,6 @@ def test_a_configuration_comes_back_from_its_bytes() -> None:
         encode_configuration(Configuration((Voter(1), Voter(1)))),
     ],
 )
-def test_bytes_that_are_no_configuration_are_told(data: bytes) -> None:
+def test_bytes_that_are_no_configuration_are_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"configuration|invalid voters"):
         decode_configuration(data)

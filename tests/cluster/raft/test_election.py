@@ -1,4 +1,4 @@
-"""Counting votes, and who is elected by whom: the paper's 5.2, the thesis' 9.6, 4.2.3 and 6.2."""
+"""Elections: the paper's 5.2, and the thesis' 9.6, 4.2.3 and 6.2."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_a_majority_of_all_voters_wins() -> None:
     assert ours.result() is ElectionResult.WON
 
 
-def test_a_voter_counts_once_and_its_first_answer_counts() -> None:
+def test_only_the_first_response_of_a_voter_counts() -> None:
     ours = election()
     ours.count(1, is_granted=True)
     ours.count(1, is_granted=True)
@@ -46,7 +46,7 @@ def test_a_voter_counts_once_and_its_first_answer_counts() -> None:
     assert ours.result() is ElectionResult.OPEN
 
 
-def test_who_has_no_vote_does_not_count() -> None:
+def test_a_member_without_a_vote_does_not_count() -> None:
     ours = election()
     for stranger in (4, 5, 6):
         ours.count(stranger, is_granted=True)
@@ -62,7 +62,7 @@ def test_an_election_is_lost_when_a_majority_cannot_be_reached() -> None:
     assert ours.result() is ElectionResult.LOST
 
 
-def test_a_candidate_that_loses_its_own_vote_needs_all_that_remain() -> None:
+def test_a_candidate_that_is_refused_by_one_of_three_needs_the_others() -> None:
     ours = Election(4, [2], is_pre_vote=False)
     ours.count(1, is_granted=True)
     assert ours.result() is ElectionResult.OPEN
@@ -70,14 +70,14 @@ def test_a_candidate_that_loses_its_own_vote_needs_all_that_remain() -> None:
     assert ours.result() is ElectionResult.WON
 
 
-def test_answers_to_earlier_elections_are_told_apart() -> None:
+def test_responses_to_earlier_elections_are_ignored() -> None:
     ours = election()
     assert ours.is_answer(VoteResponse(2, 1, 4, True), 4)
     assert not ours.is_answer(VoteResponse(2, 1, 3, True), 4)
     assert not ours.is_answer(VoteResponse(2, 1, 4, True, is_pre_vote=True), 4)
 
 
-def test_a_refused_rehearsal_carries_the_term_of_who_refuses() -> None:
+def test_a_refused_pre_vote_has_the_responders_term() -> None:
     ours = election(is_pre_vote=True)
     assert ours.is_answer(VoteResponse(2, 1, 4, True, is_pre_vote=True), 3)
     assert ours.is_answer(VoteResponse(2, 1, 3, False, is_pre_vote=True), 3)
@@ -85,7 +85,7 @@ def test_a_refused_rehearsal_carries_the_term_of_who_refuses() -> None:
     assert not ours.is_answer(VoteResponse(2, 1, 3, True, is_pre_vote=True), 3)
 
 
-def test_every_other_voter_is_asked() -> None:
+def test_every_other_voter_gets_a_request() -> None:
     transfer = Election(4, [3, 1, 2], is_pre_vote=False, is_transfer=True)
     assert transfer.requests(2, 9, 3) == [
         VoteRequest(2, 1, 4, 9, 3, is_transfer=True),
@@ -97,7 +97,7 @@ def test_every_other_voter_is_asked() -> None:
     ("vote", "leader_id", "is_granted"),
     [(None, None, True), (1, None, True), (3, None, False), (None, 3, False), (1, 1, True)],
 )
-def test_a_vote_goes_to_who_comes_first_and_to_nobody_where_somebody_leads(
+def test_a_vote_is_granted_to_the_first_candidate_if_no_leader_is_known(
     vote: int | None, leader_id: int | None, is_granted: bool
 ) -> None:
     """Figure 2, RequestVote 2: "If votedFor is null or candidateId, and candidate's log is at least
@@ -108,7 +108,7 @@ def test_a_vote_goes_to_who_comes_first_and_to_nobody_where_somebody_leads(
     assert not can_grant_vote(VoteRequest(1, 2, 4, 0, 0), log, 4, vote, leader_id)
 
 
-def test_a_rehearsal_asks_for_a_later_term_whoever_was_voted_for() -> None:
+def test_a_pre_vote_is_granted_for_a_later_term_despite_an_earlier_vote() -> None:
     log = RaftLog([Entry(1, 1, b"x")], bootstrap=configuration_of([1, 2, 3]))
     assert can_grant_vote(VoteRequest(1, 2, 5, 1, 1, is_pre_vote=True), log, 4, 3, 3)
     assert not can_grant_vote(VoteRequest(1, 2, 4, 1, 1, is_pre_vote=True), log, 4, None, None)
@@ -118,7 +118,7 @@ def test_a_rehearsal_asks_for_a_later_term_whoever_was_voted_for() -> None:
 # -- 5.2: elections --------------------------------------------------------------------------------
 
 
-def test_a_follower_that_hears_nothing_rehearses_and_then_stands() -> None:
+def test_a_follower_without_a_leader_starts_a_pre_vote_and_then_an_election() -> None:
     """5.2: "To begin an election, a follower increments its current term and transitions to
     candidate state. It then votes for itself and issues RequestVote RPCs in parallel".
     """
@@ -132,7 +132,7 @@ def test_a_follower_that_hears_nothing_rehearses_and_then_stands() -> None:
     assert (member.hard_state.term, member.hard_state.vote) == (4, 2)
 
 
-def test_a_heartbeat_keeps_elections_away() -> None:
+def test_heartbeats_prevent_elections() -> None:
     """5.2: "A server remains in follower state as long as it receives valid RPCs"."""
     member = follower()
     for _ in range(20):
@@ -141,7 +141,7 @@ def test_a_heartbeat_keeps_elections_away() -> None:
     assert member.node.leader_id == 1
 
 
-def test_election_timeouts_are_jittered_by_what_the_caller_gives() -> None:
+def test_election_timeouts_have_the_drivers_jitter() -> None:
     """5.2: "Raft uses randomized election timeouts"."""
     member = QuorumMember(2, bootstrap=THREE)
     member.jitter_ms = 300
@@ -153,7 +153,7 @@ def test_election_timeouts_are_jittered_by_what_the_caller_gives() -> None:
     assert len(only(VoteRequest, member.elapse(2 * ELECTION_MS))) == 2
 
 
-def test_a_candidate_with_a_majority_leads_and_says_so_at_once() -> None:
+def test_a_candidate_with_a_majority_becomes_leader_and_sends_requests_at_once() -> None:
     """5.2: "Once a candidate wins an election, it becomes leader. It then sends heartbeat messages
     to all of the other servers to establish its authority".
     """
@@ -165,7 +165,7 @@ def test_a_candidate_with_a_majority_leads_and_says_so_at_once() -> None:
     assert [beat.to for beat in beats] == [1, 3]
 
 
-def test_a_candidate_counts_its_own_vote_when_it_is_on_its_disk() -> None:
+def test_a_candidate_counts_its_own_vote_when_it_is_durable() -> None:
     member = follower()
     member.elapse(ELECTION_MS + 2)
     member.is_disk_held = True
@@ -187,7 +187,7 @@ def test_a_candidate_yields_to_a_leader_of_its_term() -> None:
     assert member.role is Role.FOLLOWER
 
 
-def test_a_split_vote_ends_with_another_rehearsal() -> None:
+def test_a_split_vote_is_followed_by_another_pre_vote() -> None:
     """5.2: "each candidate will time out and start a new election"."""
     member = candidate(1)
     member.hear(VoteResponse(1, 2, 2, False), VoteResponse(3, 2, 2, False))
@@ -205,7 +205,7 @@ def test_a_vote_of_an_earlier_election_does_not_count() -> None:
     assert member.role is Role.CANDIDATE
 
 
-def test_a_vote_of_somebody_without_one_does_not_count() -> None:
+def test_a_vote_of_a_member_that_is_no_voter_does_not_count() -> None:
     member = candidate(1)
     member.hear(VoteResponse(7, 2, 2, True))
     assert member.role is Role.CANDIDATE
@@ -231,7 +231,7 @@ def test_a_vote_survives_a_restart() -> None:
     assert member.hear(VoteRequest(3, 2, 1, 0, 0)) == [VoteResponse(2, 3, 1, False)]
 
 
-def test_a_vote_is_on_the_disk_before_it_is_given() -> None:
+def test_a_vote_is_durable_before_it_is_sent() -> None:
     """Figure 2, persistent state: "Updated on stable storage before responding to RPCs"."""
     member = QuorumMember(2, bootstrap=THREE)
     member.is_disk_held = True
@@ -241,7 +241,7 @@ def test_a_vote_is_on_the_disk_before_it_is_given() -> None:
     assert (member.hard_state.term, member.hard_state.vote) == (4, 1)
 
 
-def test_a_vote_that_a_crash_overtakes_was_never_given() -> None:
+def test_a_vote_that_was_not_durable_before_a_crash_was_not_sent() -> None:
     member = QuorumMember(2, bootstrap=THREE)
     member.is_disk_held = True
     member.hear(VoteRequest(1, 2, 4, 0, 0))
@@ -250,7 +250,7 @@ def test_a_vote_that_a_crash_overtakes_was_never_given() -> None:
     assert member.hear(VoteRequest(3, 2, 4, 0, 0)) == [VoteResponse(2, 3, 4, True)]
 
 
-def test_a_log_that_was_written_before_there_were_votes_gives_none_in_its_term() -> None:
+def test_a_log_without_a_hard_state_grants_no_vote_in_its_last_term() -> None:
     member = QuorumMember(2, bootstrap=THREE, entries=entries_of(1, 1))
     assert (member.hard_state.term, member.hard_state.vote) == (1, 2)
     assert member.hear(VoteRequest(1, 2, 1, 2, 1)) == [VoteResponse(2, 1, 1, False)]
@@ -259,7 +259,7 @@ def test_a_log_that_was_written_before_there_were_votes_gives_none_in_its_term()
 # -- thesis 9.6, 4.2.3, 6.2: who is away does not disturb ------------------------------------------
 
 
-def test_a_member_that_was_cut_off_comes_back_without_disturbing_anybody() -> None:
+def test_a_member_that_was_cut_off_returns_without_an_election() -> None:
     """Thesis 9.6: "a candidate only increments its term if it first learns from a majority of the
     cluster that they would be willing to grant the candidate their votes".
     """
@@ -275,7 +275,7 @@ def test_a_member_that_was_cut_off_comes_back_without_disturbing_anybody() -> No
     assert quorum[1].node.term == term
 
 
-def test_a_rehearsal_binds_nobody_and_needs_a_log_and_a_term() -> None:
+def test_a_pre_vote_needs_an_up_to_date_log_and_a_later_term_and_changes_no_state() -> None:
     member = follower(1, 2)
     for asker in (1, 3):
         request = VoteRequest(asker, 2, 3, 2, 2, is_pre_vote=True)
@@ -287,7 +287,7 @@ def test_a_rehearsal_binds_nobody_and_needs_a_log_and_a_term() -> None:
     assert member.hear(over) == [VoteResponse(2, 1, 2, False, is_pre_vote=True)]
 
 
-def test_a_rehearsal_that_fails_is_repeated_soon() -> None:
+def test_a_failed_pre_vote_is_repeated_soon() -> None:
     member = follower()
     assert len(only(VoteRequest, member.elapse(ELECTION_MS + 2))) == 2
     again = only(VoteRequest, member.elapse(2 * HEARTBEAT_MS))
@@ -295,7 +295,7 @@ def test_a_rehearsal_that_fails_is_repeated_soon() -> None:
     assert member.node.term == 0
 
 
-def test_who_has_just_heard_a_leader_does_not_vote() -> None:
+def test_a_follower_with_recent_contact_to_a_leader_does_not_vote() -> None:
     """6 (and thesis 4.2.3): "if a server receives a RequestVote RPC within the minimum election
     timeout of hearing from a current leader, it does not update its term or grant its vote".
     """
@@ -309,7 +309,7 @@ def test_who_has_just_heard_a_leader_does_not_vote() -> None:
     assert member.hear(VoteRequest(3, 2, 9, 9, 1)) == [VoteResponse(2, 3, 9, True)]
 
 
-def test_a_leader_that_hears_a_majority_is_not_deposed_by_a_request() -> None:
+def test_a_vote_request_does_not_depose_a_leader_with_a_quorum() -> None:
     member = leader()
     assert member.hear(VoteRequest(3, 2, 9, 9, 1)) == []
     assert member.role is Role.LEADER
@@ -328,7 +328,7 @@ def test_a_leader_without_a_majority_steps_down() -> None:
     assert quorum.leaders == [2]
 
 
-def test_a_leader_that_stood_still_for_long_does_not_act_on_it() -> None:
+def test_a_leader_does_not_step_down_because_its_own_process_was_suspended() -> None:
     member = leader()
     member.now_ms += 10_000
     member.node.tick(member.now_ms)

@@ -1,4 +1,4 @@
-"""How long members wait, each as who it is."""
+"""Election timeouts by role."""
 
 from odradek.cluster.raft.election_timeout import ElectionTimeout
 from odradek.cluster.raft.ready import Role
@@ -32,29 +32,29 @@ def test_a_voter_waits_an_election_timeout_and_its_jitter() -> None:
     assert wait_ms(role=Role.CANDIDATE, has_leader=False) == 750
 
 
-def test_jitter_is_kept_within_the_interval() -> None:
+def test_jitter_is_limited_to_the_election_timeout() -> None:
     assert wait_ms(jitter_ms=-9) == 500
     assert wait_ms(jitter_ms=10_000) == 1_000
 
 
-def test_a_rehearsal_is_repeated_between_one_heartbeat_and_two() -> None:
+def test_a_pre_vote_is_repeated_after_one_to_two_heartbeats() -> None:
     waits = [wait_ms(jitter_ms=jitter, role=Role.PRE_CANDIDATE) for jitter in (0, 250, 500)]
     assert waits == [100, 150, 200]
 
 
-def test_the_only_voter_waits_for_nobody_but_its_own_disk() -> None:
+def test_the_only_voter_does_not_wait() -> None:
     assert wait_ms(is_sole_voter=True, has_leader=False) == 0
     assert wait_ms(is_sole_voter=True, has_leader=True) == 750
     assert wait_ms(is_sole_voter=True, has_leader=False, role=Role.CANDIDATE) == 750
 
 
-def test_who_has_no_vote_asks_soon_once_nobody_leads() -> None:
+def test_a_member_without_a_vote_looks_for_a_leader_after_two_heartbeats() -> None:
     assert wait_ms(can_campaign=False) == 500
     assert wait_ms(can_campaign=False, has_leader=False) == 200
     assert wait_ms(can_campaign=False, has_leader=False, is_sole_voter=True) == 200
 
 
-def test_a_leader_counts_as_just_heard_for_the_least_election_timeout() -> None:
+def test_contact_is_recent_for_the_least_election_timeout() -> None:
     timeout = ElectionTimeout(SETTINGS, lambda: 250, 0)
     timeout.last_contact_ms = 1_000
     assert timeout.has_recent_contact(1_499)

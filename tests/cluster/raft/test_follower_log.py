@@ -1,4 +1,4 @@
-"""What a follower answers its leader, and what becomes of its log."""
+"""A follower's responses to its leader, and its log."""
 
 from odradek.cluster.raft.configuration import configuration_of
 from odradek.cluster.raft.follower_log import FollowerLog
@@ -37,13 +37,13 @@ def chunk(offset: int, length: int) -> SnapshotChunk:
     return SnapshotChunk(1, 2, 5, MARK, offset, length, b"x" * length)
 
 
-def test_what_was_taken_in_is_acknowledged_with_its_last_index() -> None:
+def test_appended_entries_are_acknowledged_with_their_last_index() -> None:
     following, log = follower(1)
     assert following.append(append(1, 1, 5, 5)) == AppendAccepted(2, 1, 5, 3)
     assert log.last_index == 3
 
 
-def test_the_commit_index_covers_only_what_the_leader_has_just_confirmed() -> None:
+def test_the_commit_index_is_limited_to_the_confirmed_entries() -> None:
     """Figure 2, AppendEntries 5: "set commitIndex = min(leaderCommit, index of last new entry)"."""
     following, log = follower(1, 2, 2, 2)
     following.append(append(1, 1, commit_index=4))
@@ -52,13 +52,13 @@ def test_the_commit_index_covers_only_what_the_leader_has_just_confirmed() -> No
     assert log.committed_index == 2
 
 
-def test_a_rejection_says_where_the_logs_can_meet() -> None:
+def test_a_rejection_has_a_hint_to_the_last_possible_match() -> None:
     following, _ = follower(1, 1, 2, 2)
     assert following.append(append(9, 5)) == AppendRejected(2, 1, 5, 9, 4, 2)
     assert following.append(append(4, 1)) == AppendRejected(2, 1, 5, 4, 2, 1)
 
 
-def test_a_heartbeat_from_before_takes_nothing_back() -> None:
+def test_an_old_heartbeat_removes_nothing() -> None:
     following, log = follower(1, 1, 1, 1, committed_index=4)
     assert following.append(append(1, 1)) == AppendAccepted(2, 1, 5, 4)
     assert following.append(append(0, 0)) == AppendAccepted(2, 1, 5, 4)
@@ -66,13 +66,13 @@ def test_a_heartbeat_from_before_takes_nothing_back() -> None:
     assert log.last_index == 4
 
 
-def test_entries_that_are_committed_in_part_are_taken_from_there_on() -> None:
+def test_of_partly_committed_entries_only_the_rest_is_appended() -> None:
     following, log = follower(1, 1, committed_index=2)
     assert following.append(append(0, 0, 1, 1, 5)) == AppendAccepted(2, 1, 5, 3)
     assert log.last_term == 5
 
 
-def test_a_snapshot_of_what_is_here_is_acknowledged_and_commits_it() -> None:
+def test_a_snapshot_whose_entries_are_in_the_log_commits_them() -> None:
     """Figure 13, 6: "If existing log entry has same index and term as snapshot's last included
     entry, retain log entries following it and reply".
     """
@@ -96,7 +96,7 @@ def test_a_snapshot_replaces_the_log_when_its_last_chunk_is_stored() -> None:
     assert (log.last_index, log.committed_index) == (9, 9)
 
 
-def test_nothing_is_said_about_a_log_that_is_about_to_be_replaced() -> None:
+def test_requests_are_ignored_while_the_log_is_about_to_be_replaced() -> None:
     following, log = follower(1, 1)
     following.chunk(chunk(0, 10))
     assert following.append(append(2, 1, 5)) is None
@@ -104,7 +104,7 @@ def test_nothing_is_said_about_a_log_that_is_about_to_be_replaced() -> None:
     assert log.last_index == 2
 
 
-def test_a_doubled_chunk_is_answered_with_where_we_stand() -> None:
+def test_a_duplicate_chunk_is_answered_with_our_offset() -> None:
     following, _ = follower(1)
     following.chunk(chunk(0, 4))
     first = following.incoming.pending_chunk
@@ -113,7 +113,7 @@ def test_a_doubled_chunk_is_answered_with_where_we_stand() -> None:
     assert following.chunk(chunk(0, 4)) == SnapshotReceived(2, 1, 5, 9, 2, 4)
 
 
-def test_a_half_received_snapshot_is_forgotten_when_entries_overtake_it() -> None:
+def test_a_partly_received_snapshot_is_dropped_when_its_entries_are_committed() -> None:
     following, _ = follower(1, 1)
     following.chunk(chunk(0, 4))
     first = following.incoming.pending_chunk
@@ -123,7 +123,7 @@ def test_a_half_received_snapshot_is_forgotten_when_entries_overtake_it() -> Non
     assert following.chunk_stored(first, 1, 5) is None
 
 
-def test_a_heartbeat_is_answered_with_what_is_durable() -> None:
+def test_a_heartbeat_is_acknowledged_up_to_the_durable_index() -> None:
     following, log = follower(1)
     assert following.append(append(1, 1, 5, 5)) == AppendAccepted(2, 1, 5, 3)
     assert following.append(append(3, 5)) == AppendAccepted(2, 1, 5, 1)

@@ -1,4 +1,4 @@
-"""Chunks of a snapshot: in order, resumed, late, doubled."""
+"""Chunks of a snapshot: in order, resumed, late, duplicated."""
 
 from odradek.cluster.raft.configuration import configuration_of
 from odradek.cluster.raft.incoming_snapshot import IncomingSnapshot
@@ -29,18 +29,18 @@ def test_a_snapshot_arrives_chunk_by_chunk() -> None:
     assert incoming.mark is None
 
 
-def test_a_chunk_that_is_doubled_or_too_far_is_answered_with_where_we_stand() -> None:
+def test_a_duplicate_or_later_chunk_is_answered_with_our_offset() -> None:
     incoming = with_first_chunk()
     assert incoming.offer(chunk(0, 4)) == 4
     assert incoming.offer(chunk(6, 4)) == 4
     assert incoming.pending_chunk is None
 
 
-def test_a_chunk_of_an_unknown_snapshot_is_answered_with_its_beginning() -> None:
+def test_a_later_chunk_of_an_unknown_snapshot_is_answered_with_offset_0() -> None:
     assert IncomingSnapshot().offer(chunk(4, 6)) == 0
 
 
-def test_nothing_is_taken_while_a_chunk_is_being_stored() -> None:
+def test_chunks_are_ignored_while_one_is_being_stored() -> None:
     incoming = IncomingSnapshot()
     incoming.offer(chunk(0, 4))
     first = incoming.pending_chunk
@@ -74,7 +74,7 @@ def test_a_late_chunk_of_an_older_snapshot_is_ignored_but_a_new_leader_may_have_
     assert incoming.mark == older
 
 
-def test_a_leader_that_has_a_newer_snapshot_begins_with_that() -> None:
+def test_a_newer_snapshot_replaces_an_unfinished_one() -> None:
     incoming = with_first_chunk()
     newer = SnapshotMetadata(12, 3, 10, 79, MARK.configuration)
     assert incoming.offer(chunk(0, 4, mark=newer)) is None

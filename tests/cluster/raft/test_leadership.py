@@ -1,4 +1,4 @@
-"""A leader's work: feeding peers within bounds, counting them, proving that it leads."""
+"""A leader: replication within limits, majorities, check quorum."""
 
 from odradek.cluster.raft.configuration import (
     Configuration,
@@ -67,7 +67,7 @@ class Stage:
         return mark
 
 
-def test_the_first_request_goes_to_every_voter_and_a_search_waits_for_its_answer() -> None:
+def test_the_first_request_is_sent_to_every_voter_and_a_probe_waits_for_its_response() -> None:
     stage = Stage()
     stage.grow(1)
     first = only(AppendRequest, stage.flush())
@@ -93,7 +93,7 @@ def test_entries_are_batched_within_a_request_and_pipelined_within_the_window() 
     assert [request.previous_index for request in stage.appends(2)] == [7]
 
 
-def test_a_rejection_is_answered_from_where_the_logs_can_meet() -> None:
+def test_after_a_rejection_the_probe_continues_at_the_hint() -> None:
     log = RaftLog(
         [Entry(at, term, b"x") for at, term in enumerate([1, 1, 2, 3, 3], start=1)],
         bootstrap=VOTERS,
@@ -106,7 +106,7 @@ def test_a_rejection_is_answered_from_where_the_logs_can_meet() -> None:
     assert (first.previous_index, first.previous_term) == (2, 1)
 
 
-def test_heartbeats_go_out_in_their_interval_and_repeat_a_search_without_entries() -> None:
+def test_heartbeats_are_sent_at_their_interval_and_repeat_a_probe_without_entries() -> None:
     stage = Stage()
     stage.grow(3)
     stage.flush()
@@ -117,7 +117,7 @@ def test_heartbeats_go_out_in_their_interval_and_repeat_a_search_without_entries
     assert stage.leadership.next_deadline_ms() == 2 * SETTINGS.heartbeat_ms
 
 
-def test_news_of_a_commit_does_not_wait_for_a_heartbeat() -> None:
+def test_a_new_commit_index_is_sent_at_once() -> None:
     stage = Stage()
     stage.flush()
     stage.accepts(2, 1)
@@ -127,7 +127,7 @@ def test_news_of_a_commit_does_not_wait_for_a_heartbeat() -> None:
     assert stage.appends(2) == []
 
 
-def test_a_majority_is_counted_of_voters_by_what_their_disks_have() -> None:
+def test_a_majority_is_counted_by_the_durable_entries_of_voters() -> None:
     stage = Stage(5)
     assert stage.leadership.majority_match() == 0
     stage.accepts(2, 4)
@@ -139,7 +139,7 @@ def test_a_majority_is_counted_of_voters_by_what_their_disks_have() -> None:
     assert stage.leadership.majority_match() == 6, "two others have it: ours is not needed"
 
 
-def test_an_observer_is_in_no_majority() -> None:
+def test_an_observer_counts_in_no_majority() -> None:
     stage = Stage(5)
     stage.leadership.add_observer(8, 5, 0)
     stage.leadership.add_observer(9, 5, 0)
@@ -159,7 +159,7 @@ def test_a_leader_that_is_no_voter_does_not_count_itself() -> None:
     assert stage.leadership.majority_match() == 4
 
 
-def test_a_majority_must_have_been_heard_within_an_election_timeout() -> None:
+def test_check_quorum_needs_responses_of_a_majority_within_an_election_timeout() -> None:
     """Thesis 6.2: "a leader in Raft steps down if an election timeout elapses without a successful
     round of heartbeats to a majority of its cluster".
     """
@@ -172,7 +172,7 @@ def test_a_majority_must_have_been_heard_within_an_election_timeout() -> None:
     assert not stage.leadership.is_quorum_active(timeout_ms + 301)
 
 
-def test_a_peer_that_needs_what_is_gone_is_sent_the_snapshot_in_chunks() -> None:
+def test_a_peer_that_needs_compacted_entries_gets_the_snapshot_in_chunks() -> None:
     stage = Stage(5)
     mark = stage.compact(first_index=6)
     stage.leadership.handle_response(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
@@ -198,7 +198,7 @@ def fed_a_snapshot() -> Stage:
     return stage
 
 
-def test_a_peer_that_is_sent_a_snapshot_gets_heartbeats_and_a_lost_chunk_again() -> None:
+def test_during_a_snapshot_heartbeats_are_sent_and_lost_chunks_are_repeated() -> None:
     stage = fed_a_snapshot()
     chunks: list[SnapshotChunk] = []
     timeout_ms = SETTINGS.election_timeout_ms
@@ -220,14 +220,14 @@ def test_a_snapshot_that_was_replaced_is_sent_from_its_beginning() -> None:
     assert [(chunk.snapshot, chunk.offset) for chunk in chunks] == [(newer, 0)]
 
 
-def test_a_peer_that_has_come_by_entries_otherwise_needs_no_snapshot() -> None:
+def test_a_peer_that_has_the_entries_meanwhile_needs_no_snapshot() -> None:
     stage = fed_a_snapshot()
     stage.grow(2)
     stage.accepts(2, 5)
     assert [request.previous_index for request in stage.appends(2)] == [5]
 
 
-def test_an_observer_that_is_silent_is_forgotten_and_a_voter_never() -> None:
+def test_a_silent_observer_is_removed_but_not_a_voter() -> None:
     stage = Stage()
     stage.leadership.add_observer(8, 0, 0)
     stage.leadership.tick(SETTINGS.observer_silence_ms)
@@ -237,14 +237,14 @@ def test_an_observer_that_is_silent_is_forgotten_and_a_voter_never() -> None:
     assert sorted(stage.leadership.peers) == [2, 3]
 
 
-def test_observers_are_bounded() -> None:
+def test_the_number_of_observers_is_limited() -> None:
     stage = Stage()
     for observer in range(10, 20):
         stage.leadership.add_observer(observer, 0, 0)
     assert len(stage.leadership.peers) == SETTINGS.observers_max
 
 
-def test_an_observer_that_asks_again_begins_anew_and_a_voter_does_not() -> None:
+def test_a_follow_request_resets_the_progress_of_an_observer_but_not_of_a_voter() -> None:
     stage = Stage(5)
     stage.leadership.add_observer(8, 5, 0)
     stage.accepts(8, 5)
@@ -256,7 +256,7 @@ def test_an_observer_that_asks_again_begins_anew_and_a_voter_does_not() -> None:
     assert stage.leadership.peers[2].match_index == 5
 
 
-def test_who_loses_its_vote_goes_on_as_an_observer() -> None:
+def test_a_removed_voter_stays_as_an_observer() -> None:
     stage = Stage()
     stage.log.append(TERM, encode_configuration(configuration_of([1, 2])))
     stage.leadership.follow_configuration(0)
@@ -264,7 +264,7 @@ def test_who_loses_its_vote_goes_on_as_an_observer() -> None:
     assert [len(request.entries) for request in stage.appends(3)] == [1]
 
 
-def test_a_successor_is_asked_to_take_over_once_it_has_everything() -> None:
+def test_timeout_now_is_sent_when_the_successor_has_everything() -> None:
     """Thesis 3.10: "The prior leader fully updates the target server's log to match its own", and
     only then asks it.
     """
@@ -277,7 +277,7 @@ def test_a_successor_is_asked_to_take_over_once_it_has_everything() -> None:
     assert only(TimeoutNow, stage.flush()) == []
 
 
-def test_a_transfer_is_given_up_after_an_election_timeout() -> None:
+def test_a_transfer_ends_after_an_election_timeout() -> None:
     """Thesis 3.10: "If leadership transfer does not complete after about an election timeout, the
     prior leader aborts the transfer".
     """
@@ -299,7 +299,7 @@ def test_the_best_successor_has_the_longest_log() -> None:
     assert Stage(bootstrap=configuration_of([1])).leadership.best_successor() is None
 
 
-def test_what_is_not_committed_is_bounded_and_freed_by_commits() -> None:
+def test_uncommitted_bytes_are_limited() -> None:
     stage = Stage()
     for index in range(2, 5):
         assert stage.leadership.refusal() is None
@@ -311,14 +311,14 @@ def test_what_is_not_committed_is_bounded_and_freed_by_commits() -> None:
     assert stage.leadership.refusal() is None
 
 
-def test_nothing_is_taken_in_during_a_transfer() -> None:
+def test_nothing_can_be_proposed_during_a_transfer() -> None:
     """Thesis 3.10: "The prior leader stops accepting new client requests"."""
     stage = Stage()
     stage.leadership.transfer(2, 0)
     assert stage.leadership.refusal() is ProposalRefusal.TRANSFER_IN_PROGRESS
 
 
-def test_an_answer_beyond_the_log_cannot_be_true() -> None:
+def test_a_response_beyond_the_log_is_impossible() -> None:
     stage = Stage()
     assert not stage.leadership.handle_response(AppendAccepted(2, 1, TERM, 99), 0)
     assert stage.leadership.peers[2].match_index == 0

@@ -30,7 +30,7 @@ def snapshot(index: int, term: int) -> SnapshotMetadata:
     return SnapshotMetadata(index, term, 0, 0, BOOTSTRAP)
 
 
-def test_entries_after_an_unknown_place_are_refused() -> None:
+def test_entries_after_an_unknown_position_are_rejected() -> None:
     """Figure 2, AppendEntries 2: "Reply false if log doesn't contain an entry at prevLogIndex whose
     term matches prevLogTerm".
     """
@@ -40,7 +40,7 @@ def test_entries_after_an_unknown_place_are_refused() -> None:
     assert terms_of(log) == [1, 1]
 
 
-def test_a_conflicting_entry_takes_all_that_follow_it_away() -> None:
+def test_a_conflicting_entry_truncates_the_log() -> None:
     """Figure 2, AppendEntries 3: "delete the existing entry and all that follow it"."""
     log = log_of(1, 2, 2, 2)
     assert log.merge(1, 1, entries_of(2, 3))
@@ -49,7 +49,7 @@ def test_a_conflicting_entry_takes_all_that_follow_it_away() -> None:
     assert log.unstable() == entries_of(2, 3)
 
 
-def test_a_late_request_takes_nothing_back() -> None:
+def test_a_late_request_removes_nothing() -> None:
     """Figure 2, AppendEntries 4: "Append any new entries not already in the log". Entries that
     follow what a late request or heartbeat speaks of do not contradict it.
     """
@@ -61,13 +61,13 @@ def test_a_late_request_takes_nothing_back() -> None:
     assert log.unstable() == ()
 
 
-def test_only_the_part_that_is_new_is_appended() -> None:
+def test_only_new_entries_are_appended() -> None:
     log = log_of(1, 1)
     assert log.merge(0, 0, entries_of(1, 1, 1, 1, 1))
     assert log.unstable() == entries_of(3, 1, 1)
 
 
-def test_committed_entries_are_never_taken_away() -> None:
+def test_committed_entries_are_never_removed() -> None:
     log = log_of(1, 1, 1, committed_index=2)
     assert not log.merge(1, 1, entries_of(2, 2))
     assert log.merge(2, 1, entries_of(3, 2))
@@ -85,7 +85,7 @@ def test_committed_entries_are_never_taken_away() -> None:
         ([1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3], True),  # (f)
     ],
 )
-def test_every_log_of_figure_7_is_brought_in_line_in_as_many_requests_as_it_has_wrong_terms(
+def test_every_log_of_figure_7_is_repaired_with_a_request_for_each_wrong_term(
     terms: list[int], is_rejected_at_first: bool
 ) -> None:
     """5.3: "the leader handles inconsistencies by forcing the followers' logs to duplicate its
@@ -109,7 +109,7 @@ def test_every_log_of_figure_7_is_brought_in_line_in_as_many_requests_as_it_has_
     assert terms_of(follower) == terms_of(leader)
 
 
-def test_up_to_date_is_judged_by_term_and_then_by_length() -> None:
+def test_up_to_date_is_decided_by_term_and_then_by_index() -> None:
     """5.4.1: "If the logs have last entries with different terms, then the log with the later term
     is more up-to-date. If the logs end with the same term, then whichever log is longer is".
     """
@@ -139,7 +139,7 @@ def test_an_entry_is_applied_once_in_order_and_only_when_it_is_durable() -> None
     assert [entry.index for entry in log.take_committed(ALL)] == [3]
 
 
-def test_entries_are_handed_out_in_bounded_portions() -> None:
+def test_committed_entries_are_taken_in_limited_portions() -> None:
     log = log_of(1, 1, 1, committed_index=3)
     assert [entry.index for entry in log.take_committed(1)] == [1]
     assert len(log.slice(1, 1)) == 1
@@ -165,7 +165,7 @@ def test_entries_that_were_replaced_during_a_sync_are_not_durable() -> None:
     assert log.unstable() == entries_of(3, 3)
 
 
-def test_a_configuration_counts_from_its_entry_on_and_goes_with_it() -> None:
+def test_a_configuration_is_effective_from_its_entry_on_and_removed_with_it() -> None:
     """Thesis 4.1: "a server always uses the latest configuration in its log, regardless of whether
     the entry is committed".
     """
@@ -179,7 +179,7 @@ def test_a_configuration_counts_from_its_entry_on_and_goes_with_it() -> None:
     assert log.configuration_index == 0
 
 
-def test_what_the_disk_had_is_what_the_log_has() -> None:
+def test_a_restored_log_has_the_persisted_entries() -> None:
     mark = snapshot(4, 2)
     configuration = Entry(6, 2, encode_configuration(configuration_of([1])))
     log = RaftLog(
@@ -195,7 +195,7 @@ def test_what_the_disk_had_is_what_the_log_has() -> None:
     assert [entry.index for entry in log.take_committed(ALL)] == [5, 6]
 
 
-def test_compaction_keeps_the_place_before_the_first_entry() -> None:
+def test_compaction_keeps_the_position_before_the_first_entry() -> None:
     log = log_of(1, 1, 2, 2, committed_index=4)
     log.take_committed(ALL)
     log.compact(snapshot(3, 2), 3)
@@ -206,7 +206,7 @@ def test_compaction_keeps_the_place_before_the_first_entry() -> None:
     assert log.append(3, b"x").index == 5
 
 
-def test_what_was_not_applied_cannot_be_compacted() -> None:
+def test_entries_that_are_not_applied_cannot_be_compacted() -> None:
     log = log_of(1, 1, committed_index=2)
     with pytest.raises(AssertionError):
         log.compact(snapshot(2, 1), 3)

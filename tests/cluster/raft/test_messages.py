@@ -1,4 +1,4 @@
-"""What an entry says about itself, and that messages survive the wire."""
+"""Entries, and the encoding of messages."""
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ from odradek.cluster.raft.messages import (
 MARK = SnapshotMetadata(9, 2, 10, 77, configuration_of([1, 2, 3]))
 
 
-def test_entries_are_told_apart_by_their_first_byte() -> None:
+def test_the_type_of_an_entry_is_its_first_byte() -> None:
     no_op = Entry(1, 1, b"")
     configuration = Entry(2, 1, encode_configuration(configuration_of([1])))
     command = Entry(3, 1, msgspec.msgpack.encode([1, 2]))
@@ -36,7 +36,7 @@ def test_entries_are_told_apart_by_their_first_byte() -> None:
     ]
 
 
-def test_an_entry_without_data_counts_for_something() -> None:
+def test_an_entry_without_data_has_a_size() -> None:
     assert Entry(1, 1, b"").size > 0
     assert Entry(1, 1, b"abc").size == Entry(1, 1, b"").size + 3
 
@@ -56,6 +56,6 @@ def test_an_entry_without_data_counts_for_something() -> None:
         LeaderHint(1, 2, 3, 4),
     ],
 )
-def test_a_message_comes_back_from_its_bytes(message: Message) -> None:
+def test_a_message_is_decoded_from_its_bytes(message: Message) -> None:
     decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
     assert decoder.decode(msgspec.msgpack.encode(message)) == message

@@ -1,4 +1,4 @@
-"""The core as a whole, held to the sentences of the paper and of the thesis.
+"""The whole core, against the paper and the thesis.
 
 "Paper" is Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm (extended
 version); numbers without a word are its sections. "Thesis" is Ongaro, Consensus: Bridging Theory
@@ -45,7 +45,7 @@ SMALL_CHUNKS = RaftSettings(snapshot_chunk_bytes=4)
 # -- figure 2: rules for all servers ---------------------------------------------------------------
 
 
-def test_a_greater_term_makes_everybody_a_follower() -> None:
+def test_a_greater_term_makes_a_member_a_follower() -> None:
     """Figure 2: "If RPC request or response contains term T > currentTerm: set currentTerm = T,
     convert to follower".
     """
@@ -60,7 +60,7 @@ def test_a_greater_term_makes_everybody_a_follower() -> None:
         assert member.hard_state.term == 9
 
 
-def test_a_smaller_term_is_refused_with_the_present_one() -> None:
+def test_a_request_of_a_smaller_term_is_rejected_with_the_current_term() -> None:
     """Figure 2, both receivers: "Reply false if term < currentTerm"."""
     member = follower(1, 5)
     assert member.hear(heartbeat(4)) == [AppendRejected(2, 1, 5, 0, 0, 0)]
@@ -132,7 +132,7 @@ def test_figure_8_an_old_entry_on_a_majority_can_be_overwritten_until_a_new_one_
     assert five.node.log.committed_index >= 2
 
 
-def test_what_was_acknowledged_survives_the_loss_of_the_leader() -> None:
+def test_acknowledged_entries_survive_the_loss_of_the_leader() -> None:
     """Figure 3, leader completeness: a committed entry "will be present in the logs of the leaders
     for all higher-numbered terms".
     """
@@ -152,7 +152,7 @@ def test_what_was_acknowledged_survives_the_loss_of_the_leader() -> None:
 # -- 5.3: replication ------------------------------------------------------------------------------
 
 
-def test_three_members_agree_and_one_may_be_away() -> None:
+def test_two_of_three_members_commit() -> None:
     quorum = LocalQuorum(3)
     quorum.elect(1)
     quorum.isolate(3)
@@ -191,7 +191,7 @@ def test_a_leader_sends_entries_while_its_own_disk_is_busy_but_counts_itself_aft
     assert member.commands[-1] == b"y"
 
 
-def test_a_proposal_that_was_lost_shows_by_the_term_of_what_stands_in_its_place() -> None:
+def test_a_lost_proposal_is_recognised_by_the_term_of_the_entry_at_its_index() -> None:
     quorum = LocalQuorum(3)
     quorum.elect(1)
     quorum.isolate(1)
@@ -218,7 +218,7 @@ def test_uncommitted_proposals_are_bounded() -> None:
     assert isinstance(quorum[1].node.propose(b"x"), Proposal)
 
 
-def test_who_does_not_lead_takes_nothing_in() -> None:
+def test_only_the_leader_accepts_proposals() -> None:
     member = follower()
     assert member.node.propose(b"x") is ProposalRefusal.NOT_LEADER
     assert member.node.transfer_leadership(1, 0) is ProposalRefusal.NOT_LEADER
@@ -226,7 +226,7 @@ def test_who_does_not_lead_takes_nothing_in() -> None:
     assert member.node.propose_membership_change(RemoveVoter(1), 0) is ProposalRefusal.NOT_LEADER
 
 
-def test_what_would_be_mistaken_for_the_cores_own_entries_is_a_callers_fault() -> None:
+def test_a_proposal_that_looks_like_an_entry_of_the_core_is_an_assertion_error() -> None:
     member = leader()
     for data in (b"", b"\xc1anything"):
         with pytest.raises(AssertionError):
@@ -236,7 +236,7 @@ def test_what_would_be_mistaken_for_the_cores_own_entries_is_a_callers_fault() -
 # -- 8: the first entry of a term ------------------------------------------------------------------
 
 
-def test_a_leader_begins_its_term_with_an_entry_that_does_nothing() -> None:
+def test_a_leader_begins_its_term_with_a_no_op() -> None:
     """8: "Raft handles this by having each leader commit a blank no-op entry into the log at the
     start of its term".
     """
@@ -248,7 +248,7 @@ def test_a_leader_begins_its_term_with_an_entry_that_does_nothing() -> None:
     assert not quorum[2].applied[-1].is_command
 
 
-def test_the_first_leader_of_all_writes_down_who_votes() -> None:
+def test_the_first_leader_records_the_bootstrap_voters() -> None:
     quorum = LocalQuorum(3)
     quorum.elect(1)
     assert quorum[2].applied[0].data == encode_configuration(THREE)
@@ -285,7 +285,7 @@ def test_a_quorum_of_one_does_not_lead_before_its_vote_is_on_the_disk() -> None:
 # -- thesis 3.10: transfer -------------------------------------------------------------------------
 
 
-def test_leadership_is_handed_over_without_waiting_for_a_timeout() -> None:
+def test_a_transfer_of_leadership_needs_no_timeout() -> None:
     """Thesis 3.10: "This request has the same effect as the target server's election timer
     firing".
     """
@@ -301,7 +301,7 @@ def test_leadership_is_handed_over_without_waiting_for_a_timeout() -> None:
     assert quorum[2].node.leader_id == 3
 
 
-def test_a_transfer_that_fails_is_given_up() -> None:
+def test_a_failed_transfer_ends() -> None:
     quorum = LocalQuorum(3)
     one = quorum.elect(1)
     quorum.isolate(3)
@@ -312,7 +312,7 @@ def test_a_transfer_that_fails_is_given_up() -> None:
     assert isinstance(one.node.propose(b"x"), Proposal)
 
 
-def test_leadership_goes_to_voters_only() -> None:
+def test_leadership_is_transferred_only_to_voters() -> None:
     member = leader()
     assert member.node.transfer_leadership(2, 0) is ProposalRefusal.NOT_A_VOTER
     assert member.node.transfer_leadership(9, 0) is ProposalRefusal.NOT_A_VOTER
@@ -328,7 +328,7 @@ def test_a_leader_that_resigns_is_replaced_at_once() -> None:
     assert 1 not in quorum.leaders
 
 
-def test_only_the_leader_may_call_an_election() -> None:
+def test_timeout_now_is_accepted_only_from_the_leader() -> None:
     member = follower()
     member.hear(heartbeat(1))
     assert member.hear(TimeoutNow(3, 2, 1)) == []
@@ -339,7 +339,7 @@ def test_only_the_leader_may_call_an_election() -> None:
 # -- 7: snapshots ----------------------------------------------------------------------------------
 
 
-def test_a_follower_that_is_far_behind_is_sent_the_snapshot_and_goes_on_from_there() -> None:
+def test_a_follower_far_behind_gets_the_snapshot_and_then_entries() -> None:
     """7: "the leader must occasionally send snapshots to followers that lag behind"."""
     quorum = LocalQuorum(3, settings=SMALL_CHUNKS)
     one = quorum.elect(1)
@@ -379,7 +379,7 @@ def test_a_transfer_of_a_snapshot_survives_losses_and_is_resumed() -> None:
     assert quorum.leaders == [1]
 
 
-def test_a_spoiled_snapshot_is_received_anew() -> None:
+def test_a_corrupt_snapshot_is_received_again() -> None:
     mark = SnapshotMetadata(9, 1, 4, 77, THREE)
     member = follower()
     chunk = SnapshotChunk(1, 2, 1, mark, 0, 4, b"abcd")
@@ -414,7 +414,7 @@ def test_a_member_restarts_from_its_snapshot() -> None:
     assert one.commands == [b"after"]
 
 
-def test_no_snapshot_is_made_while_one_is_received_or_before_it_is_known_who_votes() -> None:
+def test_no_snapshot_is_taken_while_one_is_received_or_before_the_voters_are_known() -> None:
     assert follower().node.can_take_snapshot
     assert not QuorumMember(4, bootstrap=configuration_of([])).node.can_take_snapshot
     member = follower()
@@ -442,7 +442,7 @@ def test_one_ready_is_persisted_at_a_time_and_what_arrives_meanwhile_shares_the_
     assert member.sync() == [AppendAccepted(2, 1, 1, 3), AppendAccepted(2, 1, 1, 4)]
 
 
-def test_an_answer_of_a_term_that_ended_during_a_sync_is_not_given() -> None:
+def test_a_response_of_a_term_that_ended_during_a_sync_is_not_sent() -> None:
     member = follower(1)
     member.hear(heartbeat(1))
     member.is_disk_held = True
@@ -454,7 +454,7 @@ def test_an_answer_of_a_term_that_ended_during_a_sync_is_not_given() -> None:
     assert [entry.data for entry in member.entries] == [b"x", b"c"]
 
 
-def test_a_change_of_standing_is_told_once() -> None:
+def test_a_change_of_the_soft_state_is_reported_once() -> None:
     member = QuorumMember(1, bootstrap=configuration_of([1]))
     member.is_disk_held = True
     member.node.tick(member.now_ms)
@@ -469,13 +469,13 @@ def test_a_change_of_standing_is_told_once() -> None:
     ]
 
 
-def test_advancing_what_is_not_outstanding_is_a_drivers_fault() -> None:
+def test_advancing_another_ready_is_an_assertion_error() -> None:
     member = follower()
     with pytest.raises(AssertionError):
         member.node.advance(Ready(hard_state=HardState(9)))
 
 
-def test_a_clock_that_goes_back_is_not_believed() -> None:
+def test_a_clock_that_goes_back_is_ignored() -> None:
     member = follower()
     member.hear(heartbeat(1))
     before = member.node.next_deadline_ms()

@@ -1,4 +1,4 @@
-"""What waits for the disk, and for how long."""
+"""Messages that wait until the state is durable."""
 
 import pytest
 
@@ -10,7 +10,7 @@ DURABLE = HardState(3, 1, 5)
 ANSWER = VoteResponse(1, 2, 4, True)
 
 
-def test_what_is_durable_leaves_at_once_and_the_rest_with_the_next_sync() -> None:
+def test_durable_messages_are_sent_at_once_and_others_after_the_next_sync() -> None:
     outbox = Outbox(DURABLE)
     other = VoteResponse(1, 3, 3, False)
     outbox.send(ANSWER, is_durable=False)
@@ -33,7 +33,7 @@ def test_one_ready_is_persisted_at_a_time() -> None:
     assert later == Ready(hard_state=HardState(5, 2, 5), messages=(ANSWER,))
 
 
-def test_what_waited_for_a_sync_that_is_done_needs_no_other() -> None:
+def test_messages_that_wait_need_no_second_sync() -> None:
     outbox = Outbox(DURABLE)
     outbox.send(ANSWER, is_durable=False)
     ready = outbox.persist(DURABLE, (), None)
@@ -42,7 +42,7 @@ def test_what_waited_for_a_sync_that_is_done_needs_no_other() -> None:
     assert ready.messages == (ANSWER,)
 
 
-def test_a_commit_index_goes_along_with_entries_but_is_not_worth_a_sync() -> None:
+def test_a_commit_index_alone_causes_no_sync() -> None:
     outbox = Outbox(DURABLE)
     assert outbox.persist(HardState(3, 1, 9), (), None) is None
     ready = outbox.persist(HardState(3, 1, 9), (Entry(10, 3, b"x"),), None)
@@ -50,14 +50,14 @@ def test_a_commit_index_goes_along_with_entries_but_is_not_worth_a_sync() -> Non
     assert ready.hard_state == HardState(3, 1, 9)
 
 
-def test_answers_of_a_term_that_is_over_are_forgotten() -> None:
+def test_waiting_messages_of_an_earlier_term_are_dropped() -> None:
     outbox = Outbox(DURABLE)
     outbox.send(ANSWER, is_durable=False)
     outbox.discard_pending()
     assert outbox.persist(DURABLE, (), None) is None
 
 
-def test_another_ready_than_the_outstanding_one_is_a_drivers_fault() -> None:
+def test_persisting_another_ready_than_the_outstanding_one_is_an_assertion_error() -> None:
     outbox = Outbox(DURABLE)
     ready = outbox.persist(HardState(4, 2, 5), (), None)
     assert ready is not None

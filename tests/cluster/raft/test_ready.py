@@ -1,4 +1,4 @@
-"""What a Ready says about itself."""
+"""The properties of a Ready."""
 
 from odradek.cluster.raft.configuration import configuration_of
 from odradek.cluster.raft.messages import Entry, SnapshotMetadata, TimeoutNow

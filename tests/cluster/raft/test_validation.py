@@ -1,4 +1,4 @@
-"""What cannot be true is told from the message alone, and no member is moved by it."""
+"""Impossible messages are recognised and change no member."""
 
 from random import Random
 
@@ -53,7 +53,7 @@ UNORDERED = SnapshotMetadata(9, 2, 10, 77, Configuration((Voter(2), Voter(1))))
         LeaderHint(1, 2, 0, 4),
     ],
 )
-def test_what_may_be_true_passes(message: Message) -> None:
+def test_possible_messages_are_plausible(message: Message) -> None:
     assert is_plausible(message)
 
 
@@ -94,20 +94,20 @@ def test_what_may_be_true_passes(message: Message) -> None:
         LeaderHint(1, 2, 0, -4),
     ],
 )
-def test_what_cannot_be_true_is_told(message: Message) -> None:
+def test_impossible_messages_are_not_plausible(message: Message) -> None:
     assert not is_plausible(message)
 
 
 # -- what comes from the network -------------------------------------------------------------------
 
 
-def test_what_is_meant_for_somebody_else_or_comes_from_ourselves_is_dropped() -> None:
+def test_messages_to_other_members_or_from_this_one_are_dropped() -> None:
     member = follower()
     assert member.hear(VoteRequest(1, 3, 4, 0, 0), VoteRequest(2, 2, 4, 0, 0)) == []
     assert (member.node.dropped_count, member.node.term) == (2, 0)
 
 
-def test_a_stranger_cannot_depose_a_leader_or_acknowledge_anything() -> None:
+def test_an_unknown_member_cannot_depose_a_leader_or_acknowledge_entries() -> None:
     member = leader()
     member.hear(AppendRejected(9, 2, 99, 0, 0, 0), AppendAccepted(9, 2, 1, 1))
     assert (member.role, member.node.term) == (Role.LEADER, 1)
@@ -131,7 +131,7 @@ def test_a_second_leader_in_one_term_is_not_followed() -> None:
     assert itself.role is Role.LEADER
 
 
-def test_no_message_whatsoever_raises() -> None:
+def test_no_message_raises() -> None:
     """A thousand nonsensical messages for members in every role, some of them plausible."""
     random = Random(7)
     numbers = (-1, 0, 1, 1, 2, 2, 3, 3, 4, 9, 2**62, 2**63)

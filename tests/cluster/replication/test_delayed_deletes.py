@@ -1,10 +1,10 @@
-"""Deletions that wait for the replicas, and what they are answered."""
+"""DeleteRecords requests that wait for the replicas."""
 
 from odradek.cluster.replication.delayed_deletes import CompletedDelete, DelayedDeletes
 from odradek.protocol.errors import ErrorCode
 
 
-def test_a_deletion_is_answered_when_every_replica_has_come_so_far() -> None:
+def test_a_request_is_answered_when_the_low_watermark_is_reached() -> None:
     deletions: DelayedDeletes[str] = DelayedDeletes()
     deletions.park("a", 10, 1_000)
     deletions.park("b", 20, 1_000)
@@ -15,7 +15,7 @@ def test_a_deletion_is_answered_when_every_replica_has_come_so_far() -> None:
     assert not deletions
 
 
-def test_a_deletion_that_waits_too_long_is_told_how_far_it_came() -> None:
+def test_a_request_that_times_out_gets_the_low_watermark() -> None:
     deletions: DelayedDeletes[str] = DelayedDeletes()
     deletions.park("a", 10, 1_000)
     deletions.park("b", 10, 1_001)
@@ -24,7 +24,7 @@ def test_a_deletion_that_waits_too_long_is_told_how_far_it_came() -> None:
     assert deletions.reached(10) == [CompletedDelete("b", ErrorCode.NONE, 10)]
 
 
-def test_who_waits_is_told_when_the_lead_is_lost() -> None:
+def test_waiting_requests_fail_when_the_lead_is_lost() -> None:
     deletions: DelayedDeletes[str] = DelayedDeletes()
     deletions.park("a", 10, 1_000)
     assert deletions.resigned() == [CompletedDelete("a", ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]

@@ -1,4 +1,4 @@
-"""The follower's side of a conversation: what it asks, what it makes of answers, whom it believes.
+"""The follower's side of a fetch session: requests, responses, epochs.
 
 At the end leaders and followers are put together, with logs that are lists, a controller that is a
 few lines and chance as the network: whatever happens, what was committed stays.
@@ -92,7 +92,7 @@ def records(followed: FetchedPartition, byte_count: int = 100) -> ReplicaPartiti
     return ReplicaPartitionData(followed.handle, ErrorCode.NONE, 9, 0, 50, byte_count)
 
 
-def test_a_partition_is_named_once_and_then_only_its_offset_told() -> None:
+def test_a_partition_is_sent_once_and_then_only_its_offset() -> None:
     talk = conversation()
     one, two = follow(talk, 0), follow(talk, 1)
     first = asked(talk)
@@ -122,7 +122,7 @@ def test_batches_of_several_partitions_follow_each_other_in_the_payload() -> Non
     assert decision.appends == (FetchedBatches(one, 0, 30), FetchedBatches(three, 80, 70))
 
 
-def test_a_divergence_is_cut_before_anything_else_is_taken() -> None:
+def test_a_diverged_log_is_truncated_before_the_next_append() -> None:
     talk = conversation()
     one = follow(talk)
     diverging = ReplicaPartitionData(
@@ -147,7 +147,7 @@ def test_a_divergence_is_cut_before_anything_else_is_taken() -> None:
         ((-1, -1), 12),
     ],
 )
-def test_where_a_log_is_cut(own: tuple[int, int], end: int) -> None:
+def test_the_truncation_offset(own: tuple[int, int], end: int) -> None:
     talk = conversation()
     assert truncation_offset(Divergence(follow(talk), 3, 12), *own, 30) == end
 
@@ -180,7 +180,7 @@ def test_a_fenced_follower_waits_for_the_metadata() -> None:
     assert [wanted.leader_epoch for wanted in request.subscribed] == [6]
 
 
-def test_a_leader_that_does_not_know_the_epoch_yet_is_asked_again_and_less_and_less_often() -> None:
+def test_a_leader_that_does_not_know_the_epoch_yet_is_retried_with_backoff() -> None:
     talk = conversation()
     one = follow(talk)
     now_ms = NOW_MS
@@ -198,7 +198,7 @@ def test_a_leader_that_does_not_know_the_epoch_yet_is_asked_again_and_less_and_l
     assert waits[-1] == BACK_OFF_MS_MAX
 
 
-def test_what_could_not_be_appended_is_asked_for_again() -> None:
+def test_batches_that_could_not_be_appended_are_fetched_again() -> None:
     talk = conversation()
     one = follow(talk)
     answer(talk, asked(talk), records(one))
@@ -207,7 +207,7 @@ def test_what_could_not_be_appended_is_asked_for_again() -> None:
     assert asked(talk, NOW_MS + BACK_OFF_MS).subscribed[0].fetch_offset == 10
 
 
-def test_after_a_connection_everything_is_told_anew() -> None:
+def test_after_a_connection_all_partitions_are_sent_again() -> None:
     talk = conversation()
     one, two = follow(talk, 0), follow(talk, 1)
     lost = asked(talk)
@@ -222,7 +222,7 @@ def test_after_a_connection_everything_is_told_anew() -> None:
     assert [wanted.fetch_offset for wanted in asked(talk).subscribed] == [12]
 
 
-def test_an_answer_to_a_request_of_before_is_ignored() -> None:
+def test_a_response_to_an_earlier_request_is_ignored() -> None:
     talk = conversation()
     one = follow(talk)
     old = asked(talk)
@@ -231,7 +231,7 @@ def test_an_answer_to_a_request_of_before_is_ignored() -> None:
     assert answer(talk, old, records(one)) == FetchEffects()
 
 
-def test_a_request_that_nobody_answers_is_given_up() -> None:
+def test_a_request_times_out_without_a_response() -> None:
     talk = conversation()
     follow(talk)
     asked(talk)
@@ -241,7 +241,7 @@ def test_a_request_that_nobody_answers_is_given_up() -> None:
     assert asked(talk, due_ms).is_full
 
 
-def test_a_session_that_the_leader_does_not_know_is_begun_at_once_other_refusals_wait() -> None:
+def test_an_unknown_session_starts_over_at_once_and_other_errors_wait() -> None:
     talk = conversation()
     follow(talk)
     request = asked(talk)
@@ -266,7 +266,7 @@ def test_a_new_partition_does_not_wait_for_the_request_under_way() -> None:
     assert talk.next_request(NOW_MS) is None, "two are enough"
 
 
-def test_where_a_log_starts_is_told_at_once_and_by_itself() -> None:
+def test_a_moved_log_start_is_sent_at_once() -> None:
     talk = conversation()
     one = talk.add_partition(
         TOPIC, 0, leader_epoch=5, fetch_offset=10, last_epoch=4, log_start_offset=2
@@ -290,7 +290,7 @@ def test_where_a_log_starts_is_told_at_once_and_by_itself() -> None:
     assert again.log_starts == ()
 
 
-def test_nobody_is_asked_for_nothing() -> None:
+def test_no_request_is_sent_without_partitions() -> None:
     talk = conversation()
     assert talk.is_empty
     assert talk.next_request(NOW_MS) is None
@@ -313,7 +313,7 @@ def test_a_throttled_partition_waits_for_its_budget_and_others_do_not() -> None:
     assert [told.handle for told in later.reached] == [slow.handle]
 
 
-def test_a_throttled_partition_does_not_make_the_conversation_turn_in_circles() -> None:
+def test_a_throttled_partition_does_not_cause_a_busy_loop() -> None:
     talk = conversation(rate=0)
     follow(talk, is_throttled=True)
     asked(talk)
@@ -627,7 +627,7 @@ EVENTS = st.tuples(st.integers(0, KINDS - 1), st.integers(0, 2))
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(EVENTS, max_size=80))
-def test_what_was_committed_stays_whatever_happens(events: list[tuple[int, int]]) -> None:
+def test_committed_records_stay_in_random_histories(events: list[tuple[int, int]]) -> None:
     cluster = Cluster()
     for kind, node in events:
         play(cluster, kind, node)
@@ -635,7 +635,7 @@ def test_what_was_committed_stays_whatever_happens(events: list[tuple[int, int]]
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_was_committed_stays_in_a_long_life(seed: int) -> None:
+def test_committed_records_stay_in_long_random_histories(seed: int) -> None:
     dice = random.Random(seed)
     cluster = Cluster()
     for _ in range(2_500):

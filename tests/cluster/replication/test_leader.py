@@ -1,4 +1,4 @@
-"""The leader of a partition: who is in sync, and what that lets it answer."""
+"""The leader of a partition: ISR, high watermark, delayed appends."""
 
 import pytest
 
@@ -82,7 +82,7 @@ def members(proposal: IsrProposal | None) -> list[int]:
     return [broker for broker, _ in proposal.in_sync]
 
 
-def test_the_low_watermark_is_the_smallest_start_of_all_that_live() -> None:
+def test_the_low_watermark_is_the_smallest_log_start_of_live_replicas() -> None:
     stage = Stage()
     leader = stage.leader
     assert leader.low_watermark(7, {1, 2, 3}) == -1, "nobody has been heard of"
@@ -98,7 +98,7 @@ def test_the_low_watermark_is_the_smallest_start_of_all_that_live() -> None:
     assert leader.low_watermark(7, {1, 2, 3}) == -1, "what was heard was heard in another reign"
 
 
-def test_an_append_waits_for_all_that_are_in_sync() -> None:
+def test_an_append_waits_for_the_whole_isr() -> None:
     stage = Stage()
     stage.leader.log_appended(4)
     assert stage.leader.delay("a", 2, START_MS + 100) is None
@@ -109,13 +109,13 @@ def test_an_append_waits_for_all_that_are_in_sync() -> None:
     assert stage.leader.high_watermark == 4
 
 
-def test_a_retry_of_what_is_committed_is_answered_at_once() -> None:
+def test_a_retry_of_a_committed_append_is_answered_at_once() -> None:
     stage = Stage(1)
     stage.leader.log_appended(4)
     assert stage.leader.delay("again", 3, START_MS) is ErrorCode.NONE
 
 
-def test_an_append_is_given_up_at_its_deadline_and_others_wait_on() -> None:
+def test_an_append_times_out_at_its_deadline() -> None:
     stage = Stage()
     stage.leader.log_appended(4)
     stage.leader.delay("long", 2, START_MS + 500)
@@ -128,7 +128,7 @@ def test_an_append_is_given_up_at_its_deadline_and_others_wait_on() -> None:
     assert not stage.leader.has_delayed
 
 
-def test_who_waits_is_told_when_the_lead_is_lost() -> None:
+def test_waiting_requests_fail_when_the_lead_is_lost() -> None:
     stage = Stage()
     stage.leader.log_appended(4)
     stage.leader.delay("a", 4, START_MS + 500)
@@ -136,7 +136,7 @@ def test_who_waits_is_told_when_the_lead_is_lost() -> None:
     assert outcome.released == (CompletedAppend("a", ErrorCode.NOT_LEADER_OR_FOLLOWER),)
 
 
-def test_an_isr_below_the_minimum_is_told_after_the_append() -> None:
+def test_an_isr_below_the_minimum_fails_after_the_append() -> None:
     stage = Stage(min_isr=2)
     stage.leader.log_appended(4)
     stage.leader.delay("a", 4, START_MS + 500)
@@ -145,7 +145,7 @@ def test_an_isr_below_the_minimum_is_told_after_the_append() -> None:
     assert stage.leader.high_watermark == 0
 
 
-def test_who_is_about_to_stop_is_not_proposed_and_holds_nothing_back() -> None:
+def test_an_ineligible_broker_is_not_proposed() -> None:
     stage = Stage(1, 2)
     stage.ineligible.add(3)
     assert stage.fetch(3, 0).proposal is None
@@ -156,7 +156,7 @@ def test_who_is_about_to_stop_is_not_proposed_and_holds_nothing_back() -> None:
     assert members(stage.fetch(3, 4).proposal) == [1, 2, 3]
 
 
-def test_a_follower_that_is_silent_for_too_long_is_to_go() -> None:
+def test_a_silent_follower_is_proposed_for_removal() -> None:
     stage = Stage()
     stage.fetch(2, 0)
     stage.fetch(3, 0)
@@ -169,7 +169,7 @@ def test_a_follower_that_is_silent_for_too_long_is_to_go() -> None:
     assert stage.check().proposal is None, "one is under way"
 
 
-def test_a_follower_that_polls_and_has_everything_stays_without_saying_a_word() -> None:
+def test_a_follower_that_has_everything_stays_in_the_isr() -> None:
     stage = Stage()
     stage.fetch(2, 0)
     stage.fetch(3, 0)
@@ -180,7 +180,7 @@ def test_a_follower_that_polls_and_has_everything_stays_without_saying_a_word() 
         assert stage.check().proposal is None
 
 
-def test_a_follower_that_fetches_but_never_arrives_is_to_go() -> None:
+def test_a_lagging_follower_is_proposed_for_removal() -> None:
     stage = Stage(1, 2)
     stage.leader.log_appended(1_000)
     for at in range(12):
@@ -194,7 +194,7 @@ def test_a_follower_that_fetches_but_never_arrives_is_to_go() -> None:
     assert at == 10
 
 
-def test_a_follower_is_in_sync_that_always_has_what_there_was_when_it_asked_before() -> None:
+def test_a_follower_that_reaches_the_end_of_its_previous_fetch_is_in_sync() -> None:
     # So that a leader that is never idle does not lose followers that keep pace with it.
     stage = Stage(1, 2)
     end = 0
@@ -206,7 +206,7 @@ def test_a_follower_is_in_sync_that_always_has_what_there_was_when_it_asked_befo
         assert stage.check().proposal is None
 
 
-def test_who_has_reached_the_high_watermark_and_the_epochs_start_comes_in() -> None:
+def test_a_follower_at_the_high_watermark_and_the_epoch_start_may_join() -> None:
     stage = Stage(1, 2, log_end=10, epoch_start=10)
     stage.fetch(2, 10)
     assert stage.leader.high_watermark == 10
@@ -216,14 +216,14 @@ def test_who_has_reached_the_high_watermark_and_the_epochs_start_comes_in() -> N
     assert proposal == IsrProposal(TOPIC, 0, 5, 7, ((1, -1), (2, 12), (3, 13)))
 
 
-def test_the_high_watermark_does_not_pass_the_epochs_start_for_who_comes_in() -> None:
+def test_a_follower_below_the_epoch_start_may_not_join() -> None:
     # KIP-966 and KAFKA-7128: one that has not seen this leader's first record is not in sync.
     stage = Stage(1, 2, log_end=10, epoch_start=10)
     assert stage.leader.high_watermark == 0
     assert stage.fetch(3, 4).proposal is None
 
 
-def test_nothing_is_committed_that_one_does_not_have_who_may_be_in_the_isr_already() -> None:
+def test_the_high_watermark_waits_for_proposed_members() -> None:
     # KAFKA-9924 and KIP-497: until a proposal's fate is known, its members count.
     stage = Stage(1, 2)
     stage.leader.log_appended(4)
@@ -243,7 +243,7 @@ def test_nothing_is_committed_that_one_does_not_have_who_may_be_in_the_isr_alrea
     assert stage.leader.high_watermark == 9
 
 
-def test_a_refused_proposal_is_decided_anew_after_a_while_upon_a_sign_of_life() -> None:
+def test_a_refused_proposal_is_withdrawn_until_the_follower_fetches_again() -> None:
     stage = Stage(1, 2)
     pending = stage.fetch(3, 0).proposal
     assert pending is not None
@@ -255,7 +255,7 @@ def test_a_refused_proposal_is_decided_anew_after_a_while_upon_a_sign_of_life() 
     assert members(stage.check().proposal) == [1, 2, 3]
 
 
-def test_a_proposal_whose_fate_nobody_knows_is_sent_again_as_it_was() -> None:
+def test_a_lost_proposal_is_sent_again_unchanged() -> None:
     stage = Stage(1, 2)
     pending = stage.fetch(3, 0).proposal
     assert pending is not None
@@ -269,7 +269,7 @@ def test_a_proposal_whose_fate_nobody_knows_is_sent_again_as_it_was() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE]
 )
-def test_where_the_controller_knows_more_its_image_is_waited_for(code: ErrorCode) -> None:
+def test_after_an_outdated_proposal_the_next_image_decides(code: ErrorCode) -> None:
     stage = Stage(1, 2)
     pending = stage.fetch(3, 0).proposal
     assert pending is not None
@@ -288,7 +288,7 @@ def test_an_old_image_changes_nothing() -> None:
     assert stage.leader.replica.image.in_sync_replicas == (1, 2)
 
 
-def test_a_new_epoch_of_the_same_leader_begins_with_nothing_known_of_followers() -> None:
+def test_a_new_epoch_of_the_same_leader_resets_the_progress_of_followers() -> None:
     stage = Stage()
     stage.fetch(2, 0)
     stage.follow(1, 2, 3, epoch=6)
@@ -297,18 +297,18 @@ def test_a_new_epoch_of_the_same_leader_begins_with_nothing_known_of_followers()
     assert stage.fetch(2, 3).has_high_watermark_moved
 
 
-def test_a_stranger_s_fetch_brings_nothing() -> None:
+def test_the_fetch_of_another_broker_has_no_effect() -> None:
     stage = Stage(1)
     stage.leader.log_appended(3)
     assert stage.leader.follower_fetched(FollowerBroker(9, -1, 0), 3, START_MS) == LeaderEffects()
 
 
-def test_a_predecessor_may_have_proposed_whoever_is_not_in_sync() -> None:
+def test_a_predecessor_may_have_proposed_any_replica_out_of_sync() -> None:
     assert possible_isr(PartitionImage((1, 2, 3), (1, 2), 1)) == (1, 2, 3)
     assert possible_isr(PartitionImage((1, 2, 3), (3, 2, 1), 1)) == ()
 
 
-def test_a_successor_commits_nothing_that_a_replica_misses_until_older_proposals_are_void() -> None:
+def test_a_successor_waits_for_all_replicas_until_older_proposals_are_void() -> None:
     """The process before us had proposed to take 3 in, and died. That may be decided at any time,
     and 3 may be elected then."""
     stage = Stage(1, 2, log_end=10, proposed=(1, 2, 3))
@@ -322,7 +322,7 @@ def test_a_successor_commits_nothing_that_a_replica_misses_until_older_proposals
     assert stage.leader.high_watermark == 10
 
 
-def test_a_successor_asks_again_until_it_is_told() -> None:
+def test_a_successor_repeats_its_proposal_until_it_is_decided() -> None:
     stage = Stage(1, 2, log_end=10, proposed=(1, 2, 3))
     proposal = stage.check().proposal
     assert proposal is not None

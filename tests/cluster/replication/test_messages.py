@@ -1,4 +1,4 @@
-"""The messages between followers and leaders survive the wire, and newer ones older readers."""
+"""The messages between followers and leaders, also of newer releases."""
 
 import msgspec
 
@@ -27,7 +27,7 @@ FETCHED = ReplicaFetchResponse(
 )
 
 
-def test_messages_survive_the_wire() -> None:
+def test_messages_are_decoded_from_their_bytes() -> None:
     for message in (FETCH, FETCHED):
         payload = msgspec.msgpack.encode(message)
         assert msgspec.msgpack.decode(payload, type=type(message)) == message

@@ -1,4 +1,4 @@
-"""One partition's decisions: the lone replica first, and the ground for followers."""
+"""A partition replica: leader checks, ISR and high watermark."""
 
 import random
 
@@ -40,14 +40,14 @@ def replica(state: PartitionImage, *, min_isr: int = 1, broker: int = 1) -> Part
         (2, 6, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_the_clients_epoch_is_looked_at_before_who_leads(
+def test_the_clients_epoch_is_checked_before_the_leader(
     broker: int, epoch: int, code: ErrorCode
 ) -> None:
     # KIP-320: a client with an old epoch must refresh, one with a newer epoch must wait for us.
     assert check_leader(image(), broker, epoch) is code
 
 
-def test_a_partition_without_leader_is_led_by_nobody() -> None:
+def test_a_partition_without_leader_has_no_leader_on_any_broker() -> None:
     assert check_leader(image(leader=-1), 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -71,20 +71,20 @@ def test_consumers_may_read_from_followers_in_sync(
     assert check_read(image(*in_sync), broker, epoch, may_follow=False) is code
 
 
-def test_alone_the_log_end_is_the_high_watermark() -> None:
+def test_without_followers_the_high_watermark_is_the_log_end() -> None:
     alone = replica(ALONE)
     assert alone.log_appended(7) == 7
     assert alone.check_appended(7) is ErrorCode.NONE
 
 
-def test_a_lone_replica_is_enough_whatever_min_insync_replicas_says() -> None:
+def test_a_partition_with_one_replica_needs_only_this_one() -> None:
     # A Kafka 4.3.1 accepts acks=all on a topic of replication factor 1 with min.insync.replicas=2.
     assert has_enough_in_sync(ALONE, 2)
     assert replica(ALONE, min_isr=2).log_appended(3) == 3
     assert not has_enough_in_sync(image(1), 2)
 
 
-def test_the_high_watermark_is_what_every_in_sync_replica_has() -> None:
+def test_the_high_watermark_is_the_smallest_end_in_the_isr() -> None:
     leader = replica(image(1, 2), min_isr=2)
     assert leader.log_appended(10) == 0
     assert leader.follower_fetched(2, 6) == 6
@@ -94,13 +94,13 @@ def test_the_high_watermark_is_what_every_in_sync_replica_has() -> None:
     assert leader.follower_fetched(2, 10) == 10
 
 
-def test_a_stranger_moves_nothing() -> None:
+def test_another_broker_does_not_move_the_high_watermark() -> None:
     leader = replica(image(1, 2))
     leader.log_appended(10)
     assert leader.follower_fetched(9, 10) == 0
 
 
-def test_an_isr_that_shrank_below_the_minimum_is_told_after_the_append() -> None:
+def test_an_isr_that_shrank_below_the_minimum_fails_the_append() -> None:
     # B.1: NOT_ENOUGH_REPLICAS_AFTER_APPEND (20).
     leader = replica(image(1, 2), min_isr=2)
     leader.log_appended(10)
@@ -111,14 +111,14 @@ def test_an_isr_that_shrank_below_the_minimum_is_told_after_the_append() -> None
     assert leader.check_appended(10) is ErrorCode.NONE
 
 
-def test_who_lost_the_lead_says_so_to_those_who_wait() -> None:
+def test_waiting_appends_fail_when_the_lead_is_lost() -> None:
     leader = replica(image(1, 2))
     leader.log_appended(10)
     leader.update(image(1, 2, leader=2, epoch=6), min_insync_replicas=1)
     assert leader.check_appended(10) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_new_reign_forgets_what_was_heard_in_the_former() -> None:
+def test_a_new_epoch_drops_the_reported_offsets() -> None:
     leader = replica(image(1, 2))
     leader.follower_fetched(2, 8)
     leader.update(image(1, 2, epoch=6), min_insync_replicas=1)

@@ -1,4 +1,4 @@
-"""Who is named to a consumer that wants to read near by (KIP-392)."""
+"""The preferred read replica of a consumer (KIP-392)."""
 
 from collections.abc import Mapping
 
@@ -34,7 +34,7 @@ def chosen(
     )
 
 
-def test_the_leader_serves_its_own_rack_and_whom_nobody_is_near() -> None:
+def test_the_leader_serves_its_own_rack_and_racks_without_replicas() -> None:
     assert chosen("east") == NO_REPLICA
     assert chosen("north") == NO_REPLICA
     assert chosen("west", msgspec.structs.replace(STATE, leader=3)) == NO_REPLICA
@@ -44,13 +44,13 @@ def test_the_partitions_are_divided_among_the_replicas_of_a_rack() -> None:
     assert [chosen("west", partition=number) for number in range(4)] == [2, 3, 2, 3]
 
 
-def test_a_broker_without_a_rack_is_near_to_nobody() -> None:
+def test_a_broker_without_a_rack_is_not_preferred() -> None:
     state = msgspec.structs.replace(STATE, leader=4)
     assert chosen("", state) == NO_REPLICA
 
 
 @pytest.mark.parametrize("change", [{"is_fenced": True}, {"is_in_controlled_shutdown": True}])
-def test_who_cannot_serve_is_not_named(change: dict[str, bool]) -> None:
+def test_a_broker_that_cannot_serve_is_not_preferred(change: dict[str, bool]) -> None:
     brokers = {**BROKERS, 2: msgspec.structs.replace(BROKERS[2], **change)}
     assert chosen("west", brokers=brokers) == 3
     assert chosen("west", msgspec.structs.replace(STATE, in_sync_replicas=(1, 3))) == 3

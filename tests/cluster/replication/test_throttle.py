@@ -1,16 +1,16 @@
-"""A budget of bytes per second."""
+"""The token bucket of replication throttles."""
 
 from odradek.cluster.replication.throttle import TokenBudget
 
 
-def test_without_a_rate_everything_may_go() -> None:
+def test_without_a_rate_there_is_no_limit() -> None:
     budget = TokenBudget(0)
     budget.spend(1 << 40, 0)
     assert budget.available(0)
     assert budget.next_ms(5) == 5
 
 
-def test_what_was_overdrawn_is_paid_by_time() -> None:
+def test_overdrawn_tokens_are_refilled_by_time() -> None:
     budget = TokenBudget(0, 1_000)
     assert budget.available(0)
     budget.spend(3_000, 0)
@@ -21,7 +21,7 @@ def test_what_was_overdrawn_is_paid_by_time() -> None:
     assert budget.available(due_ms)
 
 
-def test_so_much_may_go_without_overdrawing() -> None:
+def test_the_allowance_does_not_overdraw() -> None:
     assert TokenBudget(0).allowance(0) is None
     budget = TokenBudget(0, 1_000)
     assert budget.allowance(0) == 1_000
@@ -30,7 +30,7 @@ def test_so_much_may_go_without_overdrawing() -> None:
     assert budget.allowance(2_500) == 500
 
 
-def test_no_more_than_a_second_is_saved_up() -> None:
+def test_tokens_accumulate_for_one_second() -> None:
     budget = TokenBudget(0, 1_000)
     budget.spend(1_001, 100_000)
     assert not budget.available(100_000)
@@ -47,13 +47,13 @@ def test_over_a_long_time_the_rate_is_kept() -> None:
     assert 590_000 <= sent <= 620_000
 
 
-def test_a_rate_of_nothing_lets_nothing_go() -> None:
+def test_a_rate_of_zero_allows_nothing() -> None:
     budget = TokenBudget(0, 0)
     assert not budget.available(10_000)
     assert budget.next_ms(10_000) > 10_000
 
 
-def test_a_clock_that_goes_back_brings_no_tokens() -> None:
+def test_a_clock_that_goes_back_adds_no_tokens() -> None:
     budget = TokenBudget(1_000, 1_000)
     budget.spend(1_000, 1_000)
     assert not budget.available(0)
