@@ -31,15 +31,16 @@ class ConsumerTargetAssignmentBuilder(
 ):
     """See TargetAssignmentBuilder."""
 
+    group: ConsumerGroup
+
     def __init__(self, group: ConsumerGroup) -> None:
         super().__init__(group)
-        self._group = group
         # The changes of the group's counts of members by attribute.
         self._attribute_deltas: Counter[MemberAttribute] = Counter()
         self.regexes = dict(group.regexes())
 
     def _change(self, member_id: str, member: ConsumerGroupMember | None) -> None:
-        before = self._changed.get(member_id, self._group.member(member_id))
+        before = self._changed.get(member_id, self.group.member(member_id))
         super()._change(member_id, member)
         if before is not None:
             self._attribute_deltas.subtract(attributes_of(before))
@@ -56,11 +57,11 @@ class ConsumerTargetAssignmentBuilder(
         return self._has(RACK)
 
     def _has(self, attribute: MemberAttribute) -> bool:
-        return self._group.member_count_with(attribute) + self._attribute_deltas[attribute] > 0
+        return self.group.member_count_with(attribute) + self._attribute_deltas[attribute] > 0
 
     def topic_names(self) -> set[str]:
         """Every topic that a member subscribes to."""
-        attributes = {*self._group.attributes(), *self._attribute_deltas}
+        attributes = {*self.group.attributes(), *self._attribute_deltas}
         names = {name for kind, name in attributes if kind == "topic" and self._has((kind, name))}
         for regex, resolved in self.regexes.items():
             if self.is_regex_used(regex):
@@ -69,12 +70,12 @@ class ConsumerTargetAssignmentBuilder(
 
     def resolve_regex(self, regex: str, names: tuple[str, ...], step: GroupStep) -> bool:
         """Write the topics that match an expression; False if they are stored already."""
-        known = self._group.regex(regex)
+        known = self.group.regex(regex)
         if known is not None and known.topic_names == names:
             return False
         resolved = ResolvedRegex(names, step.topics.version, step.now_ms)
         self.regexes[regex] = resolved
-        step.records.append(ConsumerRegexRecord(self._group.group_id, regex, resolved))
+        step.records.append(ConsumerRegexRecord(self.group.group_id, regex, resolved))
         return True
 
     def hash(self, topics: TopicCatalog) -> int:
@@ -87,13 +88,13 @@ class ConsumerTargetAssignmentBuilder(
         """See TargetAssignmentBuilder. Removes the expressions that no member uses."""
         for regex in [regex for regex in self.regexes if not self.is_regex_used(regex)]:
             del self.regexes[regex]
-            if self._group.regex(regex) is not None:
-                step.records.append(ConsumerRegexRecord(self._group.group_id, regex, None))
+            if self.group.regex(regex) is not None:
+                step.records.append(ConsumerRegexRecord(self.group.group_id, regex, None))
         return super().start_epoch(step)
 
     def next_epoch(self, step: GroupStep) -> GroupEpoch:
         """See TargetAssignmentBuilder."""
-        return GroupEpoch(self._group.epoch + 1, self.hash(step.topics))
+        return GroupEpoch(self.group.epoch + 1, self.hash(step.topics))
 
     def targets(self, _epoch: GroupEpoch, step: GroupStep) -> Mapping[str, Partitions]:
         """See TargetAssignmentBuilder. Partitions that are being rewound are not assigned."""
@@ -101,7 +102,7 @@ class ConsumerTargetAssignmentBuilder(
         by_id = {topic.topic_id: topic for topic in topics.values()}
         assignor = choose_assignor(self.members().values(), step.settings)
         targets = assign(assignor, self._member_specs(topics), by_id)
-        withheld = step.withheld(self._group.group_id)
+        withheld = step.withheld(self.group.group_id)
         if not withheld:
             return targets
         return {member_id: without(target, withheld) for member_id, target in targets.items()}

@@ -214,7 +214,7 @@ def store_member(
     step: GroupStep,
 ) -> None:
     """Write a member that is new, has changed, or replaces a static one."""
-    group, member_id, replaced_id = builder.base, resolved.member_id, resolved.replaced_id
+    group, member_id, replaced_id = builder.group, resolved.member_id, resolved.replaced_id
     builder.put(member_id, member, replaced_id)
     stored = group.records.member(group.group_id, member_id, member)
     if replaced_id is None:
@@ -319,7 +319,7 @@ def remove_members(
     """Remove members and assign their partitions or tasks to the others."""
     for member_id in member_ids:
         builder.remove(member_id)
-        forget_member(builder.base, member_id, step)
+        forget_member(builder.group, member_id, step)
     builder.assign_if_due(builder.start_epoch(step), step)
 
 

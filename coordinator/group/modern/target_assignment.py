@@ -34,8 +34,8 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
     def __init__(self, group: ModernGroup[M, T, Any, E]) -> None:
         self._changed: dict[str, M | None] = {}
         self._replaced: dict[str, str] = {}
-        self.base = group
-        """The group as it is."""
+        self.group = group
+        """The group without the changes."""
         self.not_before_ms = 0
         """No target assignment is made before this time, whatever the interval."""
 
@@ -55,7 +55,7 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
 
     def members(self) -> dict[str, M]:
         """All members by id."""
-        members = dict(self.base.members())
+        members = dict(self.group.members())
         for member_id, member in self._changed.items():
             if member is None:
                 members.pop(member_id, None)
@@ -65,7 +65,7 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
 
     def target(self, member_id: str) -> T:
         """The member's target so far."""
-        return self.base.target(self._replaced.get(member_id, member_id))
+        return self.group.target(self._replaced.get(member_id, member_id))
 
     @abstractmethod
     def next_epoch(self, step: GroupStep) -> E:
@@ -78,23 +78,23 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
     def start_epoch(self, step: GroupStep) -> E:
         """Write the next group epoch."""
         epoch = self.next_epoch(step)
-        step.records.append(self.base.records.epoch(self.base.group_id, epoch))
+        step.records.append(self.group.records.epoch(self.group.group_id, epoch))
         return epoch
 
     def assign_if_due(self, epoch: E, step: GroupStep) -> Mapping[str, T] | None:
         """Write the new targets and return those of all members; None if they are up to date, or
         not due yet."""
-        if epoch.epoch <= self.base.target_epoch:
+        if epoch.epoch <= self.group.target_epoch:
             return None
-        due_ms = max(self.not_before_ms, assignment_due_ms(self.base, step))
+        due_ms = max(self.not_before_ms, assignment_due_ms(self.group, step))
         if step.now_ms < due_ms:
-            step.set_timer(self.base.assignment_key(), due_ms)
+            step.set_timer(self.group.assignment_key(), due_ms)
             return None
         return self.assign_now(epoch, step)
 
     def assign_now(self, epoch: E, step: GroupStep) -> Mapping[str, T]:
         """Make the target assignment of the epoch, and write the targets that differ."""
-        group = self.base
+        group = self.group
         step.cancel_timer(group.assignment_key())
         targets = self.targets(epoch, step)
         for member_id, target in targets.items():

@@ -27,9 +27,10 @@ class ShareTargetAssignmentBuilder(
 ):
     """See TargetAssignmentBuilder. It also holds the states of partitions."""
 
+    group: ShareGroup
+
     def __init__(self, group: ShareGroup) -> None:
         super().__init__(group)
-        self.group = group
         self.states: StatePartitions = group.states
 
     def hash(self, topics: TopicCatalog) -> int:

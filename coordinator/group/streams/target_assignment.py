@@ -42,11 +42,12 @@ class StreamsTargetAssignmentBuilder(
     """See TargetAssignmentBuilder. `topology` is or becomes the group's. A group without topology
     or without members has no target assignment."""
 
+    group: StreamsGroup
+
     def __init__(
         self, group: StreamsGroup, topology: Topology | None, inputs: AssignmentInputs
     ) -> None:
         super().__init__(group)
-        self._group = group
         self._topology = topology
         self._lags = inputs.lags
         self.not_before_ms = inputs.delayed_until_ms
@@ -56,15 +57,15 @@ class StreamsTargetAssignmentBuilder(
 
     def next_epoch(self, step: GroupStep) -> StreamsGroupEpoch:
         """See TargetAssignmentBuilder."""
-        stored = self._group.stored_epoch
+        stored = self.group.stored_epoch
         if self._topology is None or not self.is_validating:
             return msgspec.structs.replace(stored, epoch=stored.epoch + 1)
-        configured = self._group.configured(self._topology, step.topics)
+        configured = self.group.configured(self._topology, step.topics)
         return StreamsGroupEpoch(
             stored.epoch + 1,
             configured.metadata_hash,
             self._topology.epoch if configured.is_ready else NOT_VALIDATED,
-            assignment_configs(self._group.group_id, step),
+            assignment_configs(self.group.group_id, step),
         )
 
     def assign_if_due(
@@ -72,7 +73,7 @@ class StreamsTargetAssignmentBuilder(
     ) -> Mapping[str, TasksTuple] | None:
         """See TargetAssignmentBuilder."""
         if self._topology is None or not self.members():
-            step.cancel_timer(self._group.assignment_key())
+            step.cancel_timer(self.group.assignment_key())
             return None
         return super().assign_if_due(epoch, step)
 
@@ -80,7 +81,7 @@ class StreamsTargetAssignmentBuilder(
         """See TargetAssignmentBuilder. While topics are missing no member has tasks."""
         members = self.members()
         assert self._topology is not None
-        configured = self._group.configured(self._topology, step.topics)
+        configured = self.group.configured(self._topology, step.topics)
         if not configured.is_ready:
             return dict.fromkeys(members, NO_TASKS)
         specs = [
