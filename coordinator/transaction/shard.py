@@ -74,6 +74,7 @@ class TransactionShard:
     """The transactions of one shard. `settings` may be replaced at any time."""
 
     is_log_compacted: Final = True
+    decode = staticmethod(formats.decode)
 
     def __init__(self, settings: TransactionSettings) -> None:
         self.settings = settings
@@ -96,10 +97,6 @@ class TransactionShard:
     def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
         """Kafka's formats; the newer one from transaction.version 1 on."""
         return formats.encode(record, version=min(self.settings.transaction_version, 1))
-
-    def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
-        """Kafka's formats."""
-        return formats.decode(key, value)
 
     def handle(self, command: Command, now_ms: int) -> _Outcome:
         """Handle a request; CONCURRENT_TRANSACTIONS defers it if that is possible."""

@@ -42,7 +42,6 @@ from odradek.coordinator.group.rewind.offset_moves import (
     is_targeted,
     partitions_of,
     target_record,
-    with_previous,
     without_pending,
 )
 from odradek.coordinator.group.rewind.records import (
@@ -256,13 +255,7 @@ class LiveRewinder:
             fences = fences_of(state.fences, consumers, rewind.moves, epoch)
         moves = rewind.moves
         if group_id not in self._shares:
-            moves = tuple(
-                with_previous(
-                    move,
-                    self._planner.committed(group_id, move.topic, move.topic_id, move.partition),
-                )
-                for move in rewind.moves
-            )
+            moves = tuple(self._planner.from_committed(group_id, move) for move in rewind.moves)
             step.records += (target_record(group_id, move, step.now_ms) for move in moves)
         number = state.newest_number
         if rewind.undoes:
@@ -308,16 +301,12 @@ class LiveRewinder:
             result = RewindResult(ErrorCode.INVALID_REQUEST, message)
         else:
             self._give_up(group_id, "The rewind was cancelled.", step)
+            # Moves from the committed offsets to the same.
+            moves = (self._planner.from_committed(group_id, move) for move in pending.moves)
             result = RewindResult(
-                moves=tuple(self._cancelled_move(group_id, move) for move in pending.moves)
+                moves=tuple(msgspec.structs.replace(at, offset=at.previous) for at in moves)
             )
         waiter.respond(result, step)
-
-    def _cancelled_move(self, group_id: str, move: OffsetMove) -> OffsetMove:
-        """The cancelled move: from the committed offset to the same."""
-        at = self._planner.committed(group_id, move.topic, move.topic_id, move.partition)
-        now = with_previous(move, at)
-        return msgspec.structs.replace(now, offset=now.previous)
 
     def _give_up(self, group_id: str, message: str, step: GroupStep) -> None:
         pending = self._rewinds.pending(group_id)

@@ -97,7 +97,7 @@ class RewindPlanner:
         moves = []
         refused = []
         for at in request.positions:
-            before = self.committed(request.group_id, at.topic, at.topic_id, at.partition)
+            before = self._committed(request.group_id, at.topic, at.topic_id, at.partition)
             if request.group_id in self._shares:
                 before = None if at.previous == NO_OFFSET else CommittedOffset(at.previous)
             if self._pending_offsets.is_unstable((request.group_id, at.topic, at.partition)):
@@ -107,7 +107,12 @@ class RewindPlanner:
             moves.append(with_previous(move_to(at, before), before))
         return tuple(moves), tuple(refused)
 
-    def committed(
+    def from_committed(self, group_id: str, move: OffsetMove) -> OffsetMove:
+        """The move, with the currently committed offset as the previous one."""
+        at = self._committed(group_id, move.topic, move.topic_id, move.partition)
+        return with_previous(move, at)
+
+    def _committed(
         self, group_id: str, topic: str, topic_id: Uuid, partition: int
     ) -> CommittedOffset | None:
         """The group's offset, unless it belongs to an earlier topic of that name."""
