@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final, cast, get_args
+from typing import Final, Self, cast, get_args
 
 from odradek.protocol.messages import (
     acls,
@@ -39,94 +39,119 @@ from odradek.protocol.messages import (
 
 
 class ApiKey(IntEnum):
-    """The first field of every request header."""
+    """The API key of a request header.
 
-    PRODUCE = 0
-    FETCH = 1
-    LIST_OFFSETS = 2
-    METADATA = 3
-    OFFSET_COMMIT = 8
-    OFFSET_FETCH = 9
-    FIND_COORDINATOR = 10
-    JOIN_GROUP = 11
-    HEARTBEAT = 12
-    LEAVE_GROUP = 13
-    SYNC_GROUP = 14
-    DESCRIBE_GROUPS = 15
-    LIST_GROUPS = 16
-    SASL_HANDSHAKE = 17
-    API_VERSIONS = 18
-    CREATE_TOPICS = 19
-    DELETE_TOPICS = 20
-    DELETE_RECORDS = 21
-    INIT_PRODUCER_ID = 22
-    OFFSET_FOR_LEADER_EPOCH = 23
-    ADD_PARTITIONS_TO_TXN = 24
-    ADD_OFFSETS_TO_TXN = 25
-    END_TXN = 26
-    WRITE_TXN_MARKERS = 27
-    TXN_OFFSET_COMMIT = 28
-    DESCRIBE_ACLS = 29
-    CREATE_ACLS = 30
-    DELETE_ACLS = 31
-    DESCRIBE_CONFIGS = 32
-    ALTER_CONFIGS = 33
-    ALTER_REPLICA_LOG_DIRS = 34
-    DESCRIBE_LOG_DIRS = 35
-    SASL_AUTHENTICATE = 36
-    CREATE_PARTITIONS = 37
-    CREATE_DELEGATION_TOKEN = 38
-    RENEW_DELEGATION_TOKEN = 39
-    EXPIRE_DELEGATION_TOKEN = 40
-    DESCRIBE_DELEGATION_TOKEN = 41
-    DELETE_GROUPS = 42
-    ELECT_LEADERS = 43
-    INCREMENTAL_ALTER_CONFIGS = 44
-    ALTER_PARTITION_REASSIGNMENTS = 45
-    LIST_PARTITION_REASSIGNMENTS = 46
-    OFFSET_DELETE = 47
-    DESCRIBE_CLIENT_QUOTAS = 48
-    ALTER_CLIENT_QUOTAS = 49
-    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
-    ALTER_USER_SCRAM_CREDENTIALS = 51
-    DESCRIBE_QUORUM = 55
-    UPDATE_FEATURES = 57
-    DESCRIBE_CLUSTER = 60
-    DESCRIBE_PRODUCERS = 61
-    UNREGISTER_BROKER = 64
-    DESCRIBE_TRANSACTIONS = 65
-    LIST_TRANSACTIONS = 66
-    CONSUMER_GROUP_HEARTBEAT = 68
-    CONSUMER_GROUP_DESCRIBE = 69
-    GET_TELEMETRY_SUBSCRIPTIONS = 71
-    PUSH_TELEMETRY = 72
-    LIST_CONFIG_RESOURCES = 74
-    DESCRIBE_TOPIC_PARTITIONS = 75
-    SHARE_GROUP_HEARTBEAT = 76
-    SHARE_GROUP_DESCRIBE = 77
-    SHARE_FETCH = 78
-    SHARE_ACKNOWLEDGE = 79
-    ADD_RAFT_VOTER = 80
-    REMOVE_RAFT_VOTER = 81
-    INITIALIZE_SHARE_GROUP_STATE = 83
-    READ_SHARE_GROUP_STATE = 84
-    WRITE_SHARE_GROUP_STATE = 85
-    DELETE_SHARE_GROUP_STATE = 86
-    READ_SHARE_GROUP_STATE_SUMMARY = 87
-    STREAMS_GROUP_HEARTBEAT = 88
-    STREAMS_GROUP_DESCRIBE = 89
-    DESCRIBE_SHARE_GROUP_OFFSETS = 90
-    ALTER_SHARE_GROUP_OFFSETS = 91
-    DELETE_SHARE_GROUP_OFFSETS = 92
-    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
-    UNREGISTER_CONTROLLER = 94
-    REWIND_GROUP = 20_001
-    EXPLAIN_GROUP = 20_002
-    EXPLAIN_TOPIC = 20_003
-    DESCRIBE_LAG = 20_004
-    DESCRIBE_REWINDS = 20_005
-    ALTER_SNAPSHOT = 20_006
-    RELOAD_SHARE_STATE = 20_007
+    Each row has the key, the first and the last version served, the first flexible version, and the
+    request.
+    """
+
+    row: tuple[int, int, int | None, type]
+
+    def __new__(
+        cls,
+        key: int,
+        min_version: int = 0,
+        max_version: int = 0,
+        flexible_since: int | None = None,
+        request: type = object,
+    ) -> Self:
+        member = int.__new__(cls, key)
+        member._value_ = key
+        member.row = min_version, max_version, flexible_since, request
+        return member
+
+    PRODUCE = 0, 0, 13, 9, produce.ProduceRequest
+    FETCH = 1, 0, 18, 12, fetch.FetchRequest
+    LIST_OFFSETS = 2, 0, 11, 6, offsets.ListOffsetsRequest
+    METADATA = 3, 0, 13, 9, metadata.MetadataRequest
+    OFFSET_COMMIT = 8, 0, 10, 8, group_offsets.OffsetCommitRequest
+    OFFSET_FETCH = 9, 0, 10, 6, group_offsets.OffsetFetchRequest
+    FIND_COORDINATOR = 10, 0, 6, 3, groups.FindCoordinatorRequest
+    JOIN_GROUP = 11, 0, 9, 6, groups.JoinGroupRequest
+    HEARTBEAT = 12, 0, 4, 4, groups.HeartbeatRequest
+    LEAVE_GROUP = 13, 0, 5, 4, groups.LeaveGroupRequest
+    SYNC_GROUP = 14, 0, 5, 4, groups.SyncGroupRequest
+    DESCRIBE_GROUPS = 15, 0, 6, 5, groups.DescribeGroupsRequest
+    LIST_GROUPS = 16, 0, 5, 3, groups.ListGroupsRequest
+    SASL_HANDSHAKE = 17, 0, 1, None, sasl.SaslHandshakeRequest
+    API_VERSIONS = 18, 0, 5, 3, metadata.ApiVersionsRequest
+    CREATE_TOPICS = 19, 0, 7, 5, topics.CreateTopicsRequest
+    DELETE_TOPICS = 20, 0, 6, 4, topics.DeleteTopicsRequest
+    DELETE_RECORDS = 21, 0, 2, 2, offsets.DeleteRecordsRequest
+    INIT_PRODUCER_ID = 22, 0, 5, 2, transactions.InitProducerIdRequest
+    OFFSET_FOR_LEADER_EPOCH = 23, 0, 4, 4, offsets.OffsetForLeaderEpochRequest
+    ADD_PARTITIONS_TO_TXN = 24, 0, 5, 3, transactions.AddPartitionsToTxnRequest
+    ADD_OFFSETS_TO_TXN = 25, 0, 4, 3, transactions.AddOffsetsToTxnRequest
+    END_TXN = 26, 0, 5, 3, transactions.EndTxnRequest
+    WRITE_TXN_MARKERS = 27, 0, 2, 1, transactions.WriteTxnMarkersRequest
+    TXN_OFFSET_COMMIT = 28, 0, 6, 3, transactions.TxnOffsetCommitRequest
+    DESCRIBE_ACLS = 29, 0, 3, 2, acls.DescribeAclsRequest
+    CREATE_ACLS = 30, 0, 3, 2, acls.CreateAclsRequest
+    DELETE_ACLS = 31, 0, 3, 2, acls.DeleteAclsRequest
+    DESCRIBE_CONFIGS = 32, 0, 4, 4, configs.DescribeConfigsRequest
+    ALTER_CONFIGS = 33, 0, 2, 2, configs.AlterConfigsRequest
+    ALTER_REPLICA_LOG_DIRS = 34, 0, 2, 2, cluster.AlterReplicaLogDirsRequest
+    DESCRIBE_LOG_DIRS = 35, 0, 5, 2, cluster.DescribeLogDirsRequest
+    SASL_AUTHENTICATE = 36, 0, 2, 2, sasl.SaslAuthenticateRequest
+    CREATE_PARTITIONS = 37, 0, 3, 2, topics.CreatePartitionsRequest
+    CREATE_DELEGATION_TOKEN = 38, 0, 3, 2, tokens.CreateDelegationTokenRequest
+    RENEW_DELEGATION_TOKEN = 39, 0, 2, 2, tokens.RenewDelegationTokenRequest
+    EXPIRE_DELEGATION_TOKEN = 40, 0, 2, 2, tokens.ExpireDelegationTokenRequest
+    DESCRIBE_DELEGATION_TOKEN = 41, 0, 3, 2, tokens.DescribeDelegationTokenRequest
+    DELETE_GROUPS = 42, 0, 3, 2, groups.DeleteGroupsRequest
+    ELECT_LEADERS = 43, 0, 2, 2, cluster.ElectLeadersRequest
+    INCREMENTAL_ALTER_CONFIGS = 44, 0, 1, 1, configs.IncrementalAlterConfigsRequest
+    ALTER_PARTITION_REASSIGNMENTS = 45, 0, 1, 0, cluster.AlterPartitionReassignmentsRequest
+    LIST_PARTITION_REASSIGNMENTS = 46, 0, 0, 0, cluster.ListPartitionReassignmentsRequest
+    OFFSET_DELETE = 47, 0, 0, None, group_offsets.OffsetDeleteRequest
+    DESCRIBE_CLIENT_QUOTAS = 48, 0, 1, 1, quotas.DescribeClientQuotasRequest
+    ALTER_CLIENT_QUOTAS = 49, 0, 1, 1, quotas.AlterClientQuotasRequest
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50, 0, 0, 0, quotas.DescribeUserScramCredentialsRequest
+    ALTER_USER_SCRAM_CREDENTIALS = 51, 0, 0, 0, quotas.AlterUserScramCredentialsRequest
+    DESCRIBE_QUORUM = 55, 0, 2, 0, cluster.DescribeQuorumRequest
+    UPDATE_FEATURES = 57, 0, 2, 0, cluster.UpdateFeaturesRequest
+    DESCRIBE_CLUSTER = 60, 0, 2, 0, metadata.DescribeClusterRequest
+    DESCRIBE_PRODUCERS = 61, 0, 0, 0, transactions.DescribeProducersRequest
+    UNREGISTER_BROKER = 64, 0, 0, 0, cluster.UnregisterBrokerRequest
+    DESCRIBE_TRANSACTIONS = 65, 0, 0, 0, transactions.DescribeTransactionsRequest
+    LIST_TRANSACTIONS = 66, 0, 2, 0, transactions.ListTransactionsRequest
+    CONSUMER_GROUP_HEARTBEAT = 68, 0, 1, 0, groups.ConsumerGroupHeartbeatRequest
+    CONSUMER_GROUP_DESCRIBE = 69, 0, 1, 0, groups.ConsumerGroupDescribeRequest
+    GET_TELEMETRY_SUBSCRIPTIONS = 71, 0, 0, 0, telemetry.GetTelemetrySubscriptionsRequest
+    PUSH_TELEMETRY = 72, 0, 0, 0, telemetry.PushTelemetryRequest
+    LIST_CONFIG_RESOURCES = 74, 0, 1, 0, configs.ListConfigResourcesRequest
+    DESCRIBE_TOPIC_PARTITIONS = 75, 0, 0, 0, metadata.DescribeTopicPartitionsRequest
+    SHARE_GROUP_HEARTBEAT = 76, 1, 1, 0, share.ShareGroupHeartbeatRequest
+    SHARE_GROUP_DESCRIBE = 77, 1, 1, 0, share.ShareGroupDescribeRequest
+    SHARE_FETCH = 78, 1, 2, 0, share.ShareFetchRequest
+    SHARE_ACKNOWLEDGE = 79, 1, 2, 0, share.ShareAcknowledgeRequest
+    ADD_RAFT_VOTER = 80, 0, 1, 0, cluster.AddRaftVoterRequest
+    REMOVE_RAFT_VOTER = 81, 0, 0, 0, cluster.RemoveRaftVoterRequest
+    INITIALIZE_SHARE_GROUP_STATE = 83, 0, 0, 0, share_state.InitializeShareGroupStateRequest
+    READ_SHARE_GROUP_STATE = 84, 0, 0, 0, share_state.ReadShareGroupStateRequest
+    WRITE_SHARE_GROUP_STATE = 85, 0, 1, 0, share_state.WriteShareGroupStateRequest
+    DELETE_SHARE_GROUP_STATE = 86, 0, 0, 0, share_state.DeleteShareGroupStateRequest
+    READ_SHARE_GROUP_STATE_SUMMARY = 87, 0, 1, 0, share_state.ReadShareGroupStateSummaryRequest
+    STREAMS_GROUP_HEARTBEAT = 88, 0, 1, 0, streams.StreamsGroupHeartbeatRequest
+    STREAMS_GROUP_DESCRIBE = 89, 0, 1, 0, streams.StreamsGroupDescribeRequest
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90, 0, 1, 0, share.DescribeShareGroupOffsetsRequest
+    ALTER_SHARE_GROUP_OFFSETS = 91, 0, 0, 0, share.AlterShareGroupOffsetsRequest
+    DELETE_SHARE_GROUP_OFFSETS = 92, 0, 0, 0, share.DeleteShareGroupOffsetsRequest
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = (
+        93,
+        0,
+        0,
+        0,
+        streams.StreamsGroupTopologyDescriptionUpdateRequest,
+    )
+    UNREGISTER_CONTROLLER = 94, 0, 0, 0, cluster.UnregisterControllerRequest
+    REWIND_GROUP = 20_001, 0, 0, 0, rewinds.RewindGroupRequest
+    EXPLAIN_GROUP = 20_002, 1, 1, 0, diagnostics.ExplainGroupRequest
+    EXPLAIN_TOPIC = 20_003, 0, 0, 0, diagnostics.ExplainTopicRequest
+    DESCRIBE_LAG = 20_004, 0, 0, 0, diagnostics.DescribeLagRequest
+    DESCRIBE_REWINDS = 20_005, 0, 0, 0, rewinds.DescribeRewindsRequest
+    ALTER_SNAPSHOT = 20_006, 0, 0, 0, rewinds.AlterSnapshotRequest
+    RELOAD_SHARE_STATE = 20_007, 0, 0, 0, rewinds.ReloadShareStateRequest
 
 
 PRIVATE_KEY_MIN: Final = 20_001
@@ -178,99 +203,4 @@ class Api:
         return 1 if self.is_flexible(version) and self.key is not ApiKey.API_VERSIONS else 0
 
 
-# One row for each API: the versions served, the first flexible one, and the request.
-# fmt: off
-_TABLE: Final = (
-    Api(ApiKey.PRODUCE, 0, 13, 9, produce.ProduceRequest),
-    Api(ApiKey.FETCH, 0, 18, 12, fetch.FetchRequest),
-    Api(ApiKey.LIST_OFFSETS, 0, 11, 6, offsets.ListOffsetsRequest),
-    Api(ApiKey.METADATA, 0, 13, 9, metadata.MetadataRequest),
-    Api(ApiKey.OFFSET_COMMIT, 0, 10, 8, group_offsets.OffsetCommitRequest),
-    Api(ApiKey.OFFSET_FETCH, 0, 10, 6, group_offsets.OffsetFetchRequest),
-    Api(ApiKey.FIND_COORDINATOR, 0, 6, 3, groups.FindCoordinatorRequest),
-    Api(ApiKey.JOIN_GROUP, 0, 9, 6, groups.JoinGroupRequest),
-    Api(ApiKey.HEARTBEAT, 0, 4, 4, groups.HeartbeatRequest),
-    Api(ApiKey.LEAVE_GROUP, 0, 5, 4, groups.LeaveGroupRequest),
-    Api(ApiKey.SYNC_GROUP, 0, 5, 4, groups.SyncGroupRequest),
-    Api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5, groups.DescribeGroupsRequest),
-    Api(ApiKey.LIST_GROUPS, 0, 5, 3, groups.ListGroupsRequest),
-    Api(ApiKey.SASL_HANDSHAKE, 0, 1, None, sasl.SaslHandshakeRequest),
-    Api(ApiKey.API_VERSIONS, 0, 5, 3, metadata.ApiVersionsRequest),
-    Api(ApiKey.CREATE_TOPICS, 0, 7, 5, topics.CreateTopicsRequest),
-    Api(ApiKey.DELETE_TOPICS, 0, 6, 4, topics.DeleteTopicsRequest),
-    Api(ApiKey.DELETE_RECORDS, 0, 2, 2, offsets.DeleteRecordsRequest),
-    Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, transactions.InitProducerIdRequest),
-    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, 4, offsets.OffsetForLeaderEpochRequest),
-    Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3, transactions.AddPartitionsToTxnRequest),
-    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3, transactions.AddOffsetsToTxnRequest),
-    Api(ApiKey.END_TXN, 0, 5, 3, transactions.EndTxnRequest),
-    Api(ApiKey.WRITE_TXN_MARKERS, 0, 2, 1, transactions.WriteTxnMarkersRequest),
-    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 6, 3, transactions.TxnOffsetCommitRequest),
-    Api(ApiKey.DESCRIBE_ACLS, 0, 3, 2, acls.DescribeAclsRequest),
-    Api(ApiKey.CREATE_ACLS, 0, 3, 2, acls.CreateAclsRequest),
-    Api(ApiKey.DELETE_ACLS, 0, 3, 2, acls.DeleteAclsRequest),
-    Api(ApiKey.DESCRIBE_CONFIGS, 0, 4, 4, configs.DescribeConfigsRequest),
-    Api(ApiKey.ALTER_CONFIGS, 0, 2, 2, configs.AlterConfigsRequest),
-    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 0, 2, 2, cluster.AlterReplicaLogDirsRequest),
-    Api(ApiKey.DESCRIBE_LOG_DIRS, 0, 5, 2, cluster.DescribeLogDirsRequest),
-    Api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2, sasl.SaslAuthenticateRequest),
-    Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, topics.CreatePartitionsRequest),
-    Api(ApiKey.CREATE_DELEGATION_TOKEN, 0, 3, 2, tokens.CreateDelegationTokenRequest),
-    Api(ApiKey.RENEW_DELEGATION_TOKEN, 0, 2, 2, tokens.RenewDelegationTokenRequest),
-    Api(ApiKey.EXPIRE_DELEGATION_TOKEN, 0, 2, 2, tokens.ExpireDelegationTokenRequest),
-    Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, 0, 3, 2, tokens.DescribeDelegationTokenRequest),
-    Api(ApiKey.DELETE_GROUPS, 0, 3, 2, groups.DeleteGroupsRequest),
-    Api(ApiKey.ELECT_LEADERS, 0, 2, 2, cluster.ElectLeadersRequest),
-    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, configs.IncrementalAlterConfigsRequest),
-    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, cluster.AlterPartitionReassignmentsRequest),
-    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, cluster.ListPartitionReassignmentsRequest),
-    Api(ApiKey.OFFSET_DELETE, 0, 0, None, group_offsets.OffsetDeleteRequest),
-    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1, quotas.DescribeClientQuotasRequest),
-    Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1, quotas.AlterClientQuotasRequest),
-    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0,
-        quotas.DescribeUserScramCredentialsRequest),
-    Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, quotas.AlterUserScramCredentialsRequest),
-    Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, cluster.DescribeQuorumRequest),
-    Api(ApiKey.UPDATE_FEATURES, 0, 2, 0, cluster.UpdateFeaturesRequest),
-    Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, metadata.DescribeClusterRequest),
-    Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0, transactions.DescribeProducersRequest),
-    Api(ApiKey.UNREGISTER_BROKER, 0, 0, 0, cluster.UnregisterBrokerRequest),
-    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0, transactions.DescribeTransactionsRequest),
-    Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0, transactions.ListTransactionsRequest),
-    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0, groups.ConsumerGroupHeartbeatRequest),
-    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0, groups.ConsumerGroupDescribeRequest),
-    Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0, telemetry.GetTelemetrySubscriptionsRequest),
-    Api(ApiKey.PUSH_TELEMETRY, 0, 0, 0, telemetry.PushTelemetryRequest),
-    Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0, configs.ListConfigResourcesRequest),
-    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0, metadata.DescribeTopicPartitionsRequest),
-    Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0, share.ShareGroupHeartbeatRequest),
-    Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0, share.ShareGroupDescribeRequest),
-    Api(ApiKey.SHARE_FETCH, 1, 2, 0, share.ShareFetchRequest),
-    Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0, share.ShareAcknowledgeRequest),
-    Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, cluster.AddRaftVoterRequest),
-    Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, cluster.RemoveRaftVoterRequest),
-    Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, 0, share_state.InitializeShareGroupStateRequest),
-    Api(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, 0, share_state.ReadShareGroupStateRequest),
-    Api(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, 0, share_state.WriteShareGroupStateRequest),
-    Api(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, 0, share_state.DeleteShareGroupStateRequest),
-    Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, 0,
-        share_state.ReadShareGroupStateSummaryRequest),
-    Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 1, 0, streams.StreamsGroupHeartbeatRequest),
-    Api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 1, 0, streams.StreamsGroupDescribeRequest),
-    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0, share.DescribeShareGroupOffsetsRequest),
-    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0, share.AlterShareGroupOffsetsRequest),
-    Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0, share.DeleteShareGroupOffsetsRequest),
-    Api(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, 0, 0, 0,
-        streams.StreamsGroupTopologyDescriptionUpdateRequest),
-    Api(ApiKey.UNREGISTER_CONTROLLER, 0, 0, 0, cluster.UnregisterControllerRequest),
-    Api(ApiKey.REWIND_GROUP, 0, 0, 0, rewinds.RewindGroupRequest),
-    Api(ApiKey.EXPLAIN_GROUP, 1, 1, 0, diagnostics.ExplainGroupRequest),
-    Api(ApiKey.EXPLAIN_TOPIC, 0, 0, 0, diagnostics.ExplainTopicRequest),
-    Api(ApiKey.DESCRIBE_LAG, 0, 0, 0, diagnostics.DescribeLagRequest),
-    Api(ApiKey.DESCRIBE_REWINDS, 0, 0, 0, rewinds.DescribeRewindsRequest),
-    Api(ApiKey.ALTER_SNAPSHOT, 0, 0, 0, rewinds.AlterSnapshotRequest),
-    Api(ApiKey.RELOAD_SHARE_STATE, 0, 0, 0, rewinds.ReloadShareStateRequest),
-)
-# fmt: on
-
-APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _TABLE})
+APIS: Final[Mapping[int, Api]] = MappingProxyType({int(key): Api(key, *key.row) for key in ApiKey})
