@@ -3,7 +3,7 @@
 
 Brokers send these to the share coordinator; clients do not use them. WriteShareGroupState and
 ReadShareGroupStateSummary 0-1: v1 counts completed deliveries (KIP-1226). Initialize, Write and
-Delete have the same results.
+Delete have the same response.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class InitializeStateData:
 
 
 @struct
-class InitializeShareGroupStateRequest(Request["InitializeShareGroupStateResponse"]):
+class InitializeShareGroupStateRequest(Request["ShareGroupStateResponse"]):
     """Initialize or reset share-partition states."""
 
     group_id: str = string()
@@ -68,7 +68,7 @@ class ShareGroupStateResult:
 
 
 @struct
-class InitializeShareGroupStateResponse:
+class ShareGroupStateResponse:
     """One result per partition."""
 
     results: list[ShareGroupStateResult] = array(ShareGroupStateResult)
@@ -99,12 +99,9 @@ class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"]):
 
 
 @struct
-class ReadShareGroupStatePartitionResult:
+class ReadShareGroupStatePartitionResult(ShareGroupStatePartitionResult):
     """The state of one partition; start offset -1 if it is not known yet."""
 
-    partition: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     state_epoch: int = int32()
     start_offset: int = int64()
     state_batches: list[StateBatch] = array(StateBatch)
@@ -146,18 +143,11 @@ class WriteStateData:
 
 
 @struct
-class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"]):
+class WriteShareGroupStateRequest(Request["ShareGroupStateResponse"]):
     """Write share-partition states."""
 
     group_id: str = string()
     topics: list[WriteStateData] = array(WriteStateData)
-
-
-@struct
-class WriteShareGroupStateResponse:
-    """One result per partition."""
-
-    results: list[ShareGroupStateResult] = array(ShareGroupStateResult)
 
 
 @struct
@@ -176,18 +166,11 @@ class DeleteStateData:
 
 
 @struct
-class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"]):
+class DeleteShareGroupStateRequest(Request["ShareGroupStateResponse"]):
     """Delete share-partition states."""
 
     group_id: str = string()
     topics: list[DeleteStateData] = array(DeleteStateData)
-
-
-@struct
-class DeleteShareGroupStateResponse:
-    """One result per partition."""
-
-    results: list[ShareGroupStateResult] = array(ShareGroupStateResult)
 
 
 @struct
@@ -199,12 +182,9 @@ class ReadShareGroupStateSummaryRequest(Request["ReadShareGroupStateSummaryRespo
 
 
 @struct
-class ReadShareGroupStateSummaryPartitionResult:
+class ReadShareGroupStateSummaryPartitionResult(ShareGroupStatePartitionResult):
     """The summary of one partition; start offset -1 before the first read."""
 
-    partition: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
     state_epoch: int = int32()
     leader_epoch: int = int32()
     start_offset: int = int64()

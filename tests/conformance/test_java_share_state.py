@@ -14,12 +14,11 @@ from odradek.protocol.messages.offsets import ListOffsetsPartition
 from odradek.protocol.messages.share_state import (
     InitializeShareGroupStatePartitionData,
     InitializeShareGroupStateRequest,
-    InitializeShareGroupStateResponse,
     InitializeStateData,
+    ShareGroupStateResponse,
     StateBatch,
     WriteShareGroupStatePartitionData,
     WriteShareGroupStateRequest,
-    WriteShareGroupStateResponse,
     WriteStateData,
 )
 from odradek.protocol.types import Uuid, uuid_to_text
@@ -56,7 +55,7 @@ def is_initialized(client: WireClient, topic_id: Uuid) -> bool:
     request = InitializeShareGroupStateRequest(
         group_id=GROUP, topics=[InitializeStateData(topic_id=topic_id, partitions=[data])]
     )
-    response = client.ask(request, 0, InitializeShareGroupStateResponse)
+    response = client.ask(request, 0, ShareGroupStateResponse)
     return not response.results[0].partitions[0].error_code
 
 
@@ -103,7 +102,7 @@ def test_kafkas_tool_reads_what_is_kept_of_share_groups(
         request = WriteShareGroupStateRequest(
             group_id=GROUP, topics=[WriteStateData(topic_id=topic_id, partitions=[data])]
         )
-        written = client.ask(request, 1, WriteShareGroupStateResponse)
+        written = client.ask(request, 1, ShareGroupStateResponse)
         assert not written.results[0].partitions[0].error_code
     done = run_java_tool(
         CONSUMER,

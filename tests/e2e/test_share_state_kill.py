@@ -26,17 +26,16 @@ from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordin
 from odradek.protocol.messages.share_state import (
     InitializeShareGroupStatePartitionData,
     InitializeShareGroupStateRequest,
-    InitializeShareGroupStateResponse,
     InitializeStateData,
     ReadShareGroupStatePartitionData,
     ReadShareGroupStatePartitionResult,
     ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
     ReadStateData,
+    ShareGroupStateResponse,
     StateBatch,
     WriteShareGroupStatePartitionData,
     WriteShareGroupStateRequest,
-    WriteShareGroupStateResponse,
     WriteStateData,
 )
 from odradek.protocol.types import Uuid
@@ -99,7 +98,7 @@ class Leader:
         )
         topic = InitializeStateData(topic_id=self.key.topic_id, partitions=[data])
         request = InitializeShareGroupStateRequest(group_id=GROUP, topics=[topic])
-        response = self._ask(request, 0, InitializeShareGroupStateResponse)
+        response = self._ask(request, 0, ShareGroupStateResponse)
         assert not response.results[0].partitions[0].error_code
 
     def write_until(self, is_enough: Event) -> None:
@@ -124,7 +123,7 @@ class Leader:
         )
         topic = WriteStateData(topic_id=self.key.topic_id, partitions=[data])
         request = WriteShareGroupStateRequest(group_id=GROUP, topics=[topic])
-        response = self._ask(request, 1, WriteShareGroupStateResponse)
+        response = self._ask(request, 1, ShareGroupStateResponse)
         result = response.results[0].partitions[0]
         assert not result.error_code, result.error_message
         self.answered += 1

@@ -1,5 +1,6 @@
 from odradek.protocol.apis import APIS, PRIVATE_KEY_MIN, Api, ApiKey
 from odradek.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.share_state import ShareGroupStateResponse
 
 # Keys 4-7 were removed from Kafka; the others are spoken among Kafka's own nodes only.
 NOT_OURS = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
@@ -19,7 +20,8 @@ def test_a_row_says_what_an_api_is() -> None:
 def test_names_of_keys_and_messages_agree() -> None:
     for api in APIS.values():
         assert api.name.casefold() == api.key.name.replace("_", "").casefold()
-        assert api.response.__name__ == f"{api.name}Response"
+        is_shared = api.response is ShareGroupStateResponse
+        assert api.response.__name__ == f"{'ShareGroupState' if is_shared else api.name}Response"
 
 
 def test_ranges_begin_with_the_first_version_that_ever_was() -> None:

@@ -80,7 +80,7 @@ STATE_APIS: Mapping[type, _StateApi] = {
         ),
         messages.ShareGroupStatePartitionResult,
         messages.ShareGroupStateResult,
-        messages.InitializeShareGroupStateResponse,
+        messages.ShareGroupStateResponse,
     ),
     messages.ReadShareGroupStateRequest: _StateApi(
         lambda key, requested: ReadShareState(key, requested.leader_epoch),
@@ -100,13 +100,13 @@ STATE_APIS: Mapping[type, _StateApi] = {
         ),
         messages.ShareGroupStatePartitionResult,
         messages.ShareGroupStateResult,
-        messages.WriteShareGroupStateResponse,
+        messages.ShareGroupStateResponse,
     ),
     messages.DeleteShareGroupStateRequest: _StateApi(
         lambda key, _asked: DeleteShareState(key),
         messages.ShareGroupStatePartitionResult,
         messages.ShareGroupStateResult,
-        messages.DeleteShareGroupStateResponse,
+        messages.ShareGroupStateResponse,
     ),
     messages.ReadShareGroupStateSummaryRequest: _StateApi(
         lambda key, _asked: SummarizeShareState(key),

@@ -40,7 +40,7 @@ def initialize(harness: ShareHarness, *partitions: int, group_id: str = GROUP) -
             )
         ],
     )
-    response: messages.InitializeShareGroupStateResponse = harness.call(
+    response: messages.ShareGroupStateResponse = harness.call(
         share_states.handle_share_group_state, request
     )
     [topic] = response.results
@@ -67,7 +67,7 @@ def write(harness: ShareHarness, version: int = 1) -> int:
             )
         ],
     )
-    response: messages.WriteShareGroupStateResponse = harness.call(
+    response: messages.ShareGroupStateResponse = harness.call(
         share_states.handle_share_group_state, request, version
     )
     return response.results[0].partitions[0].error_code
@@ -117,7 +117,7 @@ def delete(harness: ShareHarness) -> int:
             )
         ],
     )
-    response: messages.DeleteShareGroupStateResponse = harness.call(
+    response: messages.ShareGroupStateResponse = harness.call(
         share_states.handle_share_group_state, request
     )
     return response.results[0].partitions[0].error_code
