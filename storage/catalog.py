@@ -123,7 +123,6 @@ class CatalogFile:
         return None if row is None else int(NUMBER.unpack(row)[0])
 
     def partition(self, number: int) -> PartitionRow | None:
-        """The partition of that number."""
         with self.lmdb.begin(self.partitions) as transaction:
             row = transaction.get(NUMBER.pack(number))
         return None if row is None else _PARTITION.decode(row)
@@ -167,7 +166,6 @@ class CatalogFile:
                 yield number, producer_id, row
 
     def property_of(self, name: str) -> str | None:
-        """A property by name, None if it was never set."""
         with self.lmdb.begin(self.properties) as transaction:
             row = transaction.get(name.encode())
         return None if row is None else row.decode()
@@ -354,7 +352,6 @@ class CatalogChange:
         self.effects.append(effect)
 
     def delete_extent(self, number: int, segment_id: int) -> None:
-        """Remove a partition's extent."""
         catalog = self._catalog
         self._transaction.delete(KEY.pack(number, segment_id), db=catalog.file.extents)
 
@@ -378,5 +375,4 @@ class CatalogChange:
                 self._transaction.put(key, entry.encode(), db=self._catalog.file.producers)
 
     def put_property(self, name: str, text: str) -> None:
-        """Set a property."""
         self._transaction.put(name.encode(), text.encode(), db=self._catalog.file.properties)

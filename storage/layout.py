@@ -64,7 +64,6 @@ def reserve_path(path: Path) -> Path:
 
 
 def journal_path(directory: Path, segment_id: int) -> Path:
-    """The file of a segment's journal."""
     return directory / f"{_JOURNAL_PREFIX}{segment_id:08d}"
 
 
@@ -88,7 +87,6 @@ def unlink_segment(directory: Path, segment_id: int) -> None:
 
 
 def unlink_journal(directory: Path, segment_id: int) -> None:
-    """Remove a segment's journal."""
     journal_path(directory, segment_id).unlink(missing_ok=True)
 
 

@@ -233,7 +233,6 @@ class PartitionLog:
         )
 
     def roll_back(self, savepoint: Savepoint) -> None:
-        """Restore the state of the savepoint."""
         indexer = self.indexer
         state, indexer.max_timestamp, indexer.unindexed_bytes, self.epochs.entries = savepoint
         for name, value in zip(_TURN_STATE, state, strict=True):

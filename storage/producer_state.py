@@ -34,7 +34,6 @@ class BatchMetadata(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of its last record."""
         return self.base_offset + self.offset_delta
 
 
@@ -66,7 +65,6 @@ class ProducerStateEntry(NamedTuple):
 
     @classmethod
     def decode(cls, row: bytes | memoryview) -> "ProducerStateEntry":
-        """The reverse of `encode`."""
         epoch, coordinator_epoch, timestamp, first_offset, count = _ENTRY.unpack_from(row)
         batches = tuple(
             BatchMetadata(*_BATCH.unpack_from(row, _ENTRY.size + i * _BATCH.size))

@@ -74,7 +74,6 @@ class Salvage:
         return sorted(self._rows)
 
     def scan(self) -> None:
-        """Scan every page of the file, and the journal."""
         pages = self._pages
         number = 0
         while number < pages.page_count:

@@ -62,7 +62,6 @@ class ScratchTable:
             yield
 
     def get(self, key: bytes) -> int | None:
-        """The number under the key."""
         if self._reading is None:
             self._reading = self._lmdb.begin()
         row = self._reading.get(b"k" + key)

@@ -72,7 +72,6 @@ class Extent(NamedTuple):
 
     @classmethod
     def decode(cls, segment_id: int, row: bytes | memoryview) -> "Extent":
-        """The reverse of `encode`."""
         return cls(segment_id, *_EXTENT.unpack(row))
 
 
@@ -140,7 +139,6 @@ class Segment:
             self.journal.sync()
 
     def file_bytes(self) -> int:
-        """Size of the file."""
         return self.environment.path.stat().st_size
 
     def iterate(

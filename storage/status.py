@@ -157,7 +157,6 @@ class StatusTable:
         return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + LEADER_EPOCH]
 
     def role(self, number: int) -> ReplicaRole:
-        """The role of this replica."""
         return ReplicaRole(self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + ROLE])
 
     def active_bytes(self, number: int) -> int:
@@ -207,7 +206,6 @@ class StatusTable:
             pass
 
     def close(self) -> None:
-        """Unmap the table."""
         self.words.release()
         self._bytes.release()
         self._mapping.close()

@@ -30,7 +30,6 @@ class AbortedTransactionRow(NamedTuple):
 
     @classmethod
     def decode(cls, row: bytes | memoryview) -> "AbortedTransactionRow":
-        """The reverse of `encode`."""
         return cls(*_ABORTED.unpack(row))
 
 
@@ -47,7 +46,6 @@ class UndecidedTransactions:
         in the order of the markers."""
 
     def copy(self) -> "UndecidedTransactions":
-        """An independent copy."""
         copied = UndecidedTransactions()
         copied.ongoing = dict(self.ongoing)
         copied.unreplicated = list(self.unreplicated)

@@ -43,7 +43,6 @@ def is_bootstrap_voter(member: int) -> bool:
 
 
 def node_id_of(member: int) -> int:
-    """The node id in a member id."""
     return member if is_bootstrap_voter(member) else member >> _DIRECTORY_BITS & _NODE_ID_MAX
 
 
@@ -69,7 +68,6 @@ class Configuration(msgspec.Struct, frozen=True):
         return next((voter for voter in self.voters if voter.member_id == member), None)
 
     def is_voter(self, member: int) -> bool:
-        """Whether it is a voter."""
         return any(voter.member_id == member for voter in self.voters)
 
 

@@ -36,8 +36,6 @@ from odradek.cluster.raft.settings import RaftSettings
 
 
 class Leadership:
-    """See the module's docstring."""
-
     def __init__(
         self, own_id: int, term: int, log: RaftLog, settings: RaftSettings, now_ms: int
     ) -> None:

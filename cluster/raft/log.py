@@ -17,8 +17,6 @@ from odradek.cluster.raft.messages import Entry, SnapshotMetadata
 
 
 class RaftLog:
-    """See the module's docstring."""
-
     def __init__(
         self,
         entries: Sequence[Entry] = (),

@@ -39,7 +39,6 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def is_configuration(self) -> bool:
-        """Whether it is a configuration."""
         return self.data[:1] == CONFIGURATION_MARK
 
     @property

@@ -29,7 +29,6 @@ class Outbox:
         self._waiting = []
 
     def take_sendable(self) -> tuple[Message, ...]:
-        """Take the messages to send at once."""
         taken = tuple(self.sendable)
         self.sendable = []
         return taken

@@ -97,8 +97,6 @@ class Proposal(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """See the module's docstring."""
-
     hard_state: HardState | None = None
     entries: tuple[Entry, ...] = ()
     chunk: ReceivedChunk | None = None

@@ -41,8 +41,6 @@ RESPONSE_TIMEOUT_MS: Final = 5_000
 
 
 class FetchState(Enum):
-    """See the module's docstring."""
-
     READY = "ready"
     FETCHING = "fetching"
     APPLYING = "applying"
@@ -130,8 +128,6 @@ def truncation_offset(
 
 
 class ReplicaFetchSession:
-    """See the module's docstring."""
-
     def __init__(
         self,
         *,
@@ -229,7 +225,6 @@ class ReplicaFetchSession:
         self._start_over()
 
     def disconnected(self) -> None:
-        """The leader's node is disconnected."""
         self._is_connected = False
         self._start_over()
 

@@ -169,12 +169,10 @@ class LeaderPartition(Generic[T]):
 
     @property
     def has_delayed(self) -> bool:
-        """Whether an append is delayed."""
         return bool(self._delayed)
 
     @property
     def deadline_ms(self) -> int:
-        """When the next append times out."""
         return min((delayed.deadline_ms for delayed in self._delayed), default=NEVER)
 
     def delay(self, token: T, end_offset: int, deadline_ms: int) -> ErrorCode | None:

@@ -67,9 +67,9 @@ class PartitionReplica:
     """The replica on `broker_id`. `high_watermark` is exclusive, as all ends are."""
 
     __slots__ = (
-        "_broker_id",
         "_log_ends",
         "_min_insync_replicas",
+        "broker_id",
         "high_watermark",
         "image",
         "proposed",
@@ -85,7 +85,7 @@ class PartitionReplica:
         high_watermark: int = 0,
         proposed: tuple[int, ...] = (),
     ) -> None:
-        self._broker_id = broker_id
+        self.broker_id = broker_id
         self._log_ends = {broker_id: log_end_offset}
         self._min_insync_replicas = min_insync_replicas
         self.image = image
@@ -97,13 +97,7 @@ class PartitionReplica:
 
     @property
     def log_end_offset(self) -> int:
-        """The log end offset of this broker."""
-        return self._log_ends[self._broker_id]
-
-    @property
-    def broker_id(self) -> int:
-        """The broker of this replica."""
-        return self._broker_id
+        return self._log_ends[self.broker_id]
 
     def end_of(self, broker_id: int) -> int:
         """The log end offset of a replica; -1 if not reported in this epoch."""
@@ -111,19 +105,17 @@ class PartitionReplica:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this broker leads the partition."""
-        return self.image.leader == self._broker_id
+        return self.image.leader == self.broker_id
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """Whether the ISR satisfies min.insync.replicas."""
         return has_enough_in_sync(self.image, self._min_insync_replicas)
 
     def update(self, image: PartitionImage, *, min_insync_replicas: int) -> int:
         """Take over a new image; the high watermark after it."""
         if image.leader_epoch != self.image.leader_epoch:
             # The others' offsets were reported in another epoch.
-            self._log_ends = {self._broker_id: self._log_ends[self._broker_id]}
+            self._log_ends = {self.broker_id: self._log_ends[self.broker_id]}
             self.proposed = ()
         self.image = image
         self._min_insync_replicas = min_insync_replicas
@@ -145,12 +137,12 @@ class PartitionReplica:
 
     def log_appended(self, log_end_offset: int) -> int:
         """This broker's log ends at `log_end_offset`; the high watermark after it."""
-        self._log_ends[self._broker_id] = log_end_offset
+        self._log_ends[self.broker_id] = log_end_offset
         return self._advance()
 
     def follower_fetched(self, broker_id: int, log_end_offset: int) -> int:
         """A follower has everything below `log_end_offset`; the high watermark after it."""
-        if broker_id in self.image.replicas and broker_id != self._broker_id:
+        if broker_id in self.image.replicas and broker_id != self.broker_id:
             self._log_ends[broker_id] = log_end_offset
         return self._advance()
 

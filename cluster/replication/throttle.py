@@ -19,7 +19,6 @@ class TokenBudget:
         self._now_ms = now_ms
 
     def available(self, now_ms: int) -> bool:
-        """Whether anything may be sent."""
         if self.rate is None:
             return True
         self._refill(self.rate, now_ms)

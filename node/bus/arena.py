@@ -131,7 +131,6 @@ class Arena:
             self._free(block)
 
     def references(self, block: int) -> int:
-        """The number of references to the block."""
         return self._references[block]
 
     def size_of(self, block: int) -> int:

@@ -59,7 +59,6 @@ def cluster_keys(secret: str) -> KeyPair:
 
 
 def set_options(socket: Socket, options: SocketOptions) -> None:
-    """Set the options in this order."""
     for option, value in options:
         socket.setsockopt(option, value)
 

@@ -183,7 +183,6 @@ class PeerBus:
         self._watch(monitor, True)
 
     def disconnect(self, member: int) -> None:
-        """Disconnect from this member."""
         if self._others.pop(member, None) is None:
             return
         dealer, monitor = self._dealers.pop(member), self._monitors.pop(member)
@@ -319,7 +318,6 @@ class PeerBus:
         return stopped
 
     def close(self) -> None:
-        """Close all sockets."""
         for dealer in self._dealers.values():
             dealer.disable_monitor()
             dealer.close(_LINGER_MS)

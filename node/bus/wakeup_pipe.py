@@ -28,7 +28,6 @@ class WakeupPipe:
         return self._file
 
     def clear(self) -> None:
-        """Clear the pipe."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._file, 4096)
 

@@ -96,7 +96,6 @@ class ConnectionReaper:
         self._timer = wire.loop.call_later(period_s, self._reap)
 
     def stop(self) -> None:
-        """Stop the timer."""
         self._timer.cancel()
 
     def _reap(self) -> None:

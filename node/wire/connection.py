@@ -147,7 +147,6 @@ class SocketServer:
         self.on_disconnected(connection)
 
     async def wait_until_empty(self) -> None:
-        """Return when there is no connection."""
         self._empty = asyncio.Event()
         if self.connections:
             await self._empty.wait()
@@ -282,7 +281,6 @@ class Connection(asyncio.BufferedProtocol):
         return self.input.next_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` bytes were received."""
         if self.is_closed:
             return
         wire = self.wire
@@ -296,7 +294,6 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, for whatever reason."""
         self.is_closed = True
         self.input.release()
         self.slots.clear()
@@ -407,7 +404,6 @@ class Connection(asyncio.BufferedProtocol):
     # -- responses ---------------------------------------------------------------------------------
 
     def completed(self, slot: Slot) -> None:
-        """A slot of this connection was completed."""
         self._unsent_bytes += slot.size
         if self._unsent_bytes > self.wire.settings.unsent_bytes_max:
             self._stops |= UNSENT

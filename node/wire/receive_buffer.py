@@ -90,7 +90,6 @@ class ReceiveBuffer:
         return True
 
     def close(self) -> None:
-        """Release the block."""
         if not self.is_spilling:
             self.arena.release(self.block)
             self.block = NO_BLOCK
