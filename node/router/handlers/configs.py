@@ -8,7 +8,7 @@ IncrementalAlterConfigs changes single keys (KIP-339). ListConfigResources: v0 l
 subscriptions only (KIP-714), v1 any type (KIP-1142).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from odradek.cluster.controller.commands import (
@@ -52,6 +52,7 @@ ALTER_TIMEOUT_MS = 30_000
 """The requests have no timeout field. The default of clients' request.timeout.ms."""
 _LISTED_TYPES = frozenset(ConfigResourceType)
 
+E = TypeVar("E", ResourceConfigs, ResourceOperations)
 Alterable = TypeVar("Alterable", AlterConfigsResource, IncrementalAlterConfigsResource)
 
 
@@ -88,37 +89,35 @@ async def handle_alter_configs(
     request: AlterConfigsRequest, context: RequestContext, services: Services
 ) -> AlterConfigsResponse:
     """Replace the configs of each resource. Needs ALTER_CONFIGS on the topic, group or cluster."""
-    answers, allowed = _authorized(request.resources, context, services)
-    resources = tuple(
-        ResourceConfigs(
-            resource.resource_type,
-            resource.resource_name,
-            tuple((config.name, config.value) for config in resource.configs),
-        )
-        for resource, _ in allowed
-    )
-    await _alter(AlterConfigs(resources, request.validate_only), allowed, services)
-    return AlterConfigsResponse(responses=answers)
+
+    def entry(resource: AlterConfigsResource) -> ResourceConfigs:
+        configs = tuple((config.name, config.value) for config in resource.configs)
+        return ResourceConfigs(resource.resource_type, resource.resource_name, configs)
+
+    def command(entries: tuple[ResourceConfigs, ...]) -> AlterConfigs:
+        return AlterConfigs(entries, request.validate_only)
+
+    responses = await _alter(request.resources, entry, command, context, services)
+    return AlterConfigsResponse(responses=responses)
 
 
 async def handle_incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext, services: Services
 ) -> IncrementalAlterConfigsResponse:
     """Change single keys. Needs ALTER_CONFIGS on the topic, group or cluster."""
-    answers, allowed = _authorized(request.resources, context, services)
-    resources = tuple(
-        ResourceOperations(
-            resource.resource_type,
-            resource.resource_name,
-            tuple(
-                ConfigOperation(config.name, config.config_operation, config.value)
-                for config in resource.configs
-            ),
+
+    def entry(resource: IncrementalAlterConfigsResource) -> ResourceOperations:
+        operations = tuple(
+            ConfigOperation(config.name, config.config_operation, config.value)
+            for config in resource.configs
         )
-        for resource, _ in allowed
-    )
-    await _alter(IncrementalAlterConfigs(resources, request.validate_only), allowed, services)
-    return IncrementalAlterConfigsResponse(responses=answers)
+        return ResourceOperations(resource.resource_type, resource.resource_name, operations)
+
+    def command(entries: tuple[ResourceOperations, ...]) -> IncrementalAlterConfigs:
+        return IncrementalAlterConfigs(entries, request.validate_only)
+
+    responses = await _alter(request.resources, entry, command, context, services)
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 async def handle_list_config_resources(
@@ -196,15 +195,17 @@ def _names(image: MetadataImage, resource_type: int) -> Iterable[str]:
 # -- altering --------------------------------------------------------------------------------
 
 
-def _authorized(
-    resources: Sequence[Alterable], context: RequestContext, services: Services
-) -> tuple[
-    list[AlterConfigsResourceResponse], list[tuple[Alterable, AlterConfigsResourceResponse]]
-]:
-    """One answer per resource, in order; and the resources that the client may alter, each with
-    its answer."""
+async def _alter(
+    resources: Sequence[Alterable],
+    entry_of: Callable[[Alterable], E],
+    command_of: Callable[[tuple[E, ...]], AlterConfigs | IncrementalAlterConfigs],
+    context: RequestContext,
+    services: Services,
+) -> list[AlterConfigsResourceResponse]:
+    """Submit the resources that the client may alter. One answer per resource, in order."""
     answers = []
     allowed = []
+    entries = []
     for resource in resources:
         answer = AlterConfigsResourceResponse(
             error_message=None,
@@ -217,26 +218,19 @@ def _authorized(
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message
         else:
-            allowed.append((resource, answer))
-    return answers, allowed
-
-
-async def _alter(
-    command: AlterConfigs | IncrementalAlterConfigs,
-    allowed: Sequence[tuple[object, AlterConfigsResourceResponse]],
-    services: Services,
-) -> None:
-    """Submit the command, which has the allowed resources, and fill in their answers."""
+            allowed.append(answer)
+            entries.append(entry_of(resource))
     if not allowed:
-        return
+        return answers
     try:
-        reply = await services.controller.submit(command, ALTER_TIMEOUT_MS)
+        reply = await services.controller.submit(command_of(tuple(entries)), ALTER_TIMEOUT_MS)
     except ApiError as error:
-        for _, answer in allowed:
+        for answer in allowed:
             answer.error_code, answer.error_message = error.code, error.message
-        return
-    for (_, answer), result in zip(allowed, reply.results, strict=True):
+        return answers
+    for answer, result in zip(allowed, reply.results, strict=True):
         answer.error_code, answer.error_message = result.error_code, result.error_message
+    return answers
 
 
 def _authorize(
