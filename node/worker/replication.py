@@ -340,9 +340,10 @@ class Replication:
                     self.server.moved((index, number), now_ms)
 
     def _wait_for_followers(self, deletion: DelayedDeleteRecords, now_ms: int) -> None:
-        location = deletion.store, deletion.number
+        request = deletion.request
+        location = request.store, request.number
         deletions = self._deletions.setdefault(location, DelayedDeletes())
-        deletions.park(deletion, deletion.offset, now_ms + max(0, deletion.timeout_ms))
+        deletions.park(deletion, deletion.offset, now_ms + max(0, request.timeout_ms))
         if location in self._leaders:
             self._settle_deletions(location)
         else:
@@ -379,7 +380,7 @@ class Replication:
         self, location: PartitionLocation, done: Iterable[CompletedDelete[DelayedDeleteRecords]]
     ) -> None:
         for deletion, code, low_watermark in done:
-            answer = RecordsDeleted(deletion.request_id, code, low_watermark)
+            answer = RecordsDeleted(deletion.request.request_id, code, low_watermark)
             deletion.router.replies.append(answer)
         if location in self._deletions and not self._deletions[location]:
             del self._deletions[location]

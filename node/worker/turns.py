@@ -85,13 +85,10 @@ class DelayedProduce(NamedTuple):
 
 class DelayedDeleteRecords(NamedTuple):
     """The answer to DeleteRecords: it waits until the logs of the other replicas start at or above
-    `offset`, for `timeout_ms` at most."""
+    `offset`, for `request.timeout_ms` at most."""
 
-    store: int
-    number: int
+    request: DeleteRecords
     offset: int
-    timeout_ms: int
-    request_id: int
     router: "RouterState"
 
 
@@ -416,16 +413,7 @@ class TurnExecutor:
             except StorageError:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
         if admission.is_replicated and not code:
-            self.delayed_deletes.append(
-                DelayedDeleteRecords(
-                    request.store,
-                    request.number,
-                    low_watermark,
-                    request.timeout_ms,
-                    request.request_id,
-                    router,
-                )
-            )
+            self.delayed_deletes.append(DelayedDeleteRecords(request, low_watermark, router))
         else:
             router.replies.append(RecordsDeleted(request.request_id, code, low_watermark))
         self.notify(request.store, (request.number,))
