@@ -94,7 +94,7 @@ class HostedPartitions:
         """Whether the partition takes appends, and in which leader epoch."""
         return self._admissions.get((store, number), _NOT_LEADER)
 
-    def follow(self, image: MetadataImage) -> set[PartitionLocation]:
+    def apply_image(self, image: MetadataImage) -> set[PartitionLocation]:
         """Apply the changes since the last image. Returns the deleted partitions.
 
         Raises StorageError if the disk is full. The same image can be applied again then.
@@ -120,7 +120,7 @@ class HostedPartitions:
                 self.changed.add((store, number))
         for store, deleted in numbers.items():
             self.stores[store].delete_partitions(deleted)
-        self._take(image, changed)
+        self._create_or_update(image, changed)
         self._image = image
         return vanished
 
@@ -129,7 +129,7 @@ class HostedPartitions:
         for store in self.stores.values():
             store.close()
 
-    def _take(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
+    def _create_or_update(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
         """Create the new partitions of these topics, and update the others."""
         by_store: dict[int, list[tuple[NewPartition, AppendAdmission, ReplicatedPartition]]] = {}
         broker = broker_settings(image, self._node_id, self._static_configs)

@@ -84,7 +84,7 @@ class WorkerProcess:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._decode_metadata = msgspec.msgpack.Decoder(list[FromController]).decode
         self._image = MetadataImage.empty()
-        self._is_stopping = self._has_followed = self._is_ready = False
+        self._is_stopping = self._has_applied_image = self._is_ready = False
         self._retry_ms = NEVER
         settings = broker_settings(self._image, config.node_id, config.broker_configs)
         self._partitions = HostedPartitions(
@@ -284,18 +284,18 @@ class WorkerProcess:
         self._report_ready()
         self._resign_failed_replicas(_steady_ms())
         for proposal, code in self._proposals.expired(_steady_ms()):
-            self._replication.settled(proposal, code, replication_ms)
+            self._replication.on_proposal_result(proposal, code, replication_ms)
         if self._controller.take_connected():
-            self._follow()
+            self._subscribe()
         self._receive_metadata()
         if replication_ms >= self._retry_ms:
-            self._follow_image()
+            self._apply_image()
         if self._supervisor.poll():
             self._is_stopping = True
 
     # -- metadata ----------------------------------------------------------------------------------
 
-    def _follow(self) -> None:
+    def _subscribe(self) -> None:
         self._send_to_controller(
             SubscribeMetadata(
                 self._name, self._incarnation, self._image.offset, self._config.cluster_id
@@ -327,22 +327,22 @@ class WorkerProcess:
                 if isinstance(message, MetadataRecords | MetadataSnapshot):
                     applied = apply_metadata(image, message)
                     if applied is None:
-                        self._follow()
+                        self._subscribe()
                     else:
                         image = applied
                 elif isinstance(message, CommandSubmitted):
                     for proposal, code in self._proposals.on_response(message):
-                        self._replication.settled(proposal, code, self._replication_ms())
+                        self._replication.on_proposal_result(proposal, code, self._replication_ms())
                 elif isinstance(message, LivenessCheck):
                     self._send_to_controller(LivenessReply(self._name))
         if image is not self._image:
             self._image = image
-            self._follow_image()
+            self._apply_image()
 
-    def _follow_image(self) -> None:
+    def _apply_image(self) -> None:
         """Apply the newest image to the stores. On a full disk it is retried after a second."""
         try:
-            vanished = self._partitions.follow(self._image)
+            vanished = self._partitions.apply_image(self._image)
         except StorageError as error:
             log.error(
                 "cannot apply the metadata to the stores, retrying in %d ms: %s", _RETRY_MS, error
@@ -350,8 +350,8 @@ class WorkerProcess:
             self._retry_ms = self._replication_ms() + _RETRY_MS
             return
         self._retry_ms = NEVER
-        self._has_followed = True
-        self._replication.follow(self._image, self._replication_ms())
+        self._has_applied_image = True
+        self._replication.apply_image(self._image, self._replication_ms())
         for store, number in vanished:
             self._turns.notify(store, (number,))
         self._routers.send_replies()
@@ -360,7 +360,7 @@ class WorkerProcess:
 
     def _report_ready(self) -> None:
         """Report to the supervisor once that the stores are open and all routers are connected."""
-        if not self._is_ready and self._has_followed and self._routers.are_open:
+        if not self._is_ready and self._has_applied_image and self._routers.are_open:
             self._is_ready = True
             self._supervisor.send(ProcessReady())
 

@@ -99,7 +99,7 @@ class ReplicaFetchers:
         """Records by which the followers lag behind their leaders, as of the last responses."""
         return sum(max(0, f.leader_end - f.fetch_offset) for _, f in self._followed.values())
 
-    def follow(self, locations: Iterable[PartitionLocation], image: MetadataImage) -> None:
+    def update(self, locations: Iterable[PartitionLocation], image: MetadataImage) -> None:
         """Fetch these partitions from their current leaders, or stop fetching them."""
         broker = image.brokers.get(self._node_id)
         self._broker_epoch = broker.broker_epoch if broker is not None else -1

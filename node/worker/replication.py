@@ -6,7 +6,7 @@ are in cluster/replication. This module connects them to stores and sockets.
     receive      messages of other nodes; returns the batches that the turn appends
     after_turn   after appends: high watermarks, delayed answers, followers
     tick         timeouts, lagging replicas
-    follow       a new image: leaders and leader epochs
+    apply_image  a new image: leaders and leader epochs
 
 A replica's high watermark moves in this order: LeaderPartition, status table, routers that watch,
 answers to producers, followers.
@@ -57,9 +57,9 @@ TICK_MS = 100
 
 
 class Replication:
-    """See the module's docstring. `propose(proposals)` sends ISR changes to the controller; the
-    results come back with `settled`. `relay(identity, payload)` passes requests of another node's
-    router to this node's router; the responses come back with `server.send_relayed_response`."""
+    """See the module's docstring. `propose(proposals)` sends ISR changes to the controller; their
+    results come to `on_proposal_result`. `relay(identity, payload)` passes requests of another
+    node's router to this node's router; the responses come to `server.send_relayed_response`."""
 
     def __init__(
         self,
@@ -131,8 +131,8 @@ class Replication:
         images = [leader.replica.image for leader in self._leaders.values()]
         return sum(len(image.in_sync_replicas) < len(image.replicas) for image in images)
 
-    def follow(self, image: MetadataImage, now_ms: int) -> None:
-        """Act upon what `Partitions.follow` has found changed."""
+    def apply_image(self, image: MetadataImage, now_ms: int) -> None:
+        """Apply what `HostedPartitions.apply_image` has changed."""
         self._alive = frozenset(
             broker.broker_id for broker in image.brokers.values() if not broker.is_fenced
         )
@@ -152,7 +152,7 @@ class Replication:
                 self._resign(location)
             self._known_locations.add(location)
             self.server.recheck_early_followers(location, now_ms)
-        self.fetchers.follow(changed, image)
+        self.fetchers.update(changed, image)
         changed.clear()
         self._send_messages(now_ms)
 
@@ -226,7 +226,7 @@ class Replication:
         due = self._tick_ms if is_waited_for else self._lag_check_ms
         return min(due, self.fetchers.next_ms(now_ms), self.server.next_ms(now_ms))
 
-    def settled(self, proposal: IsrProposal, code: ErrorCode, now_ms: int) -> None:
+    def on_proposal_result(self, proposal: IsrProposal, code: ErrorCode, now_ms: int) -> None:
         """The controller's result for a proposal, or REQUEST_TIMED_OUT."""
         for leader in self._leaders.values():
             if leader.pending == proposal:

@@ -169,7 +169,7 @@ class SimulatedWorker:
             return
         self.replication.tick(now_ms)
         for proposal, code in self.proposals.expired(now_ms):
-            self.replication.settled(proposal, code, now_ms)
+            self.replication.on_proposal_result(proposal, code, now_ms)
         self._next_look_ms = now_ms + 1_000
         self.serve()
 
@@ -185,8 +185,8 @@ class SimulatedWorker:
             return
         now_ms = self.node.clock_ms()
         self.image = image
-        self.partitions.follow(image)
-        self.replication.follow(image, now_ms)
+        self.partitions.apply_image(image)
+        self.replication.apply_image(image, now_ms)
         self._send_replies()
         offset, node = image.offset, self.node
         node.to_controller.put(lambda: None if self.is_ended else node.applied("worker", offset))
@@ -195,7 +195,7 @@ class SimulatedWorker:
         """The controller has answered a proposal."""
         now_ms = self.node.clock_ms()
         for proposal, code in self.proposals.on_response(message):
-            self.replication.settled(proposal, code, now_ms)
+            self.replication.on_proposal_result(proposal, code, now_ms)
 
     def _propose(self, proposals: Sequence[IsrProposal]) -> None:
         self.proposals.send(proposals, self.image, self.node.clock_ms())

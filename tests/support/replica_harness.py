@@ -95,8 +95,8 @@ class HarnessNode:
     def follow(self) -> None:
         """Apply the newest image."""
         self.image = self.harness.image
-        self.partitions.follow(self.image)
-        self.replication.follow(self.image, self.harness.now_ms)
+        self.partitions.apply_image(self.image)
+        self.replication.apply_image(self.image, self.harness.now_ms)
 
     def run(self, requests: Sequence[tuple[RouterState, AppendBytes | DeleteRecords]] = ()) -> None:
         """One round of the worker's loop."""

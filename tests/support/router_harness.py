@@ -280,7 +280,7 @@ class RouterHarness:
     def follow(self) -> None:
         """Apply what the controller has committed."""
         self.services.metadata.image = self.controller.image
-        self.partitions.follow(self.controller.image)
+        self.partitions.apply_image(self.controller.image)
 
     @property
     def image(self) -> MetadataImage:

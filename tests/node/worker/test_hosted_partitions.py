@@ -79,7 +79,7 @@ def place(partitions: HostedPartitions, topic_id: bytes, partition: int) -> tupl
 
 def test_every_partition_of_the_image_is_created_in_its_store(tmp_path: Path) -> None:
     partitions = open_partitions(tmp_path)
-    partitions.follow(image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0)))
+    partitions.apply_image(image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0)))
     for index in range(3):
         admission = partitions.admission(*place(partitions, TOPIC_ID, index))
         assert admission == (4, ErrorCode.NONE, ErrorCode.NONE, True)
@@ -93,7 +93,7 @@ def test_a_worker_opens_only_its_own_stores(tmp_path: Path) -> None:
     assert sorted(second.stores) == [1, 3]
     image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0, 0))
     for partitions in (first, second):
-        partitions.follow(image)
+        partitions.apply_image(image)
         held = [len(store.partitions()) for store in partitions.stores.values()]
         assert held == [1, 1]
         partitions.close()
@@ -101,7 +101,7 @@ def test_a_worker_opens_only_its_own_stores(tmp_path: Path) -> None:
 
 def test_a_partition_that_another_node_leads_refuses_appends(tmp_path: Path) -> None:
     partitions = open_partitions(tmp_path)
-    partitions.follow(image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 1)))
+    partitions.apply_image(image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 1)))
     admission = partitions.admission(*place(partitions, TOPIC_ID, 0))
     assert admission.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     partitions.close()
@@ -110,11 +110,11 @@ def test_a_partition_that_another_node_leads_refuses_appends(tmp_path: Path) -> 
 def test_an_isr_below_min_insync_replicas_refuses_only_acks_all(tmp_path: Path) -> None:
     partitions = open_partitions(tmp_path)
     image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0))
-    partitions.follow(image)
+    partitions.apply_image(image)
     image = image_after(
         image, ConfigChanged(ConfigResourceType.TOPIC, "a", "min.insync.replicas", "2")
     )
-    partitions.follow(image)
+    partitions.apply_image(image)
     admission = partitions.admission(*place(partitions, TOPIC_ID, 0))
     assert admission.error_code == ErrorCode.NONE
     assert admission.error_code_acks_all == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -124,8 +124,8 @@ def test_an_isr_below_min_insync_replicas_refuses_only_acks_all(tmp_path: Path) 
 def test_changed_topic_config_reaches_the_log(tmp_path: Path) -> None:
     partitions = open_partitions(tmp_path)
     image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0))
-    partitions.follow(image)
-    partitions.follow(
+    partitions.apply_image(image)
+    partitions.apply_image(
         image_after(image, ConfigChanged(ConfigResourceType.TOPIC, "a", "retention.ms", "1234"))
     )
     store, number = place(partitions, TOPIC_ID, 0)
@@ -139,13 +139,13 @@ def test_a_worker_deletes_topics_that_were_deleted_while_it_was_down(
 ) -> None:
     partitions = open_partitions(tmp_path)
     image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0), *topic("b", OTHER_ID, 0))
-    partitions.follow(image)
+    partitions.apply_image(image)
     gone = place(partitions, TOPIC_ID, 0)
     kept = place(partitions, OTHER_ID, 0)
     if is_restarted:
         partitions.close()
         partitions = open_partitions(tmp_path)
-    assert partitions.follow(image_after(image, TopicDeleted(TOPIC_ID))) == {gone}
+    assert partitions.apply_image(image_after(image, TopicDeleted(TOPIC_ID))) == {gone}
     assert partitions.admission(*gone).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partitions.stores[gone[0]].number_of(TOPIC_ID, 0) is None
     assert place(partitions, OTHER_ID, 0) == kept
@@ -161,7 +161,7 @@ def test_a_throttle_is_shared_by_the_workers_of_a_node_and_changes_as_they_run(
     image = image_after(
         MetadataImage.empty(), TopicCreated("a", TOPIC_ID), PartitionsAdded(TOPIC_ID, 0, states)
     )
-    partitions.follow(image)
+    partitions.apply_image(image)
     assert partitions.replicated
     assert {each.leader_throttle_rate for each in partitions.replicated.values()} == {None}
     named = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -175,7 +175,7 @@ def test_a_throttle_is_shared_by_the_workers_of_a_node_and_changes_as_they_run(
         *(ConfigChanged(ConfigResourceType.BROKER, "0", name, rates[name]) for name in rates),
     )
     partitions.changed.clear()
-    partitions.follow(image)
+    partitions.apply_image(image)
     found = {
         (each.leader_throttle_rate, each.follower_throttle_rate)
         for each in partitions.replicated.values()

@@ -43,7 +43,7 @@ class _Bench:
 
     def __init__(self, folder: Path, pin_offload_thread: Callable[[], None] | None = None) -> None:
         self.partitions: HostedPartitions = open_partitions(folder)
-        self.partitions.follow(
+        self.partitions.apply_image(
             image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0, 0, 0, replicas=(0,)))
         )
         self.broadcast: list[ToRouter] = []
