@@ -1,4 +1,4 @@
-"""Questions to a real broker in the newest version that both sides know."""
+"""Requests to a real broker in the newest version that both sides support."""
 
 from collections.abc import Iterator
 
@@ -27,15 +27,15 @@ def client(kafka_broker: EmbeddedBroker) -> Iterator[BlockingClient]:
 
 
 @pytest.mark.e2e
-def test_questions_of_several_kinds_share_a_connection(client: BlockingClient) -> None:
+def test_requests_of_several_apis_share_a_connection(client: BlockingClient) -> None:
     metadata = client.ask(MetadataRequest(topics=[]))
     cluster = client.ask(DescribeClusterRequest())
     assert metadata.cluster_id == cluster.cluster_id
     assert {b.node_id for b in metadata.brokers} == {b.broker_id for b in cluster.brokers}
 
 
-def test_what_is_not_served_is_not_asked() -> None:
-    """By somebody who speaks the protocol, but not that request."""
+def test_an_unsupported_api_is_not_requested() -> None:
+    """By a server that supports the protocol, but not this request."""
     versions = ApiVersionsResponse(
         api_keys=[ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=0)]
     )

@@ -1,4 +1,4 @@
-"""A child process: started alone in its world, heard, restarted with ever more patience, ended."""
+"""A child process: start, heartbeats, restart with growing delays, stop."""
 
 import os
 import selectors
@@ -31,7 +31,7 @@ UNTIL_STOPPED = f"{READY}\nwhile not link.poll(): pass"
 
 
 class Nursery:
-    """Children on a selector that is turned by hand, with a clock that is set by hand."""
+    """Children on a selector that the test polls, with a manual clock."""
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
@@ -81,7 +81,7 @@ def test_a_child_is_ready_when_it_says_so(nursery: Nursery) -> None:
     nursery.until(child, ChildState.ENDED)
 
 
-def test_a_child_that_is_asked_says_when_the_node_may_stop(nursery: Nursery) -> None:
+def test_a_child_reports_the_end_of_the_controlled_shutdown(nursery: Nursery) -> None:
     wait = "while not link.is_in_controlled_shutdown: link.poll()"
     script = f"{READY}\n{wait}\nlink.send(ShutdownAllowed())"
     child = nursery.child(f"{script}\nwhile not link.poll(): pass")
@@ -99,7 +99,7 @@ def test_a_child_that_is_asked_says_when_the_node_may_stop(nursery: Nursery) -> 
     assert child.state is ChildState.READY
 
 
-def test_a_child_says_how_many_workers_the_node_shall_have(nursery: Nursery) -> None:
+def test_a_child_can_request_a_number_of_workers(nursery: Nursery) -> None:
     child = nursery.child(f"{READY}\nlink.send(ResizeWorkers(3))\nwhile not link.poll(): pass")
     assert child.requested_workers is None
     child.start(time.monotonic())
@@ -111,7 +111,7 @@ def test_a_child_says_how_many_workers_the_node_shall_have(nursery: Nursery) -> 
     wait_until(has_said)
 
 
-def test_waits_before_restarts_double_up_to_a_bound_and_are_forgotten(nursery: Nursery) -> None:
+def test_the_restart_delay_doubles_up_to_a_bound_and_is_reset(nursery: Nursery) -> None:
     timeouts = ChildTimeouts(restart_first=1.0, restart_max=5.0, stable=100.0)
     child = nursery.child("", timeouts)
     waits = []
@@ -130,7 +130,7 @@ def test_waits_before_restarts_double_up_to_a_bound_and_are_forgotten(nursery: N
     assert child.restart_count == 7
 
 
-def test_nonsense_on_the_link_is_not_taken_for_a_death(nursery: Nursery) -> None:
+def test_a_malformed_message_does_not_end_the_link(nursery: Nursery) -> None:
     script = (
         "import os, socket; link = socket.socket(fileno=int(os.environ['_ODRADEK_LINK']))\n"
         "link.send(b'\\xc1nonsense'); os.environ['_ODRADEK_LINK'] = str(link.detach())\n"
@@ -141,14 +141,14 @@ def test_nonsense_on_the_link_is_not_taken_for_a_death(nursery: Nursery) -> None
     nursery.until(child, ChildState.READY)
 
 
-def test_a_child_that_is_still_starting_is_just_ended(nursery: Nursery) -> None:
+def test_a_starting_child_is_terminated(nursery: Nursery) -> None:
     child = nursery.child("import signal; signal.pause()")
     child.start(time.monotonic())
     child.stop(time.monotonic())
     nursery.until(child, ChildState.ENDED)
 
 
-def test_a_late_supervisor_does_not_blame_its_children(nursery: Nursery) -> None:
+def test_a_pause_of_the_supervisor_does_not_count_as_a_missed_heartbeat(nursery: Nursery) -> None:
     child = nursery.child(UNTIL_STOPPED, ChildTimeouts(beat=5.0))
     child.start(0.0)
     nursery.until(child, ChildState.READY)
@@ -156,7 +156,7 @@ def test_a_late_supervisor_does_not_blame_its_children(nursery: Nursery) -> None
     assert child.deadline == 1_005.0
 
 
-def test_a_folder_of_the_user_is_not_taken_for_a_package_of_ours(tmp_path: Path) -> None:
+def test_a_package_in_the_current_folder_does_not_shadow_ours(tmp_path: Path) -> None:
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "__init__.py").write_text("raise SystemExit('not ours')")
     subprocess.run(
@@ -168,13 +168,13 @@ def test_a_folder_of_the_user_is_not_taken_for_a_package_of_ours(tmp_path: Path)
     )
 
 
-def test_malloc_is_told_to_keep_megabytes_unless_the_user_says_otherwise() -> None:
+def test_malloc_is_configured_unless_the_user_has_done_so() -> None:
     assert 1 << 20 < int(child_environment(5, {})["MALLOC_MMAP_THRESHOLD_"]) < 2 << 20
     assert child_environment(5, {"MALLOC_ARENA_MAX": "9"})["MALLOC_ARENA_MAX"] == "9"
     assert child_environment(5, {})["_ODRADEK_LINK"] == "5"
 
 
-def test_ctrl_c_in_the_terminal_is_not_for_children(nursery: Nursery) -> None:
+def test_ctrl_c_does_not_reach_children(nursery: Nursery) -> None:
     child = nursery.child(UNTIL_STOPPED)
     child.start(time.monotonic())
     nursery.until(child, ChildState.READY)

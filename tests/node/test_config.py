@@ -1,4 +1,4 @@
-"""A node is told everything that is wrong with its configuration, and what would be right."""
+"""A node's configuration: sources, defaults, and all errors at once."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def faults_of(**options: str) -> list[str]:
     return list(caught.value.faults)
 
 
-def test_without_any_setting_there_is_a_whole_configuration() -> None:
+def test_the_defaults_are_a_complete_configuration() -> None:
     config = configured()
     assert config.node_id == 0
     assert config.listeners == (
@@ -124,11 +124,11 @@ def test_an_error_has_key_value_reason_and_origin(key: str, text: str, right: st
     assert "the command line" in fault
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     assert len(faults_of(node_id="x", workers="y", nonsense="z")) == 3
 
 
-def test_settings_that_do_not_go_together_are_mistakes_as_well() -> None:
+def test_contradicting_settings_are_errors() -> None:
     assert "a worker owns whole stores" in faults_of(workers="9", stores="4")[0]
     assert "less than" in faults_of(**{"group.consumer.heartbeat.interval.ms": "60000"})[-1]
     small = faults_of(arena_bytes="32MiB")
@@ -150,7 +150,7 @@ def test_the_dev_profile_lets_consumers_that_start_together_form_one_generation(
     assert delay not in configured().broker_configs
 
 
-def test_children_read_what_the_supervisor_wrote(tmp_path: Path) -> None:
+def test_the_configuration_round_trips_as_json(tmp_path: Path) -> None:
     config = configured(listeners="A://:0", log_retention_ms="5", durability="commit")
     path = tmp_path / "config.json"
     config.save_json(path)
@@ -166,7 +166,7 @@ def test_folders_belong_to_this_user_and_this_data_folder() -> None:
     assert len(str(one)) < 80
 
 
-def test_how_long_others_are_waited_for_before_a_stop_is_bounded() -> None:
+def test_the_controlled_shutdown_timeout_is_bounded() -> None:
     assert configured().controlled_shutdown_ms == 10_000
     assert configured(controlled_shutdown_timeout_ms="0").controlled_shutdown_ms == 0
     (fault,) = faults_of(controlled_shutdown_timeout_ms="-1")

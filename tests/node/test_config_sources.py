@@ -1,4 +1,4 @@
-"""Files, environment and command line end in one flat shape, with the place of every value."""
+"""Settings from files, environment and command line, with their origins."""
 
 from pathlib import Path
 

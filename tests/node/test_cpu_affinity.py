@@ -1,4 +1,4 @@
-"""Processors are divided between router and workers, and nobody is left without."""
+"""Processors are divided between routers and workers."""
 
 import os
 import subprocess
@@ -36,9 +36,7 @@ def test_too_few_processors_are_shared_by_all(count: int, workers: int) -> None:
 @given(
     processors=st.sets(st.integers(0, 500), min_size=1, max_size=130), workers=st.integers(1, 64)
 )
-def test_a_division_leaves_nothing_over_and_nobody_without(
-    processors: set[int], workers: int
-) -> None:
+def test_every_processor_is_used_and_each_side_has_one(processors: set[int], workers: int) -> None:
     placement = split(processors, router_count=1, worker_count=workers)
     if placement is not None:
         assert placement.routers
@@ -48,7 +46,7 @@ def test_a_division_leaves_nothing_over_and_nobody_without(
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no processors to choose here")
-def test_a_process_settles_where_it_was_told() -> None:
+def test_a_process_sets_its_affinity() -> None:
     program = (
         "import os; from odradek.node.cpu_affinity import set_affinity;"
         "one = min(os.sched_getaffinity(0));"
@@ -58,7 +56,7 @@ def test_a_process_settles_where_it_was_told() -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_the_division_can_be_declined() -> None:
+def test_shared_placement_sets_no_affinity() -> None:
     assert configured(processor_placement="shared").placement() is None
     expected = node_processor_sets(router_count=1, worker_count=1)
     assert configured(workers="1").placement() == expected

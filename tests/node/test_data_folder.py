@@ -26,7 +26,7 @@ def config_for(folder: Path, **options: str) -> NodeConfig:
     return load(environment={}, options={"data": str(folder), **options})
 
 
-def test_the_first_start_makes_the_folder_the_nodes_and_later_ones_find_it(tmp_path: Path) -> None:
+def test_the_first_start_formats_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "data"
     first = adopt_meta_properties(config_for(folder), formats=True)
     assert len(first.cluster_id) == 22
@@ -43,16 +43,14 @@ def test_a_folder_keeps_its_number_of_stores(tmp_path: Path) -> None:
         adopt_meta_properties(config_for(tmp_path, stores="5"), formats=True)
 
 
-def test_a_lost_folder_is_not_made_anew_by_itself(tmp_path: Path) -> None:
+def test_an_unformatted_folder_is_refused_without_formats(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="odradek format"):
         adopt_meta_properties(config_for(tmp_path), formats=False)
     assert read_meta_properties(tmp_path) is None
 
 
 @pytest.mark.parametrize("folder", ["stores", "metadata"])
-def test_data_that_nobody_signs_for_are_not_given_to_a_new_node(
-    tmp_path: Path, folder: str
-) -> None:
+def test_data_without_meta_properties_are_refused(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "log").touch()
     with pytest.raises(ConfigurationError, match=rf"there is {folder} .* but no meta\.properties"):
@@ -60,7 +58,7 @@ def test_data_that_nobody_signs_for_are_not_given_to_a_new_node(
     assert read_meta_properties(tmp_path) is None
 
 
-def test_the_data_of_others_are_refused(tmp_path: Path) -> None:
+def test_the_data_of_another_node_or_cluster_are_refused(tmp_path: Path) -> None:
     format_folder(tmp_path, MetaProperties("cluster-a", 1, 8))
     with pytest.raises(ConfigurationError, match=r"node\.id=2: .* belong to node 1"):
         adopt_meta_properties(config_for(tmp_path, **{"node.id": "2"}), formats=True)
@@ -77,7 +75,7 @@ def test_formatting_twice_is_refused(tmp_path: Path) -> None:
         format_folder(tmp_path, MetaProperties("cluster-b", 1, 8))
 
 
-def test_a_newer_layout_is_left_to_the_newer_release(tmp_path: Path) -> None:
+def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
     format_folder(tmp_path, MetaProperties("cluster-a", 1, 8, version=2))
     with pytest.raises(ConfigurationError, match=r"layout version 2.*newer release"):
         read_meta_properties(tmp_path)
@@ -96,7 +94,7 @@ def test_cluster_ids_are_new_and_no_options() -> None:
     assert not any(one.startswith("-") for one in ids)
 
 
-def test_a_held_folder_names_its_holder_and_is_free_when_that_dies(tmp_path: Path) -> None:
+def test_a_locked_folder_names_the_process_and_is_free_when_it_ends(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from odradek.node.data_folder import FolderLock\n"
         "lock = FolderLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
@@ -158,7 +156,7 @@ def test_a_state_is_renewed_and_made_anew_on_a_full_disk(tmp_path: Path) -> None
         assert json.loads(path.read_bytes()) == ["again"]
 
 
-def test_a_state_for_which_there_is_no_room_is_not_left_behind_in_parts(tmp_path: Path) -> None:
+def test_a_state_that_does_not_fit_leaves_no_partial_file(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 1 << 20) as disk:
         path = disk.folder / "node.json"
         disk.fill()

@@ -1,4 +1,4 @@
-"""A node as a child process: start, restart, deaths, and what is left afterwards."""
+"""A node as a child process: start, restart, kills and cleanup."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """One for this module: its processes die all the time."""
+    """One for this module: its processes are killed often."""
     with EmbeddedBroker(tmp_path_factory.mktemp("embedded")) as broker:
         yield broker
 
@@ -86,7 +86,7 @@ def test_the_end_of_the_context_leaves_nothing(tmp_path: Path) -> None:
     assert not broker.data.exists()
 
 
-def test_packages_of_the_project_under_test_are_none_of_ours(
+def test_packages_of_the_project_under_test_do_not_shadow_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "project" / "storage"
@@ -108,7 +108,7 @@ def test_the_address_is_unknown_before_the_first_start(tmp_path: Path) -> None:
         _ = EmbeddedBroker(tmp_path).bootstrap_servers
 
 
-def test_a_node_ends_with_whoever_started_it(tmp_path: Path) -> None:
+def test_a_node_ends_with_its_parent_process(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
         "from pathlib import Path\n"

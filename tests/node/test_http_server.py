@@ -12,7 +12,7 @@ from odradek.node.http_server import CONNECTION_S_MAX, CONNECTIONS_MAX, HttpServ
 
 
 class Site:
-    """A server on a selector that is turned by hand, with a clock of its own."""
+    """A server on a selector that the test polls, with a manual clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -77,7 +77,7 @@ def test_a_probe_is_answered(site: Site) -> None:
     assert answer.endswith(b"\r\n\r\nalive\n")
 
 
-def test_an_answer_may_come_later_and_nobody_may_be_there_for_it(site: Site) -> None:
+def test_a_response_may_be_sent_after_the_client_has_closed(site: Site) -> None:
     client = site.connect(b"GET /slow HTTP/1.0\r\n\r\n")
     gone = site.connect(b"GET /slow HTTP/1.0\r\n\r\n")
     while len(site.waiting) < 2:
@@ -98,7 +98,7 @@ def test_an_answer_may_come_later_and_nobody_may_be_there_for_it(site: Site) -> 
         (b"\x16\x03\x01\r\n\r\n", b"400"),
     ],
 )
-def test_what_is_no_probe_is_told_so(site: Site, request_: bytes, status: bytes) -> None:
+def test_other_requests_get_an_error_status(site: Site, request_: bytes, status: bytes) -> None:
     assert site.answer(site.connect(request_)).startswith(b"HTTP/1.1 " + status)
 
 
@@ -106,14 +106,14 @@ def test_a_request_without_an_end_is_cut_off(site: Site) -> None:
     assert site.answer(site.connect(b"GET /livez HTTP/1.1\r\nX: " + b"x" * 9_000)) == b""
 
 
-def test_a_client_that_says_nothing_is_dropped(site: Site) -> None:
+def test_an_idle_client_is_disconnected(site: Site) -> None:
     client = site.connect()
     site.turn()
     site.now += CONNECTION_S_MAX + 1
     assert site.answer(client) == b""
 
 
-def test_a_client_that_does_not_read_is_dropped(site: Site) -> None:
+def test_a_client_that_does_not_read_is_disconnected(site: Site) -> None:
     client = site.connect(b"GET /big HTTP/1.1\r\n\r\n")
     for _ in range(20):
         site.turn()

@@ -1,4 +1,4 @@
-"""Clusters on one machine: laid out once, kept, and brought up again as they were."""
+"""Clusters on one machine: the layout is chosen once, stored and used again."""
 
 import itertools
 import os
@@ -38,7 +38,7 @@ def test_too_few_and_too_many_nodes_are_refused(count: int) -> None:
         new_layout(count, 9092)
 
 
-def test_a_layout_is_found_again_and_its_secret_is_its_owner_s(tmp_path: Path) -> None:
+def test_a_layout_is_stored_and_its_secret_is_private(tmp_path: Path) -> None:
     folder = tmp_path / "new"
     assert read_layout(folder) is None
     layout = new_layout(3, 9092)
@@ -63,7 +63,7 @@ def test_a_layout_grows_at_its_end_and_keeps_its_founders_and_its_secret(tmp_pat
     assert (layout.bootstrap_nodes, layout.joined) == (layout.nodes, ())
 
 
-def test_nodes_that_came_later_join_the_others_and_are_no_peers(tmp_path: Path) -> None:
+def test_added_nodes_have_join_and_not_peers(tmp_path: Path) -> None:
     write_layout(tmp_path, layout := extended_layout(new_layout(1, 9092), 2))
     nodes = LocalCluster(tmp_path, layout)
     added = nodes.join(LocalNode(2, 9094, 10200))
@@ -77,7 +77,7 @@ def test_nodes_that_came_later_join_the_others_and_are_no_peers(tmp_path: Path) 
     assert nodes.bootstrap_servers.endswith(":9094")
 
 
-def test_a_broken_layout_is_said_to_be_broken(tmp_path: Path) -> None:
+def test_a_damaged_layout_is_an_error(tmp_path: Path) -> None:
     (tmp_path / LAYOUT_NAME).write_text("{")
     with pytest.raises(ValueError, match=LAYOUT_NAME):
         read_layout(tmp_path)

@@ -1,4 +1,4 @@
-"""A log that cannot be flooded, metrics that are read when asked for, a link that never blocks."""
+"""Logging with a limit for repeated lines, metrics on request, a link that never blocks."""
 
 import asyncio
 import io
@@ -95,7 +95,7 @@ def unconfigured() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unconfigured")
-def test_the_log_is_json_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_json_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     configure_logging(load(environment={}, options={"log.level": "WARNING"}), "router-0")
@@ -185,11 +185,11 @@ def heard(ours: socket.socket) -> list[FromChild]:
 
 
 def poll_until_told(link: SupervisorLink) -> bool:
-    """Polls are cheap because most of them do not look: so poll until one has."""
+    """Most polls do not read the socket: poll until one has."""
     return any(link.poll() for _ in range(2_000_000))
 
 
-def test_a_child_beats_and_says_ready(pair: tuple[socket.socket, SupervisorLink]) -> None:
+def test_a_child_sends_heartbeats_and_readiness(pair: tuple[socket.socket, SupervisorLink]) -> None:
     ours, link = pair
     assert not link.poll()
     link.send(ProcessReady({"ports": {"PLAINTEXT": 9092}}))
@@ -204,7 +204,7 @@ def test_a_child_is_told_to_stop(pair: tuple[socket.socket, SupervisorLink]) -> 
     assert link.poll()
 
 
-def test_a_child_is_told_that_the_node_leaves_and_says_when_it_may(
+def test_a_child_begins_and_ends_the_controlled_shutdown(
     pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     ours, link = pair
@@ -216,7 +216,7 @@ def test_a_child_is_told_that_the_node_leaves_and_says_when_it_may(
     assert heard(ours) == [ProcessHeartbeat(), ShutdownAllowed()]
 
 
-def test_a_child_says_how_many_workers_the_node_shall_have(
+def test_a_child_can_request_a_number_of_workers(
     pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     ours, link = pair
@@ -224,7 +224,9 @@ def test_a_child_says_how_many_workers_the_node_shall_have(
     assert heard(ours) == [ResizeWorkers(4)]
 
 
-def test_a_child_whose_supervisor_is_gone_stops(pair: tuple[socket.socket, SupervisorLink]) -> None:
+def test_a_child_stops_when_its_supervisor_has_ended(
+    pair: tuple[socket.socket, SupervisorLink],
+) -> None:
     ours, link = pair
     ours.close()
     assert poll_until_told(link)
@@ -255,7 +257,7 @@ def test_metrics_that_must_be_gathered_first_are_handed_over_then(
     assert [message for message in heard(ours) if isinstance(message, MetricsReport)]
 
 
-def test_what_is_true_or_false_is_one_or_zero(pair: tuple[socket.socket, SupervisorLink]) -> None:
+def test_booleans_are_one_or_zero(pair: tuple[socket.socket, SupervisorLink]) -> None:
     ours, link = pair
     link.metrics.gauge("leads", "Leads", lambda: True)
     link.metrics.gauge("votes", "Votes", lambda: {"a": False}, label="who")
@@ -265,7 +267,7 @@ def test_what_is_true_or_false_is_one_or_zero(pair: tuple[socket.socket, Supervi
     assert [sample.value for sample in report.samples[-2:]] == [1.0, 0.0]
 
 
-def test_a_supervisor_that_does_not_listen_does_not_block_the_child(
+def test_a_supervisor_that_does_not_read_does_not_block_the_child(
     pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     _, link = pair
@@ -274,7 +276,7 @@ def test_a_supervisor_that_does_not_listen_does_not_block_the_child(
     assert not link.poll()
 
 
-def test_what_the_supervisor_had_no_room_for_comes_later(
+def test_messages_wait_for_room_in_the_supervisors_buffer(
     pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     ours, link = pair

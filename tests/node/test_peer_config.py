@@ -1,4 +1,4 @@
-"""The other nodes in a configuration: every mistake is told with what would be right."""
+"""The settings about other nodes, and their errors."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def fault_of(**options: str) -> str:
     return str(caught.value)
 
 
-def test_peers_are_known_by_id_and_the_own_entry_is_where_to_listen() -> None:
+def test_a_node_listens_at_its_own_entry_of_peers() -> None:
     config = configured(peers=THREE, node_id="1")
     assert config.peers == (
         PeerConfig(0, "127.0.0.1", 9192),
@@ -47,7 +47,7 @@ def test_a_node_on_its_own_has_no_peers() -> None:
     assert (config.peers, config.is_clustered) == ((), False)
 
 
-def test_it_may_listen_elsewhere_than_it_is_found() -> None:
+def test_peer_listen_may_differ_from_the_own_entry() -> None:
     peers = "0@a.example:9192,1@b.example:9192,2@c.example:9192"
     config = configured(peers=peers, peer_listen="0.0.0.0:9999", cluster_secret=SECRET)
     assert (config.peer_host, config.peer_port) == ("0.0.0.0", 9999)
@@ -74,21 +74,21 @@ def test_an_address_of_ipv6_stands_in_brackets() -> None:
         ("0@host.example:9192", "Set cluster.secret"),
     ],
 )
-def test_what_is_wrong_with_peers_is_told(peers: str, told: str) -> None:
+def test_invalid_peers_are_reported(peers: str, told: str) -> None:
     assert told in fault_of(peers=peers)
 
 
-def test_listening_on_every_address_takes_a_secret() -> None:
+def test_listening_on_every_address_needs_a_secret() -> None:
     assert "every address" in fault_of(peers=THREE, peer_listen=":9192")
     assert configured(peers=THREE, peer_listen=":9192", cluster_secret=SECRET).cluster_secret
 
 
-def test_the_others_must_be_able_to_tell_clients_our_port() -> None:
+def test_listeners_in_a_cluster_need_fixed_ports() -> None:
     told = fault_of(peers=THREE, listeners="127.0.0.1:0")
     assert "listeners: with `peers` every listener needs a fixed port" in told
 
 
-def test_who_joins_is_told_addresses_and_says_where_it_is_found() -> None:
+def test_a_joining_node_has_join_and_peer_listen() -> None:
     config = configured(
         node_id="3",
         join="a.example:9192, [::1]:9292",
@@ -101,13 +101,13 @@ def test_who_joins_is_told_addresses_and_says_where_it_is_found() -> None:
     assert config.needs_cluster_id
 
 
-def test_a_node_on_its_own_may_be_joined_when_it_listens() -> None:
+def test_other_nodes_can_join_a_node_with_peer_listen() -> None:
     config = configured(peer_listen="127.0.0.1:9192")
     assert config.own_peer == PeerConfig(0, "127.0.0.1", 9192)
     assert (config.is_clustered, config.needs_cluster_id) == (True, False)
 
 
-def test_a_node_may_be_found_elsewhere_than_it_listens() -> None:
+def test_peer_advertised_may_differ_from_peer_listen() -> None:
     config = configured(
         peer_listen="0.0.0.0:9192", peer_advertised="pod-0.example:29192", cluster_secret=SECRET
     )
@@ -130,7 +130,7 @@ def test_a_node_may_be_found_elsewhere_than_it_listens() -> None:
         ({"peer_listen": "127.0.0.1:9192", "listeners": "127.0.0.1:0"}, "not 0"),
     ],
 )
-def test_what_is_wrong_with_joining_is_told(options: dict[str, str], told: str) -> None:
+def test_invalid_join_settings_are_reported(options: dict[str, str], told: str) -> None:
     assert told in fault_of(**options)
 
 
@@ -156,7 +156,7 @@ def test_a_secret_that_is_too_short_is_refused_and_not_repeated() -> None:
     assert parse_secret(f" {SECRET} ") == SECRET
 
 
-def test_the_secret_is_in_no_config_that_clients_can_ask_for() -> None:
+def test_the_secret_is_not_a_broker_config() -> None:
     config = configured(peers=THREE, cluster_secret=SECRET)
     assert SECRET not in str(config.broker_configs)
 

@@ -1,4 +1,4 @@
-"""A node's processes live and die together, and only together. Real processes, as stand-ins."""
+"""A node's processes are started, restarted and stopped together; with stand-in processes."""
 
 import json
 import os
@@ -32,7 +32,7 @@ ROUTER = ("router-0", "works", 0)
 
 
 class Node:
-    """A supervisor in a process of its own, with stand-ins for children."""
+    """A supervisor in its own process, with stand-in children."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -138,7 +138,7 @@ def get(url: str) -> tuple[int, str]:
 # -- starting and stopping ------------------------------------------------------------------------
 
 
-def test_the_node_is_ready_when_every_process_is_and_says_where(node: Node) -> None:
+def test_the_node_is_ready_when_every_process_is(node: Node) -> None:
     node.start().wait_ready()
     state = node.state()
     assert state["bootstrap"] == "127.0.0.1:40000"
@@ -148,7 +148,7 @@ def test_the_node_is_ready_when_every_process_is_and_says_where(node: Node) -> N
     assert state["pid"] == node.process.pid if node.process else 0
 
 
-def test_on_sigterm_routers_end_first_then_workers_then_the_controller(node: Node) -> None:
+def test_on_sigterm_routers_stop_first_then_workers_then_the_controller(node: Node) -> None:
     node.start().wait_ready()
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
@@ -165,7 +165,7 @@ def test_on_sigterm_routers_end_first_then_workers_then_the_controller(node: Nod
 
 
 @pytest.mark.parametrize("behaviour", ["works", "does not stop"])
-def test_the_folder_says_whether_all_workers_have_closed_their_stores(
+def test_a_clean_shutdown_is_recorded_when_all_workers_have_closed_their_stores(
     node: Node, behaviour: str
 ) -> None:
     worker = ("worker-0", behaviour, 1)
@@ -185,7 +185,7 @@ def of_several() -> dict[str, str]:
     }
 
 
-def test_a_node_of_several_lets_others_take_over_before_anything_stops(node: Node) -> None:
+def test_a_node_of_a_cluster_begins_with_the_controlled_shutdown(node: Node) -> None:
     node.start(("controller", "releases", 2), WORKER, ROUTER, is_clustered=True).wait_ready()
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
@@ -198,7 +198,7 @@ def test_a_node_of_several_lets_others_take_over_before_anything_stops(node: Nod
     assert "Controlled shutdown timed out" not in node.logged()
 
 
-def test_others_that_do_not_take_over_are_waited_for_in_bounded_time(node: Node) -> None:
+def test_the_controlled_shutdown_times_out(node: Node) -> None:
     node.start(is_clustered=True, controlled_shutdown_timeout_ms="300").wait_ready()
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
@@ -206,7 +206,7 @@ def test_others_that_do_not_take_over_are_waited_for_in_bounded_time(node: Node)
     assert node.events("controller ends")
 
 
-def test_a_second_signal_waits_for_nobody_to_take_over(node: Node) -> None:
+def test_a_second_signal_ends_the_controlled_shutdown(node: Node) -> None:
     node.start(is_clustered=True, controlled_shutdown_timeout_ms="3600000").wait_ready()
     node.signal(signal.SIGTERM)
     wait_until(lambda: node.events("controller leaves"))
@@ -215,7 +215,7 @@ def test_a_second_signal_waits_for_nobody_to_take_over(node: Node) -> None:
     assert not node.events("stops")
 
 
-def test_a_controller_that_dies_while_others_take_over_is_told_again(node: Node) -> None:
+def test_a_restarted_controller_begins_the_controlled_shutdown_again(node: Node) -> None:
     node.start(is_clustered=True, controlled_shutdown_timeout_ms="3600000").wait_ready()
     pid = node.pid("controller")
     node.signal(signal.SIGTERM)
@@ -245,7 +245,7 @@ def test_a_second_signal_ends_everything_at_once(node: Node) -> None:
     assert not node.survivors()
 
 
-def test_stopping_before_the_node_is_ready_works_as_well(node: Node) -> None:
+def test_a_node_can_be_stopped_before_it_is_ready(node: Node) -> None:
     node.start(CONTROLLER, ("worker-0", "never ready", 1), ROUTER)
     wait_until(lambda: node.events("worker-0 starts"))
     node.signal(signal.SIGTERM)
@@ -284,7 +284,7 @@ def test_a_process_that_dies_is_restarted_at_once_and_the_others_go_on(node: Nod
 
 
 def have_workers(node: Node, count: int) -> None:
-    """The controller wants so many; returns when they are ready."""
+    """The controller requests so many workers; returns when they are ready."""
     wish = node.data / "wish"
     wish.write_text(str(count))
     wish.rename(node.data / "wanted-workers")
@@ -298,7 +298,7 @@ def have_workers(node: Node, count: int) -> None:
     wait_until(are_there, what=f"{count} workers are ready, see {node.log}")
 
 
-def test_other_workers_begin_when_all_that_were_have_ended_and_the_rest_goes_on(
+def test_new_workers_start_when_all_old_ones_have_ended(
     node: Node,
 ) -> None:
     node.start().wait_ready()
@@ -326,7 +326,7 @@ def test_a_worker_that_dies_after_a_change_is_restarted_like_any_other(node: Nod
     wait_until(lambda: node.pid("worker-1") != before, what="it is back")
 
 
-def test_a_node_that_is_told_to_stop_begins_no_workers_anew(node: Node) -> None:
+def test_a_stopping_node_starts_no_new_workers(node: Node) -> None:
     lazy = ("worker-0", "does not stop", 1)
     node.start(CONTROLLER, lazy, ROUTER, timeouts={"stop": 1.0}).wait_ready()
     (node.data / "wanted-workers").write_text("2")
@@ -345,7 +345,7 @@ def test_a_process_that_hangs_is_killed_and_restarted(node: Node) -> None:
     assert "worker-0 is without a heartbeat after 0.5 s: killing it" in node.logged()
 
 
-def test_a_process_that_keeps_dying_is_restarted_ever_more_slowly(node: Node) -> None:
+def test_a_process_that_keeps_dying_is_restarted_with_growing_delays(node: Node) -> None:
     node.start(timeouts={"restart_first": 0.02}).wait_ready()
     (node.data / "worker-0.behaviour").write_text("fails")
     os.kill(node.pid("worker-0"), signal.SIGKILL)
@@ -356,7 +356,7 @@ def test_a_process_that_keeps_dying_is_restarted_ever_more_slowly(node: Node) ->
     wait_until(lambda: is_running(node.pid("worker-0")))
 
 
-def test_who_ran_for_a_while_is_restarted_at_once_again(node: Node) -> None:
+def test_a_process_that_ran_for_a_while_is_restarted_at_once(node: Node) -> None:
     node.start(timeouts={"restart_first": 5.0, "stable": 0.0}).wait_ready()
     for _ in range(3):
         pid = node.pid("worker-0")
@@ -374,7 +374,7 @@ def test_a_node_that_cannot_start_gives_up_and_says_so(node: Node) -> None:
 # -- folders and addresses ------------------------------------------------------------------------
 
 
-def test_a_second_node_in_the_same_folder_is_told_who_is_there(node: Node, tmp_path: Path) -> None:
+def test_a_second_node_in_the_same_folder_is_refused(node: Node, tmp_path: Path) -> None:
     node.start().wait_ready()
     second = Node(tmp_path)
     second.log = tmp_path / "second.log"
@@ -385,7 +385,7 @@ def test_a_second_node_in_the_same_folder_is_told_who_is_there(node: Node, tmp_p
     assert node.state()["pid"] == node.process.pid
 
 
-def test_a_taken_port_is_told_before_anything_is_started(node: Node) -> None:
+def test_a_used_port_is_reported_before_anything_is_started(node: Node) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

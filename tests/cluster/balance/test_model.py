@@ -1,4 +1,4 @@
-"""What a move and a plan copy."""
+"""The bytes that a move and a plan copy."""
 
 from odradek.cluster.balance.model import BrokerLoad, PartitionMove, ReassignmentPlan
 

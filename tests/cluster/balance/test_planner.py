@@ -1,6 +1,6 @@
-"""Plans are level, frugal and the same every time; what cannot be done is said.
+"""Plans are balanced, copy little and are deterministic; partitions that cannot move are reported.
 
-Small cases are held against all assignments there are, large ones against stated bounds.
+Small cases are compared with all possible assignments, large ones with fixed bounds.
 """
 
 import itertools
@@ -37,7 +37,7 @@ def spread_max(plan: ReassignmentPlan, partitions: Sequence[Partition]) -> int:
 
 
 def assert_is_sound(plan: ReassignmentPlan, partitions: Sequence[Partition]) -> None:
-    """What holds for every plan, whatever it is made from."""
+    """Checks the invariants of every plan."""
     by_name = {(p.topic, p.number): p for p in partitions}
     assert len({(move.topic, move.number) for move in plan.moves}) == len(plan.moves)
     for move in plan.moves:
@@ -50,7 +50,7 @@ def assert_is_sound(plan: ReassignmentPlan, partitions: Sequence[Partition]) -> 
 def all_assignments(
     cluster: Sequence[RegisteredBroker], partitions: Sequence[Partition]
 ) -> Iterator[tuple[int, int, int]]:
-    """Spread of counts, spread of bytes and copied bytes of every assignment there is."""
+    """Spread of counts, spread of bytes and copied bytes of every possible assignment."""
     ids = [node.node_id for node in cluster]
     choices = [list(itertools.combinations(ids, len(p.replicas))) for p in partitions]
     for assignment in itertools.product(*choices):
@@ -65,7 +65,7 @@ def all_assignments(
 
 
 def small_case(seed: int, sizes: Sequence[int]) -> tuple[list[RegisteredBroker], list[Partition]]:
-    """Up to four nodes and six partitions, some nodes having nothing."""
+    """Up to four brokers and six partitions; some brokers have no replicas."""
     chance = random.Random(seed)
     count = chance.randint(2, 4)
     partitions = []
@@ -78,7 +78,7 @@ def small_case(seed: int, sizes: Sequence[int]) -> tuple[list[RegisteredBroker],
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_of_one_size_nothing_is_as_level_with_less_copied(seed: int) -> None:
+def test_equal_sizes_are_balanced_with_the_fewest_copies(seed: int) -> None:
     cluster, partitions = small_case(seed, [10])
     plan = plan_moves(cluster, partitions)
     assert_is_sound(plan, partitions)
@@ -88,7 +88,7 @@ def test_of_one_size_nothing_is_as_level_with_less_copied(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_of_any_sizes_at_most_a_partition_more_is_copied_than_must_be(seed: int) -> None:
+def test_other_sizes_copy_at_most_one_partition_more_than_needed(seed: int) -> None:
     sizes = [0, 1, 2, 5, 10, 30]
     cluster, partitions = small_case(seed, sizes)
     plan = plan_moves(cluster, partitions)
@@ -131,7 +131,7 @@ def large_case(
     ("node_count", "holders", "is_even"),
     [(4, 3, True), (4, 3, False), (10, 10, False), (60, 50, False), (100, 100, False)],
 )
-def test_ten_thousand_partitions_are_level_and_no_more_is_copied_than_nodes_lack(
+def test_ten_thousand_partitions_are_balanced_with_no_more_copies_than_needed(
     node_count: int, holders: int, is_even: bool
 ) -> None:
     cluster, partitions = large_case(node_count, holders=holders, is_even=is_even)
@@ -150,7 +150,7 @@ def test_ten_thousand_partitions_are_level_and_no_more_is_copied_than_nodes_lack
     assert plan.copied_bytes <= plan.needed_bytes
 
 
-def test_a_plan_that_was_carried_out_leaves_nothing_to_do() -> None:
+def test_after_a_plan_the_next_plan_is_empty() -> None:
     cluster, partitions = large_case(7, holders=5, racks=3, partition_count=700)
     done = {(move.topic, move.number): move.after for move in plan_moves(cluster, partitions).moves}
     moved = [
@@ -162,7 +162,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do() -> None:
     assert plan_moves(cluster, moved).moves == ()
 
 
-def test_the_plan_is_the_same_in_whatever_order_things_come() -> None:
+def test_the_plan_does_not_depend_on_the_order_of_input() -> None:
     cluster, partitions = large_case(6, holders=4, racks=2, partition_count=300)
     plan = plan_moves(cluster, partitions)
     chance = random.Random(1)
@@ -182,7 +182,7 @@ def test_a_partition_that_shares_a_rack_is_spread_where_there_is_another() -> No
     assert byte_spread(plan) <= spread_max(plan, partitions)
 
 
-def test_racks_come_before_level_counts() -> None:
+def test_racks_have_priority_over_balanced_counts() -> None:
     cluster = nodes(3, "abb")
     partitions = [partition(n, 0, 1 + n % 2) for n in range(6)]
     plan = plan_moves(cluster, partitions)
@@ -191,7 +191,7 @@ def test_racks_come_before_level_counts() -> None:
     assert all(move.adding == () for move in plan.moves)
 
 
-def test_a_node_that_can_be_reached_only_over_another_gets_its_part() -> None:
+def test_replicas_move_over_an_intermediate_broker() -> None:
     # All that 0 has is on 2 already; 1 has what 2 lacks.
     partitions = [partition(n, 0, 2) for n in range(3)]
     partitions += [partition(n, 0, topic="u") for n in range(2)]
@@ -202,7 +202,7 @@ def test_a_node_that_can_be_reached_only_over_another_gets_its_part() -> None:
     assert count_spread(plan, 0, 1, 2) <= 1
 
 
-def test_few_large_partitions_are_level_with_many_small_ones() -> None:
+def test_few_large_partitions_are_balanced_with_many_small_ones() -> None:
     big = [partition(n, 0, size=1000) for n in range(4)]
     small = [partition(n, 1, size=1, topic="s") for n in range(4)]
     plan = plan_moves(nodes(2), big + small)
@@ -212,7 +212,7 @@ def test_few_large_partitions_are_level_with_many_small_ones() -> None:
     assert plan.copied_bytes <= plan.needed_bytes + 10
 
 
-def test_a_drained_node_holds_nothing_and_nothing_else_moves() -> None:
+def test_draining_moves_only_the_replicas_of_the_drained_broker() -> None:
     cluster, partitions = large_case(6, partition_count=600)
     cluster[2] = RegisteredBroker(node_id=2, rack="r0", is_draining=True)
     plan = plan_moves(cluster, partitions, is_full_rebalance=False)
@@ -225,7 +225,7 @@ def test_a_drained_node_holds_nothing_and_nothing_else_moves() -> None:
     assert count_spread(plan, 0, 1, 3, 4, 5) <= max(1, spread(others))
 
 
-def test_a_drain_levels_what_it_gives_out() -> None:
+def test_draining_balances_the_moved_replicas() -> None:
     partitions = [partition(n, 0, size=1 + n % 7) for n in range(60)]
     cluster = [RegisteredBroker(node_id=0, is_draining=True), *nodes(4)[1:]]
     plan = plan_moves(cluster, partitions, is_full_rebalance=False)
@@ -234,7 +234,7 @@ def test_a_drain_levels_what_it_gives_out() -> None:
     assert byte_spread(plan, 1, 2, 3) <= 7
 
 
-def test_a_drain_gives_nothing_to_nodes_that_are_closed_or_away() -> None:
+def test_draining_moves_nothing_to_cordoned_or_fenced_brokers() -> None:
     cluster = [
         RegisteredBroker(node_id=0, is_draining=True),
         RegisteredBroker(node_id=1, is_cordoned=True),
@@ -245,7 +245,7 @@ def test_a_drain_gives_nothing_to_nodes_that_are_closed_or_away() -> None:
     assert [load.replicas for load in plan.after] == [0, 0, 0, 4]
 
 
-def test_more_replicas_than_nodes_that_are_left_is_said() -> None:
+def test_too_few_remaining_brokers_make_a_partition_unmovable() -> None:
     cluster = [RegisteredBroker(node_id=0, is_draining=True), *nodes(3)[1:]]
     plan = plan_moves(cluster, [partition(0, 0, 1, 2), partition(1, 0, 1)], is_full_rebalance=False)
     (obstacle,) = plan.unmovable
@@ -255,7 +255,7 @@ def test_more_replicas_than_nodes_that_are_left_is_said() -> None:
     assert [move.number for move in plan.moves] == [1]
 
 
-def test_what_nobody_has_in_sync_cannot_be_moved() -> None:
+def test_a_partition_without_an_active_in_sync_replica_is_unmovable() -> None:
     cluster = [RegisteredBroker(node_id=0, is_draining=True, is_fenced=True), *nodes(3)[1:]]
     lost = partition(0, 0, 1, in_sync=(0,))
     plan = plan_moves(cluster, [lost, partition(1, 0, 1)], is_full_rebalance=False)
@@ -265,12 +265,12 @@ def test_what_nobody_has_in_sync_cannot_be_moved() -> None:
     assert [(move.number, move.after) for move in plan.moves] == [(1, (2, 1))]
 
 
-def test_replicas_of_nodes_that_are_gone_are_replaced() -> None:
+def test_replicas_on_unregistered_brokers_are_replaced() -> None:
     plan = plan_moves(nodes(3), [partition(0, 7, 1, in_sync=(1,))])
     assert [set(move.after) for move in plan.moves] in ([{0, 1}], [{1, 2}])
 
 
-def test_what_is_on_a_fenced_node_stays() -> None:
+def test_replicas_on_fenced_brokers_stay() -> None:
     cluster = [
         RegisteredBroker(node_id=0, is_fenced=True),
         RegisteredBroker(node_id=1),
@@ -280,7 +280,7 @@ def test_what_is_on_a_fenced_node_stays() -> None:
     assert [load.replicas for load in plan.after] == [4, 2, 2]
 
 
-def test_a_reassignment_under_way_counts_with_where_it_leads() -> None:
+def test_a_reassignment_in_progress_counts_with_its_target() -> None:
     moving = Partition(
         topic="t",
         number=0,
@@ -297,7 +297,7 @@ def test_a_reassignment_under_way_counts_with_where_it_leads() -> None:
     assert [load.replicas for load in plan.after] == [1, 1]
 
 
-def test_a_reassignment_to_a_node_that_shall_be_empty_is_directed_elsewhere() -> None:
+def test_a_reassignment_to_a_drained_broker_is_redirected() -> None:
     moving = Partition(
         topic="t",
         number=0,
@@ -314,7 +314,7 @@ def test_a_reassignment_to_a_node_that_shall_be_empty_is_directed_elsewhere() ->
     assert (move.after, move.adding, move.removing, move.copied_bytes) == ((0,), (), (1,), 0)
 
 
-def test_moves_to_different_nodes_take_turns_and_orders_come_last() -> None:
+def test_moves_are_interleaved_by_target_and_reorders_come_last() -> None:
     partitions = [partition(n, 0, size=10 - n) for n in range(9)]
     partitions += [partition(n, 0, 1, 2, size=1, topic="u") for n in range(3)]
     plan = plan_moves(nodes(3), partitions)
@@ -324,7 +324,7 @@ def test_moves_to_different_nodes_take_turns_and_orders_come_last() -> None:
     assert all(before != after for before, after in itertools.pairwise(targets))
 
 
-def test_without_anything_there_is_nothing_to_plan() -> None:
+def test_an_empty_cluster_has_an_empty_plan() -> None:
     assert plan_moves([], []).moves == ()
     assert plan_moves(nodes(3), []).moves == ()
     assert needed_bytes([], []) == 0

@@ -1,4 +1,4 @@
-"""Preferred leaders are level, over any number of hands, and nothing but the order changes."""
+"""Preferred leaders are balanced, also over intermediate brokers; only the order changes."""
 
 import itertools
 import random
@@ -16,14 +16,14 @@ def spread(counts: list[int]) -> int:
     return max(counts) - min(counts)
 
 
-def test_a_lead_is_handed_on_over_somebody_who_leads_enough() -> None:
+def test_leadership_moves_over_an_intermediate_broker() -> None:
     before = [(0, 1), (0, 1), (0, 1), (1, 2), (1, 2)]
     after = balance_leaders(before, [True] * 5, [0, 1, 2])
     assert sorted(leads(after, [0, 1, 2])) == [1, 2, 2]
     assert [set(order) for order in after] == [set(order) for order in before]
 
 
-def test_what_is_level_stays_as_it_is() -> None:
+def test_balanced_leaders_do_not_change() -> None:
     before = [(0, 1), (1, 0), (0, 1)]
     assert balance_leaders(before, [True] * 3, [0, 1]) == before
 
@@ -32,7 +32,7 @@ def test_the_rest_of_the_order_of_preference_stays() -> None:
     assert balance_leaders([(0, 1, 2), (0, 2, 1)], [True, True], [0, 1, 2])[0] == (1, 0, 2)
 
 
-def test_who_is_no_member_neither_gets_nor_gives_the_lead() -> None:
+def test_other_brokers_neither_gain_nor_lose_leadership() -> None:
     before = [(9, 0), (9, 0), (0, 9), (0, 9)]
     assert balance_leaders(before, [True] * 4, [0, 1]) == before
 
@@ -44,7 +44,7 @@ def test_a_partition_that_may_not_change_counts_where_it_is() -> None:
     assert balance_leaders(before, [False] * 4, [0, 1]) == before
 
 
-def test_no_choice_of_leaders_is_more_level() -> None:
+def test_no_choice_of_leaders_is_better_balanced() -> None:
     for seed in range(200):
         chance = random.Random(seed)
         members = list(range(chance.randint(1, 4)))

@@ -1,4 +1,4 @@
-"""The books of a plan: what is where, what may go, and what goes best."""
+"""The replicas of a plan: where they are, which can move, and which moves best."""
 
 import random
 
@@ -27,7 +27,7 @@ def nodes(count: int, racks: str = "") -> list[RegisteredBroker]:
     return [RegisteredBroker(node_id=n, rack=racks[n] if racks else None) for n in range(count)]
 
 
-def test_the_books_are_right_after_any_moves() -> None:
+def test_counts_are_right_after_any_moves() -> None:
     chance = random.Random(3)
     cluster = nodes(5)
     partitions = [
@@ -59,7 +59,7 @@ def test_a_replica_keeps_its_place_in_the_order_of_preference() -> None:
     assert distribution.replicas == [(0, 3, 2)]
 
 
-def test_the_closest_size_goes_and_nothing_above_the_limit() -> None:
+def test_the_replica_of_the_closest_size_below_the_limit_moves() -> None:
     distribution = ReplicaDistribution(
         nodes(2), [partition(n, 0, size=size) for n, size in enumerate((1, 50, 90))]
     )
@@ -68,21 +68,21 @@ def test_the_closest_size_goes_and_nothing_above_the_limit() -> None:
     assert distribution.best_replica(0, 1, wanted=40, limit=49) == 0
 
 
-def test_the_smallest_goes_when_all_are_above_the_limit() -> None:
+def test_the_smallest_replica_moves_if_all_are_above_the_limit() -> None:
     distribution = ReplicaDistribution(
         nodes(2), [partition(n, 0, size=size) for n, size in enumerate((70, 50, 90))]
     )
     assert distribution.best_replica(0, 1, wanted=10, limit=10) == 1
 
 
-def test_of_one_size_the_topic_goes_that_the_target_has_least_of() -> None:
+def test_of_equal_sizes_the_topic_least_present_at_the_target_moves() -> None:
     held = [partition(n, 0, topic="a") for n in range(3)] + [partition(0, 0, topic="b")]
     there = [partition(3, 1, topic="a"), partition(4, 1, topic="a"), partition(5, 1, topic="a")]
     distribution = ReplicaDistribution(nodes(2), [*held, *there])
     assert distribution.best_replica(0, 1, wanted=1, limit=1) == 3
 
 
-def test_what_the_plan_has_brought_goes_before_what_must_be_copied() -> None:
+def test_replicas_already_moved_by_the_plan_are_preferred() -> None:
     distribution = ReplicaDistribution(nodes(3), [partition(0, 1), partition(1, 0)])
     distribution.move(1, 0, 1)
     assert distribution.copy_cost(1, 1, 2) == 0
@@ -91,14 +91,14 @@ def test_what_the_plan_has_brought_goes_before_what_must_be_copied() -> None:
     assert distribution.best_replica(1, 2, wanted=1, limit=1) == 1
 
 
-def test_racks_are_shared_no_worse() -> None:
+def test_moves_never_worsen_the_spread_over_racks() -> None:
     distribution = ReplicaDistribution(nodes(4, "aabb"), [partition(0, 0, 2), partition(1, 0, 1)])
     assert not distribution.can_move(0, 0, 3)
     assert distribution.can_move(0, 0, 1)
     assert distribution.rack_change(1, 0, 2) < 0
 
 
-def test_fenced_closed_and_emptied_nodes_take_nothing() -> None:
+def test_fenced_cordoned_and_drained_brokers_get_no_replicas() -> None:
     cluster = [
         RegisteredBroker(node_id=0),
         RegisteredBroker(node_id=1, is_fenced=True),
@@ -111,7 +111,7 @@ def test_fenced_closed_and_emptied_nodes_take_nothing() -> None:
     assert distribution.counts == {0: 0, 2: 1}
 
 
-def test_without_anybody_in_sync_nothing_can_be_copied() -> None:
+def test_a_partition_without_in_sync_replicas_is_not_movable() -> None:
     cluster = [
         RegisteredBroker(node_id=0, is_fenced=True),
         RegisteredBroker(node_id=1),
@@ -123,7 +123,7 @@ def test_without_anybody_in_sync_nothing_can_be_copied() -> None:
     assert list(distribution.movable_replicas(1, 2)) == [1]
 
 
-def test_a_reassignment_under_way_counts_as_done() -> None:
+def test_a_reassignment_in_progress_counts_as_completed() -> None:
     moving = Partition(
         topic="t", number=0, replicas=(2, 1, 0), in_sync=(0, 1), adding=(2,), removing=(0,)
     )

@@ -1,4 +1,4 @@
-"""Sessions: who was heard of, for how long that counts, and what a sleeping controller must not do.
+"""The sessions of brokers: heartbeats, suspicion, expiry, and pauses of the controller.
 
 `T` is the session timeout of these tests, in milliseconds.
 """
@@ -22,14 +22,14 @@ def test_a_session_lasts_for_the_timeout_and_not_longer() -> None:
     assert not sessions.is_alive(1, 11, T, T)
 
 
-def test_being_heard_of_prolongs_a_session() -> None:
+def test_a_heartbeat_extends_a_session() -> None:
     sessions = table(1, 2)
     sessions.record_contact(2, 12, 600)
     assert sessions.expired(1200, T) == [1]
     assert sessions.expired(1600, T) == [1, 2]
 
 
-def test_what_was_heard_never_counts_backwards() -> None:
+def test_an_older_heartbeat_does_not_shorten_a_session() -> None:
     sessions = table(1, now_ms=500)
     sessions.record_contact(1, 11, 100)
     assert sessions.expired(1499, T) == []
@@ -45,7 +45,7 @@ def test_a_session_is_of_one_registration() -> None:
     assert not sessions.is_alive(1, 11, 4, T)
 
 
-def test_a_suspect_has_half_a_timeout_from_then_and_is_cleared_by_being_heard_of() -> None:
+def test_a_suspected_broker_expires_after_half_a_timeout_unless_it_sends_a_heartbeat() -> None:
     sessions = table(1, 2, 3)
     for broker in (1, 2, 7):
         sessions.suspect(broker, 300, T)
@@ -57,13 +57,13 @@ def test_a_suspect_has_half_a_timeout_from_then_and_is_cleared_by_being_heard_of
     assert sessions.expired(1700, T) == [1, 2, 3]
 
 
-def test_suspicion_never_prolongs_a_session() -> None:
+def test_suspicion_never_extends_a_session() -> None:
     sessions = table(1)
     sessions.suspect(1, 900, T)
     assert sessions.expired(T, T) == [1]
 
 
-def test_nobody_waits_for_a_broker_that_was_dropped() -> None:
+def test_a_removed_session_never_expires() -> None:
     sessions = table(1)
     sessions.remove(1)
     sessions.remove(7)
@@ -71,14 +71,14 @@ def test_nobody_waits_for_a_broker_that_was_dropped() -> None:
     assert sessions.next_check_ms(T) is None
 
 
-def test_a_new_controller_gives_everybody_a_whole_timeout() -> None:
+def test_a_new_controller_gives_every_broker_a_whole_timeout() -> None:
     sessions = table(1)
     sessions.reset([(1, 11), (2, 12)], 900)
     assert sessions.expired(1899, T) == []
     assert sessions.expired(1900, T) == [1, 2]
 
 
-def test_a_controller_that_slept_does_not_blame_the_brokers_for_it() -> None:
+def test_a_pause_of_the_controller_extends_all_sessions() -> None:
     sessions = table(1, 2)
     sessions.record_contact(1, 11, 3000)
     sessions.forgive_pause(3000, T)
@@ -90,7 +90,7 @@ def test_a_controller_that_slept_does_not_blame_the_brokers_for_it() -> None:
     assert sessions.expired(4000, T) == [1, 2], "nobody got more than a timeout from waking on"
 
 
-def test_a_controller_that_looks_as_often_as_it_should_prolongs_nothing() -> None:
+def test_checks_in_time_extend_no_session() -> None:
     sessions = table(1)
     for now_ms in range(0, T, 250):
         sessions.forgive_pause(now_ms, T)
@@ -98,7 +98,7 @@ def test_a_controller_that_looks_as_often_as_it_should_prolongs_nothing() -> Non
     assert sessions.expired(T, T) == [1]
 
 
-def test_the_next_check_comes_before_the_first_session_ends_and_often_enough() -> None:
+def test_the_next_check_is_due_before_the_first_session_expires() -> None:
     sessions = table(1)
     assert sessions.next_check_ms(T) == 250
     sessions.forgive_pause(900, 4 * T)
@@ -107,7 +107,7 @@ def test_the_next_check_comes_before_the_first_session_ends_and_often_enough() -
     assert BrokerHeartbeatTracker.check_interval_ms(1) == 1
 
 
-def test_what_all_have_reached_is_asked_of_those_who_speak() -> None:
+def test_only_brokers_with_sessions_count_as_having_applied_the_metadata() -> None:
     sessions = table(1, 2)
     sessions.record_contact(1, 11, 0).metadata_offset = 5
     assert not sessions.have_all_applied([1, 2], 5)

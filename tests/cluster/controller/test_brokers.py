@@ -32,14 +32,14 @@ from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.controller_harness import FEATURES, ControllerHarness, topic_id
 
 
-def test_a_registered_broker_is_what_it_said() -> None:
+def test_a_registration_is_recorded() -> None:
     broker = ControllerHarness(brokers=2).image.brokers[1]
     assert broker.listeners == (BrokerListener("PLAINTEXT", "host-1", 9093),)
     assert (broker.rack, broker.features) == ("rack-1", FEATURES)
     assert not broker.is_fenced
 
 
-def test_a_broker_that_registers_again_replaces_itself_with_a_greater_epoch() -> None:
+def test_a_second_registration_has_a_higher_broker_epoch() -> None:
     harness = ControllerHarness()
     before = harness.image.brokers[0]
     reply = harness.do(RegisterBroker(0, topic_id(5), "cluster"))
@@ -65,7 +65,7 @@ def refusal(harness: ControllerHarness, broker: int, **more: object) -> ApiError
 
 
 def cluster(*brokers: int) -> ControllerHarness:
-    """Brokers that send heartbeats, and the controller that leads them."""
+    """Brokers that send heartbeats, and their controller."""
     harness = ControllerHarness(brokers=0)
     harness.activate()
     harness.join(*brokers)
@@ -83,7 +83,7 @@ def test_a_broker_that_sends_heartbeats_starts_fenced() -> None:
     assert harness.restarted().brokers[1] == broker
 
 
-def test_a_second_broker_of_an_id_that_is_alive_is_refused() -> None:
+def test_a_second_broker_with_the_id_of_a_live_one_is_refused() -> None:
     harness = cluster(1)
     before = harness.image.brokers[1]
     error = refusal(harness, 1, incarnation=7)
@@ -98,7 +98,7 @@ def test_a_second_broker_is_refused_before_the_first_has_caught_up_too() -> None
     assert refusal(harness, 1, incarnation=7).code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-def test_a_new_incarnation_of_a_dead_broker_is_taken_in_with_a_new_epoch() -> None:
+def test_a_new_incarnation_of_a_dead_broker_gets_a_new_epoch() -> None:
     harness = cluster(1)
     before = harness.image.brokers[1].broker_epoch
     harness.pass_time(1000)
@@ -107,7 +107,7 @@ def test_a_new_incarnation_of_a_dead_broker_is_taken_in_with_a_new_epoch() -> No
     assert harness.image.brokers[1].incarnation_id == topic_id(7)
 
 
-def test_a_broker_that_was_silent_for_long_enough_may_come_back_before_it_is_fenced() -> None:
+def test_a_broker_whose_session_expired_may_register_before_it_is_fenced() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
     harness.now_ms += 1000
@@ -117,7 +117,7 @@ def test_a_broker_that_was_silent_for_long_enough_may_come_back_before_it_is_fen
     assert (partition.leader, partition.in_sync_replicas) == (2, (2,))
 
 
-def test_a_registration_that_comes_again_keeps_epoch_and_state() -> None:
+def test_a_repeated_registration_keeps_epoch_and_state() -> None:
     harness = cluster(1)
     written = len(harness.records)
     epoch = harness.image.brokers[1].broker_epoch
@@ -142,7 +142,7 @@ def test_a_broker_must_support_the_finalized_features() -> None:
     harness.start(2)  # says nothing about features
 
 
-def test_a_registration_that_makes_no_sense_is_refused() -> None:
+def test_an_invalid_registration_is_refused() -> None:
     harness = cluster()
     twice = (BrokerListener("A", "h", 1), BrokerListener("A", "h", 2))
     assert refusal(harness, 1, listeners=twice).code is ErrorCode.INVALID_REGISTRATION
@@ -165,7 +165,7 @@ def restart(harness: ControllerHarness, broker: int, **more: object) -> None:
     assert not harness.beat(broker).is_fenced
 
 
-def test_a_broker_that_kept_its_logs_leads_again_what_it_led_alone() -> None:
+def test_a_broker_with_intact_logs_leads_its_partitions_again() -> None:
     harness = two_in_sync()
     epoch = harness.image.brokers[1].broker_epoch
     restart(harness, 1, previous_broker_epoch=epoch)
@@ -173,7 +173,7 @@ def test_a_broker_that_kept_its_logs_leads_again_what_it_led_alone() -> None:
     assert harness.partition("t").in_sync_replicas == (2,)
 
 
-def test_a_broker_that_lost_the_ends_of_its_logs_is_eligible_no_more() -> None:
+def test_an_unclean_shutdown_ends_eligibility() -> None:
     harness = two_in_sync()
     harness.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
     harness.with_elr()
@@ -185,7 +185,7 @@ def test_a_broker_that_lost_the_ends_of_its_logs_is_eligible_no_more() -> None:
     assert harness.partition("alone").leader == 1, "nobody else has more"
 
 
-def test_a_broker_that_was_unregistered_and_lost_its_logs_is_not_eligible_either() -> None:
+def test_an_unclean_shutdown_of_an_unregistered_broker_ends_eligibility() -> None:
     harness = two_in_sync()
     harness.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
     harness.with_elr()
@@ -195,7 +195,7 @@ def test_a_broker_that_was_unregistered_and_lost_its_logs_is_not_eligible_either
     assert harness.partition("t").elr == ()
 
 
-def test_a_broker_whose_disk_was_wiped_leads_nothing_that_others_lack() -> None:
+def test_a_broker_with_a_wiped_disk_is_not_elected() -> None:
     harness = cluster()
     harness.start(1, log_dirs=(topic_id(1),))
     harness.beat(1)
@@ -212,7 +212,7 @@ def test_a_broker_whose_disk_was_wiped_leads_nothing_that_others_lack() -> None:
 # -- heartbeats ----------------------------------------------------------------------------------
 
 
-def test_a_broker_serves_once_its_metadata_has_its_registration() -> None:
+def test_a_broker_is_unfenced_when_it_has_applied_its_registration() -> None:
     harness = cluster()
     epoch = harness.start(1)
     reply = harness.beat(1, at=epoch - 1)
@@ -223,7 +223,7 @@ def test_a_broker_serves_once_its_metadata_has_its_registration() -> None:
     assert 1 not in harness.fenced()
 
 
-def test_a_broker_that_is_back_leads_what_nobody_leads() -> None:
+def test_a_broker_that_returns_leads_leaderless_partitions() -> None:
     harness = cluster(1, 2)
     harness.place(
         "t",
@@ -251,7 +251,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
     ("broker", "epoch", "code"),
     [(7, 1, ErrorCode.BROKER_ID_NOT_REGISTERED), (1, 1, ErrorCode.STALE_BROKER_EPOCH)],
 )
-def test_who_is_not_registered_under_this_epoch_has_to_register(
+def test_a_heartbeat_with_an_unknown_epoch_is_refused(
     broker: int, epoch: int, code: ErrorCode
 ) -> None:
     harness = cluster(1)
@@ -272,7 +272,7 @@ def test_a_broker_may_ask_to_be_fenced() -> None:
 # -- silence -------------------------------------------------------------------------------------
 
 
-def test_a_silent_broker_is_fenced_after_a_second_and_its_partitions_are_led_by_others() -> None:
+def test_a_broker_without_heartbeats_is_fenced_and_others_lead_its_partitions() -> None:
     harness = cluster(1, 2, 3)
     harness.place("t", 1, *(PartitionImage((1, 2, 3), (1, 2, 3), 1) for _ in range(20)))
     harness.pass_time(900, 2, 3)
@@ -315,7 +315,7 @@ def test_a_broker_that_sends_no_heartbeats_any_more_is_not_waited_for() -> None:
     assert 1 not in harness.fenced()
 
 
-def test_a_new_controller_waits_for_the_node_of_the_last_one_half_as_long() -> None:
+def test_the_node_of_the_former_controller_has_half_a_session() -> None:
     harness = cluster(1, 2, 3)
     harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
     harness.now_ms += 100
@@ -328,7 +328,7 @@ def test_a_new_controller_waits_for_the_node_of_the_last_one_half_as_long() -> N
     assert harness.partition("t").leader == 2
 
 
-def test_who_is_fenced_or_gone_is_not_looked_at_all_the_time() -> None:
+def test_fenced_and_unregistered_brokers_need_no_checks() -> None:
     harness = cluster(1, 2)
     harness.do(UnregisterBroker(2))
     harness.pass_time(1000)
@@ -338,7 +338,7 @@ def test_who_is_fenced_or_gone_is_not_looked_at_all_the_time() -> None:
     assert deadline_ms > harness.now_ms + 60_000
 
 
-def test_a_fenced_broker_that_is_heard_of_again_serves_again() -> None:
+def test_a_fenced_broker_that_sends_heartbeats_is_unfenced() -> None:
     harness = cluster(1)
     harness.pass_time(1000)
     assert 1 in harness.fenced()
@@ -350,7 +350,7 @@ def test_a_fenced_broker_that_is_heard_of_again_serves_again() -> None:
 # -- controlled shutdown ---------------------------------------------------------------------------
 
 
-def test_a_broker_that_leaves_hands_its_lead_over_and_goes_when_all_know() -> None:
+def test_controlled_shutdown_ends_when_all_brokers_know_the_new_leaders() -> None:
     harness = cluster(1, 2, 3)
     harness.place("t", 1, *(PartitionImage((1, 2), (1, 2), 1) for _ in range(3)))
     harness.place("f", 2, PartitionImage((2, 1), (2, 1), 2))
@@ -370,7 +370,7 @@ def test_a_broker_that_leaves_hands_its_lead_over_and_goes_when_all_know() -> No
     assert 1 in harness.fenced()
 
 
-def test_a_broker_that_leads_nothing_goes_at_once() -> None:
+def test_a_broker_that_leads_nothing_shuts_down_at_once() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((2, 1), (2, 1), 2))
     assert harness.beat(1, wants_shut_down=True).should_shut_down
@@ -379,7 +379,7 @@ def test_a_broker_that_leads_nothing_goes_at_once() -> None:
     assert not harness.beat(1).is_in_controlled_shutdown
 
 
-def test_the_only_holder_of_a_partition_may_leave_and_leads_it_when_it_is_back() -> None:
+def test_the_only_replica_of_a_partition_may_shut_down_and_leads_again_later() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1,), (1,), 1))
     harness.beat(2)
@@ -407,7 +407,7 @@ def asks_for_in_sync(harness: ControllerHarness, leader: int, *in_sync: int) -> 
     return reply.results[0]
 
 
-def test_a_leader_waits_for_a_replica_that_is_catching_up() -> None:
+def test_controlled_shutdown_waits_for_a_replica_that_is_catching_up() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1,), 1))
     for _ in range(3):
@@ -423,7 +423,7 @@ def test_a_leader_waits_for_a_replica_that_is_catching_up() -> None:
     assert harness.beat(1, wants_shut_down=True).should_shut_down
 
 
-def test_a_leader_that_waits_may_put_laggards_out_and_stays() -> None:
+def test_a_leader_in_controlled_shutdown_may_shrink_its_isr() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1,), 1))
     harness.beat(1, wants_shut_down=True)
@@ -433,7 +433,7 @@ def test_a_leader_that_waits_may_put_laggards_out_and_stays() -> None:
     assert (harness.partition("t").leader, harness.partition("t").in_sync_replicas) == (1, (1,))
 
 
-def test_who_leaves_an_isr_that_is_just_large_enough_waits_for_the_third() -> None:
+def test_controlled_shutdown_keeps_min_insync_replicas() -> None:
     harness = cluster(1, 2, 3)
     harness.place("t", 1, PartitionImage((2, 1, 3), (2, 1), 2))
     harness.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
@@ -449,7 +449,7 @@ def test_who_leaves_an_isr_that_is_just_large_enough_waits_for_the_third() -> No
     assert harness.beat(1, wants_shut_down=True).should_shut_down
 
 
-def test_who_leaves_does_not_wait_for_a_replica_that_is_away() -> None:
+def test_controlled_shutdown_does_not_wait_for_a_fenced_replica() -> None:
     harness = cluster(1, 2, 3)
     harness.place("t", 1, PartitionImage((1, 2, 3), (1, 2), 1))
     harness.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
@@ -461,7 +461,7 @@ def test_who_leaves_does_not_wait_for_a_replica_that_is_away() -> None:
     assert harness.beat(1, wants_shut_down=True).should_shut_down
 
 
-def test_who_leaves_gets_nothing_new() -> None:
+def test_a_broker_in_controlled_shutdown_gets_no_leadership() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1,), 1))
     harness.place("u", 2, PartitionImage((2, 1), (2,), 2))
@@ -476,7 +476,7 @@ def test_who_leaves_gets_nothing_new() -> None:
     assert harness.partition("u").leader == NO_LEADER
 
 
-def test_a_successor_need_not_wait_for_the_one_that_leaves() -> None:
+def test_a_new_incarnation_may_register_during_controlled_shutdown() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1,), (1,), 1))
     harness.beat(1, wants_shut_down=True)
@@ -484,13 +484,13 @@ def test_a_successor_need_not_wait_for_the_one_that_leaves() -> None:
     assert not harness.image.brokers[1].is_in_controlled_shutdown
 
 
-def test_a_fenced_broker_may_go_at_once() -> None:
+def test_a_fenced_broker_may_shut_down_at_once() -> None:
     harness = cluster()
     harness.start(1)
     assert harness.beat(1, wants_shut_down=True).should_shut_down
 
 
-def test_a_shutdown_goes_on_under_the_next_controller() -> None:
+def test_a_controlled_shutdown_continues_under_the_next_controller() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
     harness.beat(1, wants_shut_down=True)
@@ -503,7 +503,7 @@ def test_a_shutdown_goes_on_under_the_next_controller() -> None:
 # -- unregistering ---------------------------------------------------------------------------------
 
 
-def test_an_unregistered_broker_is_gone_and_others_lead() -> None:
+def test_the_partitions_of_an_unregistered_broker_get_other_leaders() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
     assert harness.do(UnregisterBroker(1)) == UnregisteredReply(1)
@@ -517,7 +517,7 @@ def test_an_unregistered_broker_is_gone_and_others_lead() -> None:
     assert 1 in harness.restarted().brokers
 
 
-def test_who_comes_after_a_drained_broker_under_its_id_takes_replicas() -> None:
+def test_unregistering_a_drained_broker_ends_its_cordon() -> None:
     harness = cluster(1, 2)
     harness.set_config(
         ConfigResourceType.BROKER, "1", cordoned_log_dirs="*", fetch_max_bytes="2000"

@@ -94,7 +94,7 @@ REPLIES: list[CommandReply] = [
 ]
 
 
-def test_a_registration_of_an_older_release_says_nothing_of_what_came_later() -> None:
+def test_a_registration_of_an_older_release_has_defaults_for_newer_fields() -> None:
     older = msgspec.msgpack.encode(["RegisterBroker", 1, ID, "c", [], None, []])
     command = decode_command(older)
     assert command == RegisterBroker(1, ID, "c")

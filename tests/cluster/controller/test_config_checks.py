@@ -32,7 +32,7 @@ def state() -> ControllerState:
 @pytest.mark.parametrize(
     ("kind", "name"), [(TOPIC, "aa"), (BROKER, ""), (BROKER, "1"), (GROUP, "g"), (METRICS, "m")]
 )
-def test_what_exists_may_be_configured(state: ControllerState, kind: int, name: str) -> None:
+def test_existing_resources_may_be_configured(state: ControllerState, kind: int, name: str) -> None:
     assert check_resource(state, kind, name) == kind
 
 
@@ -52,7 +52,7 @@ def test_what_exists_may_be_configured(state: ControllerState, kind: int, name: 
         (9, "aa", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_does_not_exist_may_not(
+def test_other_resources_may_not_be_configured(
     state: ControllerState, kind: int, name: str, code: ErrorCode
 ) -> None:
     with pytest.raises(ApiError) as caught:
@@ -72,7 +72,7 @@ def test_what_does_not_exist_may_not(
         (BROKER, "1", "cordoned.log.dirs", ""),
     ],
 )
-def test_good_values_may_be_set(kind: ConfigResourceType, name: str, key: str, value: str) -> None:
+def test_valid_values_may_be_set(kind: ConfigResourceType, name: str, key: str, value: str) -> None:
     check_value(kind, name, key, value)
 
 
@@ -105,7 +105,7 @@ def test_good_values_may_be_set(kind: ConfigResourceType, name: str, key: str, v
         (BROKER, "1", "process.roles", "broker", ErrorCode.INVALID_REQUEST, "dynamically"),
     ],
 )
-def test_wrong_values_are_refused_with_a_reason(
+def test_invalid_values_are_refused_with_the_reason(
     kind: ConfigResourceType, name: str, key: str, value: str, code: ErrorCode, says: str
 ) -> None:
     with pytest.raises(ApiError) as caught:
@@ -170,7 +170,7 @@ def test_a_groups_value_lies_within_what_the_brokers_allow(
         assert refused.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_what_all_brokers_have_must_fit_together() -> None:
+def test_constraints_hold_for_cluster_wide_values() -> None:
     harness = ControllerHarness(brokers=2)
     key = "group.consumer.session.timeout.ms"
     operations = (ConfigOperation(key, 0, "100"),)

@@ -106,7 +106,9 @@ def test_a_list_of_the_cluster_counts_when_the_topic_has_none(harness: Controlle
         ([("min.compaction.lag.ms", SET, "9"), ("max.compaction.lag.ms", SET, "8")], 40),
     ],
 )
-def test_wrong_changes_are_refused(harness: ControllerHarness, rows: list[Row], code: int) -> None:
+def test_invalid_changes_are_refused(
+    harness: ControllerHarness, rows: list[Row], code: int
+) -> None:
     before = harness.image
     assert change(harness, resource("aa", *rows)) == [code]
     assert harness.image is before
@@ -118,7 +120,7 @@ def test_a_resource_is_changed_as_a_whole_or_not_at_all(harness: ControllerHarne
     assert of(harness, "aa") == {}
 
 
-def test_a_resource_that_fails_fails_no_other(harness: ControllerHarness) -> None:
+def test_a_failed_resource_does_not_fail_others(harness: ControllerHarness) -> None:
     row: Row = ("cleanup.policy", SET, "compact")
     assert change(harness, resource("aa", row), resource("zz", row)) == [0, 3]
     assert of(harness, "aa") == {"cleanup.policy": "compact"}
@@ -130,7 +132,7 @@ def test_a_resource_named_twice_fails_each_time(harness: ControllerHarness) -> N
     assert of(harness, "aa") == {}
 
 
-def test_values_that_fit_alone_are_judged_with_what_was_set_before(
+def test_values_are_validated_together_with_existing_ones(
     harness: ControllerHarness,
 ) -> None:
     assert change(harness, resource("aa", ("max.compaction.lag.ms", SET, "5"))) == [0]
@@ -138,7 +140,7 @@ def test_values_that_fit_alone_are_judged_with_what_was_set_before(
     assert change(harness, resource("aa", ("min.compaction.lag.ms", SET, "5"))) == [0]
 
 
-def test_deleting_what_was_not_set_is_no_fault(harness: ControllerHarness) -> None:
+def test_deleting_an_unset_key_succeeds(harness: ControllerHarness) -> None:
     assert change(harness, resource("aa", ("flush.ms", DELETE, None), ("nope", DELETE, None))) == [
         0
     ]
@@ -183,7 +185,7 @@ def test_replacing_resets_the_keys_that_are_not_named(harness: ControllerHarness
         ((("min.compaction.lag.ms", "6"), ("max.compaction.lag.ms", "5")), 40),
     ],
 )
-def test_wrong_replacements_are_refused(
+def test_invalid_replacements_are_refused(
     harness: ControllerHarness, configs: tuple[tuple[str, str | None], ...], code: int
 ) -> None:
     change(harness, resource("aa", ("flush.ms", SET, "7")))
@@ -191,7 +193,7 @@ def test_wrong_replacements_are_refused(
     assert of(harness, "aa") == {"flush.ms": "7"}
 
 
-def test_replacing_judges_the_new_values_without_the_old_ones(harness: ControllerHarness) -> None:
+def test_a_replacement_is_validated_without_the_old_values(harness: ControllerHarness) -> None:
     change(harness, resource("aa", ("max.compaction.lag.ms", SET, "5")))
     assert replace(harness, ResourceConfigs(TOPIC, "aa", (("min.compaction.lag.ms", "6"),))) == [0]
 
@@ -212,7 +214,7 @@ def test_replacing_records_only_the_differences(harness: ControllerHarness) -> N
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_random_changes_keep_to_what_a_dumb_twin_says(
+def test_random_changes_give_the_configs_of_a_simple_model(
     harness: ControllerHarness, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -245,7 +247,7 @@ def test_random_changes_keep_to_what_a_dumb_twin_says(
         }, (seed, step)
 
 
-def test_what_eligible_leaders_rest_upon_can_be_changed_but_not_deleted(
+def test_the_clusters_min_insync_replicas_can_be_changed_but_not_deleted_with_elr(
     harness: ControllerHarness,
 ) -> None:
     harness.with_elr()

@@ -1,4 +1,4 @@
-"""The controller as a whole: decides without changing, changes only by its records."""
+"""The controller as a whole: `handle` changes nothing, `replay` changes the state."""
 
 import random
 
@@ -61,7 +61,7 @@ def random_command(chance: random.Random, harness: ControllerHarness, step: int)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_log_alone_leads_to_the_same_state(seed: int) -> None:
+def test_replaying_the_log_gives_the_same_state(seed: int) -> None:
     chance = random.Random(seed)
     harness = ControllerHarness(brokers=2)
     for step in range(150):
@@ -79,7 +79,7 @@ def test_the_same_command_on_the_same_image_gives_the_same_records() -> None:
     assert results[0] == results[1]
 
 
-def test_a_command_is_decided_upon_what_the_one_before_it_left() -> None:
+def test_a_command_sees_the_effect_of_the_one_before() -> None:
     controller = Controller(ControllerHarness().image)
     command = CreateTopics((NewTopic("t", topic_id(4), 1, 1),))
     first = controller.handle(command, 1)
@@ -88,7 +88,7 @@ def test_a_command_is_decided_upon_what_the_one_before_it_left() -> None:
     assert second.records == ()
 
 
-def test_a_command_that_fails_as_a_whole_leaves_the_state_as_it_was() -> None:
+def test_a_failed_command_changes_nothing() -> None:
     controller = Controller(MetadataImage.empty())
     with pytest.raises(ApiError):
         controller.handle(AllocateProducerIds(1, 1), 1)
@@ -105,13 +105,13 @@ def cluster(*brokers: int) -> ControllerHarness:
     return harness
 
 
-def test_a_controller_that_never_led_is_not_waited_for() -> None:
+def test_a_controller_that_was_never_active_has_no_deadline() -> None:
     harness = ControllerHarness(brokers=2)
     assert harness.controller.next_deadline_ms() is None
     assert harness.tick() == 0
 
 
-def test_a_new_controller_fences_nobody_for_what_the_last_one_heard() -> None:
+def test_a_new_controller_fences_no_broker_for_old_heartbeats() -> None:
     harness = cluster(1, 2)
     harness.pass_time(900, 1)
     successor = Controller(harness.image)
@@ -134,7 +134,7 @@ def test_fenced_brokers_are_not_fenced_again_by_the_next_controller() -> None:
     assert len(harness.records) == written
 
 
-def test_a_dead_broker_may_come_back_right_after_a_change_of_controllers() -> None:
+def test_a_new_incarnation_may_register_after_a_change_of_controllers() -> None:
     harness = cluster(1)
     harness.pass_time(1000)
     harness.activate()
@@ -142,7 +142,7 @@ def test_a_dead_broker_may_come_back_right_after_a_change_of_controllers() -> No
     assert harness.image.brokers[1].incarnation_id == topic_id(7)
 
 
-def test_many_preferred_leaders_get_the_lead_back_in_portions_without_a_pause() -> None:
+def test_preferred_leader_elections_are_batched_without_a_pause() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, *(PartitionImage((1, 2), (1, 2), 2) for _ in range(1001)))
     harness.pass_time(299_900, 1, 2)
@@ -155,7 +155,7 @@ def test_many_preferred_leaders_get_the_lead_back_in_portions_without_a_pause() 
     assert portions == [1000, 1, 0]
 
 
-def test_the_deadline_is_soon_enough_to_notice_silence_in_time() -> None:
+def test_the_deadline_allows_to_fence_in_time() -> None:
     harness = cluster(1)
     started_ms = harness.now_ms
     for _ in range(20):
@@ -168,7 +168,7 @@ def test_the_deadline_is_soon_enough_to_notice_silence_in_time() -> None:
     assert (harness.fenced(), harness.now_ms - started_ms) == ({1}, 1000)
 
 
-def test_a_controller_that_was_stopped_fences_nobody_when_it_goes_on() -> None:
+def test_a_controller_that_was_paused_fences_no_broker() -> None:
     harness = cluster(1, 2)
     harness.now_ms += 30_000
     harness.tick()
@@ -233,7 +233,7 @@ ELR = "eligible.leader.replicas.version"
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_brokers_come_and_go_and_every_partition_stays_what_it_must_be(seed: int) -> None:
+def test_invariants_hold_while_brokers_come_and_go(seed: int) -> None:
     """The room checks after each entry: leaders in sync, ISR among the replicas, epochs grow."""
     chance = random.Random(seed)
     harness = cluster(0, 1, 2, 3, 4)
@@ -269,7 +269,7 @@ def test_brokers_come_and_go_and_every_partition_stays_what_it_must_be(seed: int
     assert have_same_content(harness.restarted(), harness.image), f"seed {seed}"
 
 
-def test_what_one_controller_decides_every_other_would() -> None:
+def test_decisions_are_the_same_on_every_controller() -> None:
     harness = cluster(1, 2, 3)
     harness.create(NewTopic("t", topic_id(4), 30, 3))
     harness.now_ms += 999

@@ -1,4 +1,4 @@
-"""Elections that are asked for, and those that follow from brokers, configs and time."""
+"""Requested elections, and those that follow from brokers, configs and time."""
 
 import pytest
 
@@ -50,14 +50,14 @@ def codes(results: tuple[PartitionChangeResult, ...]) -> list[tuple[str, int, in
 # -- ElectLeaders ------------------------------------------------------------------------------
 
 
-def test_the_preferred_leader_gets_the_lead_back() -> None:
+def test_the_preferred_leader_is_elected() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1, 2), 2, 5))
     assert codes(elect(harness, PREFERRED, ("t", 0))) == [("t", 0, 0)]
     assert (harness.partition("t").leader, harness.partition("t").leader_epoch) == (1, 6)
 
 
-def test_where_the_preferred_leader_leads_no_election_is_needed() -> None:
+def test_an_election_is_not_needed_if_the_preferred_leader_leads() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
     (result,) = elect(harness, PREFERRED, ("t", 0))
@@ -76,14 +76,14 @@ def test_a_preferred_leader_that_cannot_lead_is_not_elected(in_sync: tuple[int, 
 
 
 @pytest.mark.parametrize("partition", [("nope", 0), ("t", 1), ("t", -1)])
-def test_a_partition_that_does_not_exist_elects_nobody(partition: tuple[str, int]) -> None:
+def test_an_unknown_partition_is_an_error(partition: tuple[str, int]) -> None:
     harness = cluster(1)
     harness.place("t", 1, PartitionImage((1,), (1,), 1))
     (result,) = elect(harness, PREFERRED, partition)
     assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_of_everywhere_only_what_needed_an_election_is_answered() -> None:
+def test_an_election_of_all_partitions_answers_only_those_that_needed_one() -> None:
     # B.11: null = all partitions, then ELECTION_NOT_NEEDED (84) rows are left out.
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1), PartitionImage((1, 2), (1, 2), 2))
@@ -94,7 +94,7 @@ def test_of_everywhere_only_what_needed_an_election_is_answered() -> None:
     assert [result.error_code for result in results] == [ErrorCode.ELECTION_NOT_NEEDED] * 2
 
 
-def test_an_unclean_election_is_held_only_where_nobody_leads() -> None:
+def test_an_unclean_election_is_not_needed_if_there_is_a_leader() -> None:
     harness = cluster(1, 2)
     harness.place(
         "t", 1, PartitionImage((1, 2), (1, 2), 2), PartitionImage((3, 2, 1), (3,), NO_LEADER)
@@ -107,7 +107,7 @@ def test_an_unclean_election_is_held_only_where_nobody_leads() -> None:
     )
 
 
-def test_an_unclean_election_needs_somebody_too() -> None:
+def test_an_unclean_election_needs_an_active_replica() -> None:
     harness = cluster(1)
     harness.place("t", 1, PartitionImage((3, 2), (3,), NO_LEADER))
     (result,) = elect(harness, UNCLEAN, ("t", 0))
@@ -123,7 +123,7 @@ def test_there_are_two_types_of_election() -> None:
 # -- brokers that go and come --------------------------------------------------------------------
 
 
-def test_unclean_elections_happen_by_themselves_only_where_the_topic_allows_it() -> None:
+def test_unclean_elections_are_automatic_only_if_the_topic_allows_them() -> None:
     harness = cluster(1, 2)
     harness.place("careful", 1, PartitionImage((1, 2), (1,), 1))
     harness.place("careless", 2, PartitionImage((1, 2), (1,), 1))
@@ -140,7 +140,7 @@ def test_unclean_elections_happen_by_themselves_only_where_the_topic_allows_it()
     )
 
 
-def test_a_broker_that_dies_keeps_its_eligibility_and_uses_it_when_it_is_back() -> None:
+def test_a_fenced_eligible_leader_leads_when_it_returns() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
     harness.set_config(TOPIC, "t", min_insync_replicas="2")
@@ -167,7 +167,7 @@ def test_only_partitions_of_the_broker_are_touched() -> None:
 # -- configs and features --------------------------------------------------------------------------
 
 
-def test_allowing_unclean_elections_holds_them_at_once() -> None:
+def test_allowing_unclean_elections_elects_at_once() -> None:
     harness = cluster(1)
     harness.place("t", 1, PartitionImage((2, 1), (2,), NO_LEADER))
     harness.place("u", 2, PartitionImage((2, 1), (2,), NO_LEADER))
@@ -177,7 +177,7 @@ def test_allowing_unclean_elections_holds_them_at_once() -> None:
     assert harness.partition("u").leader == 1
 
 
-def test_a_lower_minimum_ends_eligibility_at_once() -> None:
+def test_a_lower_min_insync_replicas_ends_eligibility() -> None:
     # What is committed from then on, the eligible ones do not have.
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1,), 1, elr=(2,)))
@@ -200,7 +200,7 @@ def test_other_configs_touch_no_partition() -> None:
 # -- preferred leaders as time goes by -------------------------------------------------------------
 
 
-def test_preferred_leaders_get_the_lead_back_every_five_minutes() -> None:
+def test_preferred_leaders_are_elected_every_five_minutes() -> None:
     harness = cluster(1, 2)
     harness.place(
         "t",
@@ -228,7 +228,7 @@ def test_rebalancing_can_be_switched_off_and_its_interval_changed() -> None:
     assert harness.partition("t").leader == 1
 
 
-def test_many_elections_are_held_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_elections_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elections, "REBALANCED_PARTITIONS_MAX", 2)
     harness = cluster(1, 2)
     harness.place("t", 1, *(PartitionImage((1, 2), (1, 2), 2) for _ in range(5)))
@@ -241,7 +241,7 @@ def test_many_elections_are_held_in_portions(monkeypatch: pytest.MonkeyPatch) ->
     assert {p.leader for p in harness.partitions("t")} == {1}
 
 
-def test_without_the_feature_nobody_is_eligible_any_more() -> None:
+def test_disabling_the_feature_clears_eligible_leaders() -> None:
     harness = cluster(2)
     harness.with_elr()
     harness.place("t", 1, PartitionImage((1, 2), (), NO_LEADER, elr=(1,), last_known_elr=(1,)))

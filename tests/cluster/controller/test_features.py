@@ -1,4 +1,4 @@
-"""UpdateFeatures: up, down, and who has to be able to live with it (KIP-584, KIP-778)."""
+"""UpdateFeatures: upgrades, downgrades and the brokers' ranges (KIP-584, KIP-778)."""
 
 import pytest
 
@@ -19,7 +19,7 @@ ELR = "eligible.leader.replicas.version"
 
 
 def harness_at(**levels: int) -> ControllerHarness:
-    """A cluster whose features (`_` for `.`) are at these levels; its broker understands all."""
+    """A cluster whose features (`_` for `.`) are at these levels; its broker supports all."""
     harness = ControllerHarness(brokers=0)
     for name, level in levels.items():
         harness.write(FeatureLevelChanged(name.replace("_", "."), level))
@@ -36,21 +36,21 @@ def update(
     return reply
 
 
-def test_a_feature_goes_up_and_its_level_stays_in_the_log() -> None:
+def test_an_upgrade_is_recorded() -> None:
     harness = harness_at()
     assert update(harness, FeatureUpdate("metadata.version", 25, UP)).error_code == ErrorCode.NONE
     assert harness.image.features == {"metadata.version": 25}
     assert harness.restarted().features == {"metadata.version": 25}
 
 
-def test_a_feature_goes_down_where_that_is_asked_for() -> None:
+def test_a_downgrade_needs_its_upgrade_type() -> None:
     harness = harness_at(metadata_version=25, eligible_leader_replicas_version=1)
     update(harness, FeatureUpdate("metadata.version", 20, SAFE_DOWN))
     update(harness, FeatureUpdate("eligible.leader.replicas.version", 0, UNSAFE_DOWN))
     assert harness.image.features == {"metadata.version": 20}
 
 
-def test_a_level_that_is_there_already_is_fine_and_writes_nothing() -> None:
+def test_an_unchanged_level_makes_no_record() -> None:
     harness = harness_at(metadata_version=25)
     written = len(harness.records)
     for kind in (UP, SAFE_DOWN):
@@ -74,7 +74,7 @@ def test_a_level_that_is_there_already_is_fine_and_writes_nothing() -> None:
     ],
     ids=lambda value: str(value) if isinstance(value, str) else "",
 )
-def test_what_cannot_be_is_refused_and_says_why(wanted: FeatureUpdate, says: str) -> None:
+def test_invalid_updates_are_refused_with_the_reason(wanted: FeatureUpdate, says: str) -> None:
     harness = harness_at(metadata_version=25, kraft_version=1)
     reply = update(harness, wanted)
     assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -92,9 +92,7 @@ def test_what_cannot_be_is_refused_and_says_why(wanted: FeatureUpdate, says: str
         ),
     ],
 )
-def test_every_broker_must_be_able_to_live_with_a_level(
-    features: tuple[FeatureRange, ...], says: str
-) -> None:
+def test_every_broker_must_support_a_level(features: tuple[FeatureRange, ...], says: str) -> None:
     harness = harness_at()
     harness.start(2, features=features)
     reply = update(harness, FeatureUpdate("metadata.version", 25, UP))
@@ -102,7 +100,7 @@ def test_every_broker_must_be_able_to_live_with_a_level(
     assert says in str(reply.error_message)
 
 
-def test_a_broker_that_said_nothing_of_features_holds_nobody_up() -> None:
+def test_a_broker_without_feature_ranges_does_not_prevent_an_upgrade() -> None:
     harness = harness_at()
     harness.start(2)
     assert update(harness, FeatureUpdate("metadata.version", 25, UP)).error_code == 0
@@ -133,7 +131,7 @@ def default_min_insync(harness: ControllerHarness) -> str | None:
 
 
 def test_with_eligible_leaders_the_default_of_min_insync_replicas_is_the_clusters() -> None:
-    """As in Kafka (KIP-966): else it would be that of the node that happens to decide."""
+    """As in Kafka (KIP-966): it must not depend on which node is the active controller."""
     harness = ControllerHarness(brokers=0, static={"min.insync.replicas": "2"})
     harness.start(1, features=SUPPORTED_FEATURES)
     assert update(harness, FeatureUpdate(ELR, 1), validate_only=True).error_code == 0
@@ -142,7 +140,7 @@ def test_with_eligible_leaders_the_default_of_min_insync_replicas_is_the_cluster
     assert default_min_insync(harness) == "2"
 
 
-def test_a_default_that_the_cluster_has_already_stays() -> None:
+def test_an_existing_cluster_default_is_kept() -> None:
     harness = harness_at()
     harness.set_config(ConfigResourceType.BROKER, "", min_insync_replicas="3")
     update(harness, FeatureUpdate(ELR, 1))

@@ -1,4 +1,4 @@
-"""AlterPartition: whose word counts, and in which order it is looked at."""
+"""AlterPartition: the checks and their order; ResignReplicas."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_a_leader_shrinks_and_widens_its_isr() -> None:
     assert harness.partition("t").in_sync_replicas == (1, 2, 3)
 
 
-def test_what_is_so_already_makes_void_what_else_was_asked_for_at_that_epoch() -> None:
+def test_an_unchanged_isr_gets_a_new_partition_epoch() -> None:
     harness = harness_with(led_by_one(1, 2))
     (result,) = alter(harness, change(2, 1))
     assert result.state == PartitionImage((1, 2, 3), (1, 2), 1, 5, 10)
@@ -110,7 +110,9 @@ def test_what_is_so_already_makes_void_what_else_was_asked_for_at_that_epoch() -
         "twice",
     ],
 )
-def test_what_is_refused(wanted: InSyncChange, expected: ErrorCode) -> None:
+def test_isr_changes_are_refused_with_these_codes(
+    wanted: InSyncChange, expected: ErrorCode
+) -> None:
     assert code(harness_with(led_by_one(1, 2)), wanted) == expected
 
 
@@ -120,14 +122,14 @@ def test_only_the_leader_changes_its_isr() -> None:
     )
 
 
-def test_a_broker_that_does_not_serve_does_not_enter_an_isr() -> None:
+def test_a_fenced_broker_cannot_join_an_isr() -> None:
     harness = harness_with(led_by_one(1))
     harness.fence(2)
     assert code(harness, change(1, 2)) == ErrorCode.INELIGIBLE_REPLICA
     assert code(harness, change(1, 3)) == ErrorCode.NONE
 
 
-def test_a_broker_that_shuts_down_does_not_enter_an_isr() -> None:
+def test_a_broker_in_controlled_shutdown_cannot_join_an_isr() -> None:
     harness = ControllerHarness(brokers=0)
     harness.activate()
     harness.join(1, 2, 3)
@@ -137,7 +139,7 @@ def test_a_broker_that_shuts_down_does_not_enter_an_isr() -> None:
     assert code(harness, change(1, 2, 3)) == ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_a_replica_that_fetched_in_a_former_life_does_not_enter_an_isr() -> None:
+def test_a_replica_with_an_old_broker_epoch_cannot_join_an_isr() -> None:
     # KIP-903: it may have lost since then what the leader believes it to have.
     harness = harness_with(led_by_one(1))
     epoch = harness.image.brokers[2].broker_epoch
@@ -145,7 +147,7 @@ def test_a_replica_that_fetched_in_a_former_life_does_not_enter_an_isr() -> None
     assert code(harness, change(1, InSyncReplica(2, epoch))) == ErrorCode.NONE
 
 
-def test_a_leader_that_registered_anew_must_use_its_new_epoch() -> None:
+def test_a_leader_must_use_its_current_broker_epoch() -> None:
     harness = harness_with(led_by_one(1, 2))
     with pytest.raises(ApiError) as caught:
         harness.do(AlterPartition(1, 1, (change(1),)))
@@ -155,7 +157,7 @@ def test_a_leader_that_registered_anew_must_use_its_new_epoch() -> None:
     assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_each_partition_of_a_batch_is_answered_for_itself_in_one_entry() -> None:
+def test_each_partition_has_its_own_result_in_one_entry() -> None:
     harness = harness_with(led_by_one(1, 2), led_by_one(1, 2), led_by_one(1, 2))
     offset = harness.image.offset
     results = alter(
@@ -175,7 +177,7 @@ def test_each_partition_of_a_batch_is_answered_for_itself_in_one_entry() -> None
     assert harness.image.offset == offset + 1
 
 
-def test_what_is_too_much_for_one_entry_is_not_attempted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_beyond_the_limit_are_not_attempted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_sync_replicas, "CHANGES_MAX", 1)
     harness = harness_with(led_by_one(1, 2), led_by_one(1, 2))
     results = alter(harness, change(1), change(1, partition=1))
@@ -192,7 +194,7 @@ def test_an_isr_below_the_minimum_keeps_the_others_eligible() -> None:
     assert harness.partition("t").elr == ()
 
 
-def test_the_change_that_completes_a_reassignment_may_end_the_leaders_reign() -> None:
+def test_completing_a_reassignment_may_elect_another_leader() -> None:
     moving = PartitionImage((2, 1), (1,), 1, 5, 9, adding_replicas=(2,), removing_replicas=(1,))
     harness = harness_with(moving)
     (result,) = alter(harness, change(1, 2))
@@ -208,7 +210,7 @@ def resign(harness: ControllerHarness, broker: int, *partitions: tuple[int, int]
     assert harness.do(ResignReplicas(broker, epoch, named)) == PartitionsReply(())
 
 
-def test_a_leader_that_resigns_is_followed_by_one_in_sync_and_out_of_sync_itself() -> None:
+def test_a_resigning_leader_leaves_the_isr_and_another_replica_leads() -> None:
     harness = harness_with(led_by_one(1, 2, 3))
     resign(harness, 1, (1, 0))
     after = harness.partition("t")
@@ -216,7 +218,7 @@ def test_a_leader_that_resigns_is_followed_by_one_in_sync_and_out_of_sync_itself
     assert (after.leader_epoch, after.partition_epoch) == (6, 10)
 
 
-def test_a_follower_that_resigns_is_out_of_sync_and_its_leader_leads_on() -> None:
+def test_a_resigning_follower_leaves_the_isr() -> None:
     harness = harness_with(led_by_one(1, 2, 3))
     resign(harness, 3, (1, 0))
     after = harness.partition("t")
@@ -226,7 +228,7 @@ def test_a_follower_that_resigns_is_out_of_sync_and_its_leader_leads_on() -> Non
     assert harness.image is before, "it has resigned already"
 
 
-def test_who_is_in_sync_alone_does_not_resign() -> None:
+def test_the_only_member_of_an_isr_does_not_resign() -> None:
     harness = harness_with(led_by_one(1), led_by_one(1, 3))
     harness.fence(3)
     before = harness.image
@@ -234,7 +236,7 @@ def test_who_is_in_sync_alone_does_not_resign() -> None:
     assert harness.image is before, "nobody else could lead, or there is no such partition"
 
 
-def test_an_old_incarnation_resigns_nothing() -> None:
+def test_a_resignation_with_an_old_epoch_is_refused() -> None:
     harness = harness_with(led_by_one(1, 2, 3))
     with pytest.raises(ApiError) as refused:
         harness.do(

@@ -1,4 +1,4 @@
-"""The rules for one partition: tables of what becomes of it, and what must hold for any."""
+"""The rules for one partition: single changes, and invariants of random ones."""
 
 import pytest
 from hypothesis import given, settings
@@ -51,24 +51,24 @@ def changed(before: PartitionImage, law: ElectionRules, **change: object) -> Par
 # -- who leads ---------------------------------------------------------------------------------
 
 
-def test_the_first_in_sync_replica_that_is_there_leads_when_the_leader_goes() -> None:
+def test_the_first_active_member_of_the_isr_becomes_leader() -> None:
     after = changed(partition(1, 2, 3), rules(2, 3), in_sync=(2, 3))
     assert (after.leader, after.leader_epoch, after.in_sync_replicas) == (2, 6, (2, 3))
     after = changed(partition(1, 3), rules(2, 3), in_sync=(3,))
     assert after.leader == 3, "2 is there, but not in sync"
 
 
-def test_a_follower_that_goes_leaves_the_isr_and_the_leader_epoch_stays() -> None:
+def test_removing_a_follower_from_the_isr_keeps_the_leader_epoch() -> None:
     after = changed(partition(1, 2, 3), rules(1, 3), in_sync=(1, 3))
     assert (after.leader, after.leader_epoch, after.in_sync_replicas) == (1, 5, (1, 3))
 
 
-def test_a_leader_that_is_not_there_does_not_stay_though_it_is_in_sync() -> None:
+def test_an_inactive_leader_is_replaced_even_if_it_is_in_sync() -> None:
     after = changed(partition(1, 2), rules(2))
     assert (after.leader, after.in_sync_replicas) == (2, (1, 2))
 
 
-def test_what_stays_as_it_is_makes_no_record() -> None:
+def test_an_unchanged_partition_makes_no_record() -> None:
     assert changed_partition(partition(1, 2), rules(1, 2)) is None
     assert changed_partition(partition(1, leader=NO_LEADER), rules(2, 3)) is None
 
@@ -81,7 +81,7 @@ def test_without_eligible_leaders_the_last_isr_waits_for_its_return() -> None:
     assert (again.leader, again.in_sync_replicas, again.leader_epoch) == (1, (1,), 7)
 
 
-def test_an_unclean_election_takes_anybody_and_nobody_else_is_in_sync() -> None:
+def test_an_unclean_election_elects_any_active_replica_as_the_only_isr_member() -> None:
     for law, election in (
         (rules(2, 3, unclean=True), LeaderElection.ONLINE),
         (rules(2, 3), LeaderElection.UNCLEAN),
@@ -90,7 +90,7 @@ def test_an_unclean_election_takes_anybody_and_nobody_else_is_in_sync() -> None:
         assert (after.leader, after.in_sync_replicas) == (2, (2,))
 
 
-def test_an_unclean_election_is_not_held_while_somebody_is_in_sync() -> None:
+def test_there_is_no_unclean_election_while_a_replica_is_in_sync() -> None:
     after = changed(partition(1, 3), rules(2, 3, unclean=True), in_sync=(3,))
     assert after.leader == 3
 
@@ -111,7 +111,7 @@ def test_a_preferred_election_takes_the_preferred_leader_if_it_may_lead(
 # -- eligible leader replicas (KIP-966) ----------------------------------------------------------
 
 
-def test_who_leaves_an_isr_that_is_too_small_stays_eligible() -> None:
+def test_a_replica_that_leaves_a_too_small_isr_stays_eligible() -> None:
     law = rules(1, 2, 3, least=2, has_elr=True)
     enough = changed(partition(1, 2, 3), law, in_sync=(1, 2))
     assert (enough.elr, enough.in_sync_replicas) == ((), (1, 2)), "3 misses what is committed now"
@@ -121,18 +121,18 @@ def test_who_leaves_an_isr_that_is_too_small_stays_eligible() -> None:
     assert at_once.elr == (2, 3)
 
 
-def test_an_eligible_leader_leads_when_the_isr_is_gone() -> None:
+def test_an_eligible_leader_is_elected_when_the_isr_is_empty() -> None:
     law = rules(2, 3, least=2, has_elr=True)
     after = changed(partition(1, elr=(2,)), law, in_sync=())
     assert (after.leader, after.in_sync_replicas, after.elr) == (2, (2,), (1,))
 
 
-def test_nobody_stays_eligible_beside_a_leader_that_is_enough_by_itself() -> None:
+def test_eligibility_ends_when_the_isr_is_large_enough() -> None:
     after = changed(partition(elr=(1, 2)), rules(2, least=1, has_elr=True))
     assert (after.leader, after.in_sync_replicas, after.elr) == (2, (2,), ())
 
 
-def test_the_isr_may_be_empty_then_and_the_last_leader_is_remembered() -> None:
+def test_an_empty_isr_keeps_the_last_known_leader() -> None:
     law = rules(3, least=2, has_elr=True)
     after = changed(partition(1, elr=(2,)), law, in_sync=())
     assert (after.leader, after.in_sync_replicas) == (NO_LEADER, ())
@@ -142,7 +142,7 @@ def test_the_isr_may_be_empty_then_and_the_last_leader_is_remembered() -> None:
     assert (back.leader, back.in_sync_replicas, back.elr) == (2, (2,), (1,))
 
 
-def test_eligible_leaders_are_forgotten_once_the_isr_is_large_enough() -> None:
+def test_eligible_leaders_are_cleared_once_the_isr_is_large_enough() -> None:
     before = partition(1, elr=(2,), last_known=(2,))
     after = changed(before, rules(1, 2, 3, least=2, has_elr=True), in_sync=(1, 3))
     assert (after.elr, after.last_known_elr) == ((), ())
@@ -159,7 +159,7 @@ def test_a_partition_with_few_replicas_needs_no_more_than_it_has() -> None:
     assert again.elr == ()
 
 
-def test_the_last_known_leader_leads_where_nobody_is_eligible_any_more() -> None:
+def test_the_last_known_leader_is_elected_without_eligible_leaders() -> None:
     law = rules(1, 2, least=2, has_elr=True)
     before = partition(elr=(), last_known=(2,))
     after = changed(before, law)
@@ -172,7 +172,7 @@ def test_the_last_known_leader_leads_where_nobody_is_eligible_any_more() -> None
 
 
 @pytest.mark.parametrize("has_elr", [False, True])
-def test_who_lost_the_end_of_its_log_is_neither_in_sync_nor_eligible(has_elr: bool) -> None:
+def test_after_an_unclean_shutdown_a_replica_is_neither_in_sync_nor_eligible(has_elr: bool) -> None:
     law = rules(1, 3, least=3, has_elr=has_elr)
     after = changed(partition(1, 2), law, unclean_shutdown={2})
     assert (after.in_sync_replicas, after.elr) == ((1,), ())
@@ -181,7 +181,7 @@ def test_who_lost_the_end_of_its_log_is_neither_in_sync_nor_eligible(has_elr: bo
         assert after.elr == (3,)
 
 
-def test_the_last_one_in_sync_is_still_the_best_there_is_when_it_lost_its_end() -> None:
+def test_the_last_isr_member_stays_the_candidate_after_an_unclean_shutdown() -> None:
     after = changed(partition(1), rules(2, 3), unclean_shutdown={1})
     assert (after.leader, after.in_sync_replicas) == (NO_LEADER, (1,))
     with_elr = changed(partition(1), rules(2, 3, has_elr=True), unclean_shutdown={1})
@@ -189,7 +189,7 @@ def test_the_last_one_in_sync_is_still_the_best_there_is_when_it_lost_its_end() 
 
 
 @pytest.mark.parametrize("has_elr", [False, True])
-def test_an_erased_log_is_never_elected_by_itself_again(has_elr: bool) -> None:
+def test_a_replica_with_an_erased_log_is_not_elected(has_elr: bool) -> None:
     after = changed(partition(1), rules(2, 3, has_elr=has_elr), erased={1})
     assert (after.leader, after.in_sync_replicas, after.last_known_elr) == (NO_LEADER, (), ())
     assert changed_partition(after, rules(1, 2, 3, has_elr=has_elr)) is None
@@ -200,7 +200,7 @@ def test_an_erased_log_is_never_elected_by_itself_again(has_elr: bool) -> None:
     assert by_hand.leader == 1
 
 
-def test_of_an_isr_the_erased_go_and_the_absent_stay() -> None:
+def test_erased_replicas_leave_an_isr_and_inactive_ones_stay() -> None:
     after = changed(partition(1, 2), rules(3), in_sync=(1,), erased={1})
     assert (after.in_sync_replicas, after.leader) == ((2,), NO_LEADER)
 
@@ -224,7 +224,7 @@ def test_a_reassignment_is_complete_when_the_added_are_in_sync_and_somebody_rema
     assert is_reassignment_complete(in_sync, adding, removing) is is_complete
 
 
-def test_completing_takes_the_removed_away_and_bumps_the_leader_epoch() -> None:
+def test_completing_a_reassignment_removes_replicas_and_increments_the_leader_epoch() -> None:
     before = PartitionImage(
         (2, 3, 1), (1, 2), 2, 5, 9, adding_replicas=(3,), removing_replicas=(1,)
     )
@@ -234,7 +234,7 @@ def test_completing_takes_the_removed_away_and_bumps_the_leader_epoch() -> None:
     assert (after.leader, after.leader_epoch) == (2, 6), "1 must not follow on unnoticed"
 
 
-def test_completing_elects_anew_when_the_leader_is_removed() -> None:
+def test_completing_elects_a_leader_when_the_leader_is_removed() -> None:
     before = PartitionImage(
         (2, 3, 1), (1,), 1, 5, 9, adding_replicas=(2, 3), removing_replicas=(1,)
     )
@@ -250,7 +250,7 @@ def test_completing_elects_anew_when_the_leader_is_removed() -> None:
 
 @st.composite
 def partitions(draw: st.DrawFn, has_elr: bool) -> PartitionImage:
-    """A partition in a state that the rules can have led to."""
+    """A partition in a state that the rules allow."""
     replicas = tuple(draw(st.permutations(BROKERS))[: draw(st.integers(1, 5))])
     states = draw(st.lists(st.sampled_from("ieo"), min_size=len(replicas), max_size=len(replicas)))
     by_state = {
@@ -282,7 +282,7 @@ BROKER_SETS = st.frozensets(st.sampled_from(list(BROKERS)))
     st.sampled_from(LeaderElection),
 )
 @settings(deadline=None, max_examples=600)
-def test_whatever_happens_a_leader_has_all_that_was_committed(
+def test_a_leader_always_has_all_committed_records(
     data: st.DataObject,
     active: frozenset[int],
     shutting_down: frozenset[int],
@@ -328,7 +328,7 @@ def test_whatever_happens_a_leader_has_all_that_was_committed(
 # -- several partitions ----------------------------------------------------------------------------
 
 
-def test_decisions_build_upon_each_other_and_make_one_record_a_partition() -> None:
+def test_several_changes_of_a_partition_make_one_record() -> None:
     harness = ControllerHarness(brokers=3)
     harness.place("t", 1, PartitionImage((0, 1, 2), (0, 1, 2), 0), PartitionImage((1,), (1,), 1))
     decisions = PartitionChangeSet(harness.image, active={0, 1, 2}, node_id=0, static={})

@@ -1,4 +1,4 @@
-"""The index beside a dumb search through the image."""
+"""The index compared with a search of the image."""
 
 import random
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def check(index: PartitionIndex, image: MetadataImage) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_index_says_what_a_search_would_however_records_come_in(seed: int) -> None:
+def test_the_index_equals_a_search_of_the_image(seed: int) -> None:
     chance = random.Random(seed)
     state = ControllerState(MetadataImage.empty(), node_id=0, static={})
     assert not state.index.leaderless()
@@ -60,7 +60,7 @@ def test_the_index_says_what_a_search_would_however_records_come_in(seed: int) -
     check(PartitionIndex.of(state.image), state.image)
 
 
-def test_a_topic_that_comes_and_goes_in_one_entry_leaves_nothing() -> None:
+def test_a_topic_created_and_deleted_in_one_entry_is_not_in_the_index() -> None:
     entry: list[Record] = [
         TopicCreated("t", ID),
         PartitionsAdded(ID, 0, (PartitionImage((1, 2), (1,), -1, elr=(2,)),)),

@@ -1,4 +1,4 @@
-"""Placement: racks first, then everybody the same share, and a loss that burdens all others."""
+"""Placement: balanced over the racks, then over the brokers, also after the loss of one."""
 
 import random
 from collections import Counter
@@ -32,7 +32,7 @@ def placed(
 
 
 def spread(counts: Counter[int], brokers: Sequence[int]) -> int:
-    """By how much the one with most has more than the one with least."""
+    """The difference between the largest and the smallest count."""
     shares = [counts[broker] for broker in brokers]
     return max(shares) - min(shares)
 
@@ -117,7 +117,7 @@ def test_every_small_cluster_of_even_racks_is_balanced_after_every_partition(
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whole_rounds_give_everybody_the_same(seed: int) -> None:
+def test_complete_rounds_give_every_broker_the_same_load(seed: int) -> None:
     chance = random.Random(seed)
     brokers = chance.sample(range(100), chance.randint(1, 9))
     factor = chance.randint(1, len(brokers))
@@ -135,7 +135,7 @@ def test_the_followers_of_one_leader_are_spread_over_all_others() -> None:
     assert followers == {0: 1, 1: 1, 3: 1, 4: 1}
 
 
-def test_a_small_rack_has_a_replica_of_each_partition_but_not_every_lead() -> None:
+def test_a_small_rack_has_a_replica_of_each_partition_but_not_every_leader() -> None:
     racks = {0: "small", 1: "big", 2: "big", 3: "big"}
     replicas = placed(0, 12, 2, [0, 1, 2, 3], racks)
     assert all(0 in nodes for nodes in replicas)
@@ -149,7 +149,7 @@ def test_topics_begin_at_different_brokers() -> None:
     assert leaders == {0, 1, 2}
 
 
-def test_placement_goes_on_where_it_stopped() -> None:
+def test_placement_continues_from_the_existing_partitions() -> None:
     whole = placed(5, 12, 3, [0, 1, 2, 3])
     rest = place_replicas(
         topic_id(5),
@@ -169,7 +169,7 @@ def test_a_broker_that_came_later_gets_more_of_the_new_partitions() -> None:
     assert added == [(2,)] * 4
 
 
-def test_spare_brokers_follow_only_where_others_are_missing() -> None:
+def test_inactive_brokers_get_replicas_only_if_others_are_missing() -> None:
     def with_spare(factor: int) -> list[tuple[int, ...]]:
         return place_replicas(
             topic_id(0),

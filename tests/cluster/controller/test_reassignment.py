@@ -1,4 +1,4 @@
-"""Reassignment: begun, redirected, cancelled, completed, listed (KIP-455)."""
+"""Reassignments: started, redirected, cancelled, completed, listed (KIP-455)."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def reassign(
 
 
 def in_sync(harness: ControllerHarness, *replicas: int) -> None:
-    """The leader says who is in sync now."""
+    """The leader changes the ISR."""
     state = harness.partition("t")
     change = InSyncChange(
         topic_id(1),
@@ -71,7 +71,7 @@ def test_a_replica_moves_when_the_new_one_is_in_sync() -> None:
     assert (done.leader, done.in_sync_replicas) == (2, (2, 1))
 
 
-def test_nothing_is_taken_away_before_all_that_is_added_is_in_sync() -> None:
+def test_no_replica_is_removed_before_all_added_ones_are_in_sync() -> None:
     harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
     reassign(harness, (2, 3))
     in_sync(harness, 0, 1, 2)
@@ -80,7 +80,7 @@ def test_nothing_is_taken_away_before_all_that_is_added_is_in_sync() -> None:
     assert shape(harness.partition("t")) == ((2, 3), (), ())
 
 
-def test_taking_replicas_away_is_done_at_once() -> None:
+def test_removing_replicas_completes_at_once() -> None:
     harness = harness_with(PartitionImage((0, 1, 2), (0, 1, 2), 0))
     assert reassign(harness, (1,)) == ErrorCode.NONE
     partition = harness.partition("t")
@@ -88,7 +88,7 @@ def test_taking_replicas_away_is_done_at_once() -> None:
     assert (partition.leader, partition.leader_epoch, partition.in_sync_replicas) == (1, 1, (1,))
 
 
-def test_the_last_one_in_sync_is_not_taken_away() -> None:
+def test_the_last_in_sync_replica_is_not_removed() -> None:
     harness = harness_with(PartitionImage((0, 1), (0,), 0))
     reassign(harness, (1,))
     assert shape(harness.partition("t")) == ((1, 0), (), (0,))
@@ -96,20 +96,20 @@ def test_the_last_one_in_sync_is_not_taken_away() -> None:
     assert shape(harness.partition("t")) == ((1,), (), ())
 
 
-def test_another_order_is_another_preferred_leader() -> None:
+def test_another_order_of_replicas_changes_the_preferred_leader() -> None:
     harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
     assert reassign(harness, (1, 0)) == ErrorCode.NONE
     assert (harness.partition("t").replicas, harness.partition("t").leader) == ((1, 0), 0)
 
 
-def test_the_replicas_that_are_there_need_no_record() -> None:
+def test_the_current_replicas_as_target_make_no_record() -> None:
     harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
     written = len(harness.records)
     assert reassign(harness, (0, 1)) == ErrorCode.NONE
     assert len(harness.records) == written
 
 
-def test_a_reassignment_under_way_may_be_redirected() -> None:
+def test_a_reassignment_in_progress_may_be_redirected() -> None:
     harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
     reassign(harness, (2, 3))
     in_sync(harness, 0, 1, 2)
@@ -119,7 +119,7 @@ def test_a_reassignment_under_way_may_be_redirected() -> None:
     assert shape(harness.partition("t")) == ((2, 4), (), ())
 
 
-def test_what_was_being_added_is_waited_for_under_the_new_target_too() -> None:
+def test_a_redirected_reassignment_still_waits_for_added_replicas() -> None:
     harness = harness_with(PartitionImage((0,), (0,), 0))
     reassign(harness, (0, 1))
     reassign(harness, (1, 2))
@@ -127,7 +127,7 @@ def test_what_was_being_added_is_waited_for_under_the_new_target_too() -> None:
     assert shape(harness.partition("t"))[1] == (1, 2), "1 has not caught up yet"
 
 
-def test_a_cancelled_reassignment_leaves_what_was_before() -> None:
+def test_a_cancelled_reassignment_restores_the_replicas() -> None:
     harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
     reassign(harness, (2, 1))
     assert reassign(harness, None) == ErrorCode.NONE
@@ -136,14 +136,14 @@ def test_a_cancelled_reassignment_leaves_what_was_before() -> None:
     assert (partition.leader, partition.in_sync_replicas) == (0, (0, 1))
 
 
-def test_cancelling_elects_anew_where_an_added_replica_leads() -> None:
+def test_cancelling_elects_a_leader_if_an_added_replica_leads() -> None:
     harness = harness_with(PartitionImage((2, 3, 0), (2, 0), 2, 5, 9, (), (), (2, 3), (0,)))
     assert reassign(harness, None) == ErrorCode.NONE
     partition = harness.partition("t")
     assert (partition.leader, partition.leader_epoch, partition.in_sync_replicas) == (0, 6, (0,))
 
 
-def test_cancelling_must_not_lose_what_only_added_replicas_have() -> None:
+def test_cancelling_is_refused_if_only_added_replicas_are_in_sync() -> None:
     only_added = PartitionImage((2, 0), (2,), 2, 5, 9, (), (), (2,), (0,))
     harness = harness_with(only_added)
     assert reassign(harness, None) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -153,7 +153,7 @@ def test_cancelling_must_not_lose_what_only_added_replicas_have() -> None:
     assert (harness.partition("t").leader, harness.partition("t").in_sync_replicas) == (0, (0,))
 
 
-def test_there_is_nothing_to_cancel_where_nothing_moves() -> None:
+def test_cancelling_without_a_reassignment_is_an_error() -> None:
     harness = harness_with(PartitionImage((0,), (0,), 0))
     assert reassign(harness, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
@@ -161,7 +161,7 @@ def test_there_is_nothing_to_cancel_where_nothing_moves() -> None:
 @pytest.mark.parametrize(
     ("topic", "partition"), [("nope", 0), ("t", 1), ("t", -1)], ids=["topic", "number", "negative"]
 )
-def test_what_does_not_exist_is_not_reassigned(topic: str, partition: int) -> None:
+def test_an_unknown_partition_is_not_reassigned(topic: str, partition: int) -> None:
     harness = harness_with(PartitionImage((0,), (0,), 0))
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert reassign(harness, (1,), topic=topic, partition=partition) == code
@@ -169,12 +169,12 @@ def test_what_does_not_exist_is_not_reassigned(topic: str, partition: int) -> No
 
 
 @pytest.mark.parametrize("replicas", [(), (1, 1), (9,), (-1,)], ids=str)
-def test_a_target_that_cannot_be_is_refused(replicas: tuple[int, ...]) -> None:
+def test_an_invalid_target_is_refused(replicas: tuple[int, ...]) -> None:
     harness = harness_with(PartitionImage((0,), (0,), 0))
     assert reassign(harness, replicas) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_a_replica_may_be_assigned_to_a_broker_that_is_away() -> None:
+def test_a_replica_may_be_assigned_to_a_fenced_broker() -> None:
     harness = harness_with(PartitionImage((0,), (0,), 0))
     harness.fence(3)
     assert reassign(harness, (3,)) == ErrorCode.NONE
@@ -191,7 +191,7 @@ def test_the_replication_factor_changes_only_if_it_may() -> None:
     assert reassign(harness, (0, 1, 2), may_change_factor=True) == ErrorCode.NONE
 
 
-def test_each_partition_is_answered_for_itself_and_the_last_word_on_it_counts() -> None:
+def test_each_partition_has_its_own_result_and_its_last_entry_counts() -> None:
     harness = harness_with(*(PartitionImage((0,), (0,), 0) for _ in range(3)))
     command = AlterPartitionReassignments(
         (
@@ -213,7 +213,7 @@ def test_each_partition_is_answered_for_itself_and_the_last_word_on_it_counts() 
     assert harness.image.offset == offset + 1
 
 
-def test_what_is_under_way_is_listed() -> None:
+def test_reassignments_in_progress_are_listed() -> None:
     harness = harness_with(*(PartitionImage((0,), (0,), 0) for _ in range(3)))
     harness.place("u", 2, PartitionImage((0,), (0,), 0))
     reassign(harness, (1,), partition=1)

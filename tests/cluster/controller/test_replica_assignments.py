@@ -1,4 +1,4 @@
-"""Assignments by hand that the commands' tests do not reach."""
+"""Manual assignments that the tests of the commands do not cover."""
 
 import pytest
 
@@ -34,7 +34,9 @@ def test_assignments_may_come_in_any_order() -> None:
         ((1, 2), "fenced or in controlled"),
     ],
 )
-def test_a_refusal_says_what_is_wrong(replicas: tuple[int, ...], says: str) -> None:
+def test_invalid_assignments_are_refused_with_the_reason(
+    replicas: tuple[int, ...], says: str
+) -> None:
     with pytest.raises(ApiError) as caught:
         check_assignment(state_with(3, 1, 2), replicas, 2)
     assert says in caught.value.message

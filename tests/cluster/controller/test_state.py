@@ -1,4 +1,4 @@
-"""What the controller derives from the image stays in step with it."""
+"""What the controller derives from the image is updated with it."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def collisions_of(image: MetadataImage) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_colliding_names_are_known_however_the_state_was_reached(seed: int) -> None:
+def test_colliding_names_are_found_after_load_and_replay(seed: int) -> None:
     state = ControllerState(MetadataImage.empty(), node_id=0, static={})
     for offset, record in enumerate(history(seed, 300), 1):
         state.replay([record], offset)
@@ -33,7 +33,7 @@ def test_colliding_names_are_known_however_the_state_was_reached(seed: int) -> N
         assert state.colliding_topic(name) == begun_here.colliding_topic(name)
 
 
-def test_a_topic_that_is_gone_collides_with_nothing() -> None:
+def test_a_deleted_topic_does_not_collide() -> None:
     state = ControllerState(MetadataImage.empty(), node_id=0, static={})
     state.replay([TopicCreated("a.b", bytes(16))], 1)
     assert state.colliding_topic("a_b") == "a.b"
@@ -41,7 +41,7 @@ def test_a_topic_that_is_gone_collides_with_nothing() -> None:
     assert state.colliding_topic("a_b") is None
 
 
-def test_active_brokers_are_those_that_are_there_and_stay() -> None:
+def test_active_brokers_are_neither_fenced_nor_shutting_down() -> None:
     harness = ControllerHarness(brokers=4)
     harness.fence(2)
     state = ControllerState(harness.image, node_id=0, static={})
@@ -57,7 +57,7 @@ def test_a_cordoned_broker_is_known_by_its_config() -> None:
     assert [state.is_cordoned(broker) for broker in (0, 1)] == [False, True]
 
 
-def test_decisions_are_told_who_can_lead_against_the_image() -> None:
+def test_decisions_may_override_which_brokers_are_active() -> None:
     harness = ControllerHarness(brokers=4)
     harness.fence(1, 2)
     state = ControllerState(harness.image, node_id=0, static={})
@@ -66,7 +66,7 @@ def test_decisions_are_told_who_can_lead_against_the_image() -> None:
     assert [broker.broker_id for broker in state.registered_brokers()] == [0, 1, 2, 3]
 
 
-def test_the_index_follows_once_it_was_asked_for() -> None:
+def test_the_index_is_updated_by_replay() -> None:
     state = ControllerState(MetadataImage.empty(), node_id=0, static={})
     partition = PartitionImage((1,), (1,), 1)
     state.replay([TopicCreated("t", bytes(16)), PartitionsAdded(bytes(16), 0, (partition,))], 1)

@@ -1,6 +1,6 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: B.4, code by code.
+"""CreateTopics, DeleteTopics, CreatePartitions, code by code.
 
-Where a test says "Kafka", a Kafka 4.3.1 was asked the same.
+Where a test names Kafka, the answer is that of a Kafka 4.3.1.
 """
 
 import random
@@ -95,14 +95,14 @@ def test_bad_names_are_invalid_topics(name: str) -> None:
     assert code_of(ControllerHarness(), new(name)) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_an_existing_name_is_taken() -> None:
+def test_an_existing_name_is_refused() -> None:
     harness = ControllerHarness()
     harness.has("t", 1)
     assert code_of(harness, new("t")) == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_who_asks_again_for_the_same_creation_has_it() -> None:
-    """A router whose controller died before it answered asks the next one."""
+def test_a_repeated_creation_with_the_same_topic_id_succeeds() -> None:
+    """A router repeats the command if its controller died before the response."""
     harness = ControllerHarness(brokers=2)
     first = harness.create(new("t", 3, 2, retention_ms="5"))["t"]
     written = len(harness.records)
@@ -110,7 +110,7 @@ def test_who_asks_again_for_the_same_creation_has_it() -> None:
     assert len(harness.records) == written
 
 
-def test_names_that_metrics_cannot_tell_apart_collide() -> None:
+def test_names_that_differ_in_dots_and_underscores_only_are_refused() -> None:
     harness = ControllerHarness()
     harness.has("a.b", 1)
     assert code_of(harness, new("a_b")) == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -123,7 +123,7 @@ def test_names_collide_within_a_request_too() -> None:
     assert results["z_z"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_collision_ends_with_the_topic_that_caused_it() -> None:
+def test_a_name_is_free_after_the_colliding_topic_is_deleted() -> None:
     harness = ControllerHarness()
     harness.has("a.b", 1)
     harness.do(DeleteTopics((TopicReference("a.b"),)))
@@ -159,7 +159,7 @@ def test_fenced_brokers_get_no_replicas_where_there_are_enough_others() -> None:
     assert all(1 not in partition.replicas for partition in harness.partitions("t"))
 
 
-def test_a_topic_is_created_while_a_broker_is_away_and_gets_its_place() -> None:
+def test_a_topic_is_created_while_a_broker_is_fenced_with_a_replica_on_it() -> None:
     harness = ControllerHarness(brokers=3)
     harness.fence(1)
     assert code_of(harness, new("t", 9, 4)) == ErrorCode.INVALID_REPLICATION_FACTOR
@@ -170,7 +170,7 @@ def test_a_topic_is_created_while_a_broker_is_away_and_gets_its_place() -> None:
         assert partition.leader == partition.replicas[0]
 
 
-def test_cordoned_brokers_get_no_new_replicas_whether_they_are_there_or_not() -> None:
+def test_cordoned_brokers_get_no_new_replicas() -> None:
     harness = ControllerHarness(brokers=4)
     harness.set_config(BROKER, "2", cordoned_log_dirs="*")
     harness.set_config(BROKER, "3", cordoned_log_dirs="*")
@@ -207,7 +207,7 @@ def test_a_request_creates_ten_thousand_partitions_at_most() -> None:
 # -- CreateTopics with assignments -----------------------------------------------------------
 
 
-def test_assigned_replicas_are_taken_as_they_are() -> None:
+def test_manual_assignments_are_used_as_given() -> None:
     harness = ControllerHarness(brokers=3)
     result = harness.create(assigned((2, 0), (1, 2)))["t"]
     assert (result.partition_count, result.replication_factor) == (2, 2)
@@ -224,7 +224,7 @@ def test_a_fenced_broker_may_be_assigned_but_is_not_in_sync() -> None:
 
 
 @pytest.mark.parametrize(("partitions", "factor"), [(1, -1), (-1, 1), (1, 1)])
-def test_assignments_leave_no_room_for_counts(partitions: int, factor: int) -> None:
+def test_manual_assignments_require_counts_of_minus_one(partitions: int, factor: int) -> None:
     # B.4: manual assignments need partitions=-1 and rf=-1.
     topic = assigned((0,), partitions=partitions, factor=factor)
     assert code_of(ControllerHarness(), topic) == ErrorCode.INVALID_REQUEST
@@ -244,7 +244,7 @@ def test_assignments_leave_no_room_for_counts(partitions: int, factor: int) -> N
     ],
     ids=["not from 0", "a gap", "twice", "unknown", "negative", "a broker twice", "none", "uneven"],
 )
-def test_wrong_assignments_are_refused(
+def test_invalid_assignments_are_refused(
     assignments: tuple[tuple[int, tuple[int, ...]], ...],
 ) -> None:
     topic = NewTopic(
@@ -274,18 +274,18 @@ def test_an_assignment_to_fenced_brokers_only_is_refused() -> None:
         {"min_compaction_lag_ms": "10", "max_compaction_lag_ms": "5"},
     ],
 )
-def test_wrong_configs_are_invalid(configs: dict[str, str | None]) -> None:
+def test_invalid_configs_are_refused(configs: dict[str, str | None]) -> None:
     assert code_of(ControllerHarness(), new("t", 1, 1, **configs)) == ErrorCode.INVALID_CONFIG
 
 
-def test_configs_are_judged_together_with_the_defaults() -> None:
+def test_configs_are_validated_together_with_the_defaults() -> None:
     harness = ControllerHarness()
     harness.set_config(BROKER, "", log_cleaner_max_compaction_lag_ms="5")
     topic = new("t", min_compaction_lag_ms="10")
     assert code_of(harness, topic) == ErrorCode.INVALID_CONFIG
 
 
-def test_of_a_config_named_twice_the_last_counts() -> None:
+def test_the_last_of_duplicate_configs_counts() -> None:
     # Kafka accepts it.
     harness = ControllerHarness()
     topic = NewTopic("t", topic_id(7), 1, 1, configs=(("flush.ms", "1"), ("flush.ms", "2")))
@@ -293,7 +293,7 @@ def test_of_a_config_named_twice_the_last_counts() -> None:
     assert harness.image.configs.of(TOPIC, "t") == {"flush.ms": "2"}
 
 
-def test_a_topic_that_fails_fails_no_other() -> None:
+def test_a_failed_topic_does_not_fail_others() -> None:
     results = ControllerHarness().create(new("bad", 0), NewTopic("good", topic_id(8), 1, 1))
     assert [result.error_code for result in results.values()] == [37, 0]
 
@@ -320,7 +320,7 @@ def test_topics_are_deleted_by_name_and_by_id_with_their_configs() -> None:
     assert not harness.image.configs
 
 
-def test_a_topic_made_anew_has_a_new_id() -> None:
+def test_a_recreated_topic_has_a_new_id() -> None:
     harness = ControllerHarness()
     harness.has("a", 1)
     deleted(harness, TopicReference("a"))
@@ -331,7 +331,7 @@ def test_a_topic_made_anew_has_a_new_id() -> None:
     assert "a" in harness.image.topics_by_name
 
 
-def test_what_does_not_exist_cannot_be_deleted() -> None:
+def test_an_unknown_topic_cannot_be_deleted() -> None:
     harness = ControllerHarness()
     assert deleted(harness, TopicReference("a")) == [("a", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
     assert deleted(harness, TopicReference("b@d")) == [
@@ -389,7 +389,7 @@ def grown(
     return [result.error_code for result in reply.results]
 
 
-def test_partitions_are_added_and_the_old_ones_stay() -> None:
+def test_adding_partitions_keeps_the_existing_ones() -> None:
     harness = ControllerHarness(brokers=3)
     harness.has("a", 1, partitions=2, factor=2)
     before = harness.partitions("a")
@@ -400,7 +400,7 @@ def test_partitions_are_added_and_the_old_ones_stay() -> None:
     assert all(len(partition.replicas) == 2 for partition in after)
 
 
-def test_partitions_added_later_go_where_they_would_have_gone_at_once() -> None:
+def test_partitions_added_later_are_placed_as_if_created_at_once() -> None:
     harness = ControllerHarness(brokers=4)
     harness.has("a", 5, partitions=2, factor=3)
     grown(harness, NewPartitions("a", 11))
@@ -462,7 +462,7 @@ def test_validate_only_adds_nothing() -> None:
     assert len(harness.partitions("a")) == 1
 
 
-def test_a_topic_that_is_being_reassigned_does_not_grow() -> None:
+def test_partitions_cannot_be_added_during_a_reassignment() -> None:
     harness = ControllerHarness(brokers=2)
     harness.has("a", 1)
     (partition,) = harness.partitions("a")
@@ -485,7 +485,7 @@ def test_one_request_adds_ten_thousand_partitions_at_most() -> None:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_random_commands_keep_to_what_a_dumb_twin_says(seed: int) -> None:
+def test_random_commands_give_the_topics_of_a_simple_model(seed: int) -> None:
     chance = random.Random(seed)
     harness = ControllerHarness(brokers=4)
     twin: dict[str, int] = {}

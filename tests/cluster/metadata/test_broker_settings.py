@@ -1,4 +1,4 @@
-"""The broker's keys beside Kafka's own answers, and who makes each key of any table true."""
+"""The broker's keys compared with Kafka's, and the module that enforces each key."""
 
 import ast
 from pathlib import Path
@@ -254,7 +254,7 @@ def source_of(module: str) -> str:
 
 
 @pytest.mark.parametrize("key", FIELDS)
-def test_the_module_that_is_said_to_enforce_a_key_does_look_at_it(key: str) -> None:
+def test_the_enforcing_module_reads_its_key(key: str) -> None:
     field = FIELDS[key]
     for broker_key in field.broker_keys:
         assert broker_key.enforced_by in (
@@ -266,7 +266,7 @@ def test_the_module_that_is_said_to_enforce_a_key_does_look_at_it(key: str) -> N
         assert CALLED_THERE.get(key, field.name) in names
 
 
-def test_what_is_true_by_construction_is_listed() -> None:
+def test_keys_true_by_construction_are_listed() -> None:
     assert [
         key for key, field in FIELDS.items() if field.definition.enforced_by == BY_CONSTRUCTION
     ] == [
@@ -282,7 +282,7 @@ def test_what_is_true_by_construction_is_listed() -> None:
 WATCHDOG: Final = [key for key in BROKER_CONFIGS if ".watchdog." in key]
 
 
-def test_the_watchdog_looks_but_does_not_abort_unless_it_is_told_to() -> None:
+def test_the_watchdog_does_not_abort_by_default() -> None:
     assert {key: BROKER_CONFIGS[key].default for key in WATCHDOG} == {
         "transaction.watchdog.abort.enable": "false",
         "transaction.watchdog.interval.ms": "60000",
@@ -291,12 +291,12 @@ def test_the_watchdog_looks_but_does_not_abort_unless_it_is_told_to() -> None:
     assert {BROKER_CONFIGS[key].scope for key in WATCHDOG} == {ConfigScope.CLUSTER}
 
 
-def test_a_watchdog_that_never_rests_is_refused() -> None:
+def test_the_watchdog_interval_has_a_minimum() -> None:
     with pytest.raises(ConfigError, match="100"):
         BROKER_CONFIGS["transaction.watchdog.interval.ms"].parse("99")
 
 
-def test_addresses_have_limits_of_their_own() -> None:
+def test_connection_limits_of_single_addresses_are_parsed() -> None:
     field = FIELDS["max.connections.per.ip.overrides"]
     assert field.value("") == ()
     assert field.value("127.0.0.1:200, ::1:3") == (("127.0.0.1", 200), ("::1", 3))

@@ -13,12 +13,12 @@ from odradek.cluster.metadata.config_tables import BROKER_CONFIGS
 
 
 def faults(**configs: str) -> list[str]:
-    """Of a broker that was started with these, written with `_` for `.`."""
+    """The violated constraints of a broker with this static configuration (`_` for `.`)."""
     static = {key.replace("_", "."): value for key, value in configs.items()}
     return violated_constraints((ConfigLayer(ConfigSource.STATIC_BROKER, static),), static)
 
 
-def test_the_defaults_fit_each_other() -> None:
+def test_the_defaults_violate_no_constraint() -> None:
     assert violated_constraints((), BROKER_CONFIGS.keys()) == []
 
 

@@ -79,7 +79,7 @@ def test_a_text_becomes_a_value_of_its_type(
         (ConfigType.LIST, ","),
     ],
 )
-def test_a_text_that_is_no_value_of_the_type_is_refused(kind: ConfigType, text: str) -> None:
+def test_a_text_that_is_not_of_the_type_is_refused(kind: ConfigType, text: str) -> None:
     assert "a.key" in complaint(kind, text)
 
 

@@ -1,4 +1,4 @@
-"""What DescribeConfigs has to say (B.5: every known key, its effective value, source, synonyms)."""
+"""DescribeConfigs: every known key, its effective value, source and synonyms."""
 
 from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType, config_text
 from odradek.cluster.metadata.config_description import (
@@ -64,14 +64,14 @@ def test_a_value_in_hours_is_shown_in_the_keys_own_unit() -> None:
     assert config["segment.ms"].config_source is ConfigSource.STATIC_BROKER
 
 
-def test_a_topic_to_be_is_described_by_what_it_asks_for() -> None:
+def test_a_new_topic_is_described_with_its_own_configs() -> None:
     image = image_with((TOPIC, "t", "retention.ms", "5"))
     config = by_name(describe_topic(image, 1, {}, "t", overrides={"segment.ms": "9"}))
     assert config["segment.ms"].config_source is ConfigSource.DYNAMIC_TOPIC
     assert config["retention.ms"].config_source is ConfigSource.DEFAULT
 
 
-def test_a_brokers_description_lists_every_key_and_says_what_cannot_be_changed() -> None:
+def test_a_brokers_description_lists_every_key_and_which_are_read_only() -> None:
     configs = describe_broker(MetadataImage.empty(), 1, {"node.id": "1"})
     assert [config.name for config in configs] == list(BROKER_CONFIGS)
     read_only = {config.name for config in configs if config.read_only}
@@ -89,7 +89,7 @@ def test_the_cluster_default_shows_only_what_was_set() -> None:
     assert rows(config) == [("num.partitions", "4", 3)]
 
 
-def test_a_value_that_is_not_in_effect_because_it_is_invalid_is_not_shown() -> None:
+def test_an_invalid_value_is_not_described() -> None:
     config = by_name(describe_topic(image_with((TOPIC, "t", "flush.ms", "x")), 1, {}, "t"))
     assert config["flush.ms"].config_source is ConfigSource.DEFAULT
 

@@ -1,4 +1,4 @@
-"""The order of the layers: what DescribeConfigs calls synonyms, the first of which is in effect."""
+"""The order of the layers, and the effective value."""
 
 from collections.abc import Mapping
 
@@ -58,7 +58,7 @@ def test_the_topic_comes_before_the_broker_the_cluster_the_file_and_the_default(
     ]
 
 
-def test_another_brokers_configs_do_not_count() -> None:
+def test_configs_of_another_broker_are_ignored() -> None:
     assert topic_value("retention.ms", {}, layers()) == (604_800_000, ConfigSource.DEFAULT)
 
 
@@ -88,7 +88,7 @@ def test_coarser_units_are_counted_in_milliseconds() -> None:
     )
 
 
-def test_no_limit_stays_no_limit_in_any_unit() -> None:
+def test_minus_one_means_no_limit_in_any_unit() -> None:
     assert topic_value("retention.ms", {}, layers(static={"log.retention.hours": "-1"})) == (
         -1,
         ConfigSource.STATIC_BROKER,
@@ -104,7 +104,7 @@ def test_a_brokers_key_has_its_synonyms_too() -> None:
     )
 
 
-def test_a_key_that_nobody_set_and_that_has_no_default_has_no_value() -> None:
+def test_an_unset_key_without_a_default_has_no_value() -> None:
     definition = BROKER_CONFIGS["broker.rack"]
     assert effective_value(definition, broker_candidates(definition, layers())) == (
         None,
@@ -112,7 +112,7 @@ def test_a_key_that_nobody_set_and_that_has_no_default_has_no_value() -> None:
     )
 
 
-def test_a_value_that_has_become_invalid_is_passed_over() -> None:
+def test_an_invalid_value_is_skipped() -> None:
     below = layers(cluster={"log.retention.ms": "-9"}, static={"log.retention.ms": "44"})
     assert topic_value("retention.ms", {"retention.ms": "soon"}, below) == (
         44,

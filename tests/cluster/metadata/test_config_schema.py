@@ -76,7 +76,7 @@ def test_a_settings_class_is_frozen_and_has_the_defaults_of_its_keys() -> None:
         Topic().keep_ms = 1  # type: ignore[misc]  # frozen
 
 
-def test_keys_are_named_for_their_fields_unless_told_otherwise() -> None:
+def test_keys_are_named_after_their_fields_by_default() -> None:
     assert [field.definition.name for field in fields_of(Topic)] == ["keep.ms", "volume"]
     assert [field.definition.name for field in fields_of(Group)] == ["tea.cups", "group.tea.size"]
     assert [field.is_broker_key for field in fields_of(Group)] == [False, True]
@@ -110,6 +110,6 @@ def test_a_groups_key_has_a_default_and_bounds_of_the_broker() -> None:
     assert field.definition.parse("10") == 10
 
 
-def test_copies_follow_what_they_copy() -> None:
+def test_copies_have_the_values_of_their_source() -> None:
     assert Copy() == Copy(dozens=60)
     assert copy_of(Copy, Group(size=1), other=3) == Copy(dozens=12, other=3)

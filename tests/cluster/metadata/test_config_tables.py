@@ -1,4 +1,4 @@
-"""The tables of keys, and the keys that are accepted besides what is listed."""
+"""The tables of keys, and the keys that are accepted but not listed."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_keys_are_listed_by_name(table: dict[str, object]) -> None:
     assert list(table) == sorted(table)
 
 
-def test_keys_of_older_releases_are_known_but_not_listed() -> None:
+def test_keys_of_older_releases_are_accepted_but_not_listed() -> None:
     assert "message.format.version" not in TOPIC_CONFIGS
     assert topic_config("message.format.version") is not None
     assert broker_config("inter.broker.protocol.version") is not None
@@ -37,7 +37,7 @@ def test_a_key_of_one_listener_is_that_of_the_broker_if_it_has_no_effect() -> No
     assert broker_config("listener.name.internal.nonsense") is None
 
 
-def test_zookeeper_is_not_asked_for() -> None:
+def test_zookeeper_keys_are_accepted_without_effect() -> None:
     definition = broker_config("zookeeper.connect")
     assert definition is not None
     assert not definition.has_effect

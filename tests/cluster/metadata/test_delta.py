@@ -1,4 +1,4 @@
-"""From image to image: the same as a dumb twin, and no more copied than was touched."""
+"""From image to image: the same as a simple model, and only changed parts are copied."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ def image_of(topic_count: int) -> MetadataImage:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_images_amount_to_what_a_dumb_twin_says(seed: int) -> None:
+def test_images_equal_those_of_a_simple_model(seed: int) -> None:
     chance = random.Random(seed)
     twin, image = ModelImage(), MetadataImage.empty()
     records = list(history(seed, 300))
@@ -73,7 +73,7 @@ def test_an_image_stays_as_it_was_when_later_records_are_applied(seed: int) -> N
     assert have_same_content(image, twin.image(0))
 
 
-def test_what_no_record_touched_is_shared() -> None:
+def test_unchanged_parts_of_an_image_are_shared() -> None:
     before = image_of(10)
     after = applied(before, PartitionChanged(topic_id(3), 1, PartitionImage((2,), (2,), 2, 1)))
     assert after.brokers is before.brokers
@@ -90,7 +90,7 @@ def test_what_no_record_touched_is_shared() -> None:
     assert changed.partitions[1].leader == 2
 
 
-def test_a_config_change_leaves_the_topics_alone() -> None:
+def test_a_config_change_shares_the_topics() -> None:
     before = image_of(3)
     after = applied(before, ConfigChanged(ConfigResourceType.TOPIC, "t1", "retention.ms", "1"))
     assert after.topics_by_name is before.topics_by_name
@@ -98,14 +98,14 @@ def test_a_config_change_leaves_the_topics_alone() -> None:
     assert after.configs is not before.configs
 
 
-def test_deleting_a_topic_without_configs_keeps_the_configs_and_what_was_derived() -> None:
+def test_deleting_a_topic_without_configs_keeps_the_configs_image() -> None:
     before = image_of(3)
     after = applied(before, TopicDeleted(topic_id(1)))
     assert after.configs is before.configs
 
 
 class CountingTopics(Mapping[str, TopicImage]):
-    """A table that counts how often it is walked through."""
+    """A table that counts how often it is iterated."""
 
     def __init__(self, topics: Mapping[str, TopicImage]) -> None:
         self._topics = topics
@@ -144,7 +144,7 @@ def test_a_batch_copies_the_table_of_topics_once(batch: int) -> None:
     assert counting.lookups == len(image.topics_by_name)
 
 
-def test_a_batch_that_touches_no_topic_does_not_look_at_them() -> None:
+def test_a_batch_without_topic_records_copies_no_topics() -> None:
     image = image_of(10)
     counting = CountingTopics(image.topics_by_name)
     watched = MetadataImage(
@@ -161,7 +161,7 @@ def test_a_batch_that_touches_no_topic_does_not_look_at_them() -> None:
     assert (counting.walks, counting.lookups) == (0, 0)
 
 
-def test_a_topic_may_be_deleted_and_made_anew_under_its_name_in_one_batch() -> None:
+def test_a_topic_may_be_deleted_and_created_again_in_one_batch() -> None:
     before = applied(
         image_of(2), ConfigChanged(ConfigResourceType.TOPIC, "t1", "retention.ms", "1")
     )
@@ -187,13 +187,13 @@ def test_a_topic_may_be_deleted_and_made_anew_under_its_name_in_one_batch() -> N
         BrokerChanged(5, is_fenced=True, is_in_controlled_shutdown=False),
     ],
 )
-def test_a_record_that_contradicts_the_image_is_a_fault_of_ours(record: Record) -> None:
+def test_a_record_that_contradicts_the_image_raises_an_invariant_error(record: Record) -> None:
     delta = MetadataDelta(image_of(1))
     with pytest.raises(MetadataInvariantError):
         delta.replay(record)
 
 
-def test_a_deleted_topic_cannot_be_changed_any_more() -> None:
+def test_a_deleted_topic_cannot_be_changed() -> None:
     delta = MetadataDelta(image_of(1))
     delta.replay(TopicDeleted(topic_id(0)))
     with pytest.raises(MetadataInvariantError):

@@ -1,4 +1,4 @@
-"""The features of this release, and the one that is asked for by name."""
+"""The features of this release."""
 
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.features import (

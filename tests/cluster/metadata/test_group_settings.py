@@ -1,4 +1,4 @@
-"""The settings of groups: their keys, the broker's keys that are derived, and what they hold."""
+"""The settings of groups: their keys, the derived keys of the broker, and their values."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_group_without_configs_has_the_defaults() -> None:
     assert share_group_settings(MetadataImage.empty(), 1, STATIC, "g") == ShareGroupSettings()
 
 
-def test_a_group_has_its_own_terms_or_the_brokers() -> None:
+def test_a_group_has_its_own_settings_or_the_brokers() -> None:
     image = image_with(
         (BROKER, "", "group.share.record.lock.duration.ms", "20000"),
         (BROKER, "", "group.share.delivery.count.limit", "4"),
@@ -63,7 +63,7 @@ def test_a_group_has_its_own_terms_or_the_brokers() -> None:
     )
 
 
-def test_where_a_group_begins() -> None:
+def test_a_share_group_starts_by_its_auto_offset_reset() -> None:
     image = image_with(
         (GROUP, "early", "share.auto.offset.reset", "earliest"),
         (GROUP, "recent", "share.auto.offset.reset", "by_duration:PT2S"),
@@ -76,7 +76,7 @@ def test_where_a_group_begins() -> None:
     )
 
 
-def test_what_the_brokers_allow_holds_for_values_that_were_set_before() -> None:
+def test_bounds_apply_to_values_that_were_set_before() -> None:
     image = image_with(
         (GROUP, "g", "share.delivery.count.limit", "9"),
         (BROKER, "", "group.share.max.delivery.count.limit", "6"),
@@ -84,7 +84,7 @@ def test_what_the_brokers_allow_holds_for_values_that_were_set_before() -> None:
     assert share_group_settings(image, 1, STATIC, "g").delivery_count_limit == 6
 
 
-def test_terms_are_computed_once_for_an_image() -> None:
+def test_group_settings_are_computed_once_for_an_image() -> None:
     image = image_with((GROUP, "g", "share.delivery.count.limit", "3"))
     assert share_group_settings(image, 1, STATIC, "g") is share_group_settings(
         image, 1, STATIC, "g"
@@ -94,17 +94,17 @@ def test_terms_are_computed_once_for_an_image() -> None:
     )
 
 
-def test_without_a_delay_nothing_rests() -> None:
+def test_without_a_delay_records_are_available_at_once() -> None:
     assert ShareGroupSettings().redelivery_ms(3, 7) == 0
 
 
-def test_a_record_rests_longer_with_each_delivery_but_never_more_than_a_day() -> None:
+def test_the_redelivery_delay_grows_with_each_delivery_up_to_a_day() -> None:
     group_settings = ShareGroupSettings(redelivery_delay_ms=100, redelivery_backoff=2.0)
     assert [group_settings.redelivery_ms(count, 0) for count in (0, 1, 2, 3)] == [0, 100, 200, 400]
     assert group_settings.redelivery_ms(60, 7) == 86_400_007
 
 
-def test_suspicion_begins_at_half_of_the_limit_rounded_up_but_not_below_two() -> None:
+def test_throttling_begins_at_half_of_the_delivery_limit_but_not_below_two() -> None:
     limits = [
         ShareGroupSettings(delivery_count_limit=limit).throttle_from for limit in (2, 3, 5, 6, 10)
     ]
@@ -136,7 +136,7 @@ def test_bounds_have_kafkas_names() -> None:
     )
 
 
-def test_coordinators_must_agree_on_all_of_them() -> None:
+def test_all_defaults_of_groups_are_cluster_wide() -> None:
     scopes = {
         definition.scope
         for name, definition in BROKER_CONFIGS.items()
@@ -148,7 +148,7 @@ def test_coordinators_must_agree_on_all_of_them() -> None:
     assert scopes == {ConfigScope.CLUSTER}
 
 
-def test_the_assignors_that_may_be_named_are_those_that_are_made() -> None:
+def test_the_configurable_assignors_are_the_implemented_ones() -> None:
     assert set(ASSIGNORS) == set(MADE)
 
 
@@ -165,7 +165,7 @@ def test_a_broker_has_the_settings_of_groups_without_their_own() -> None:
     assert broker.consumer == ConsumerGroupSettings()
 
 
-def test_an_interval_that_a_group_sets_is_kept_to() -> None:
+def test_a_heartbeat_interval_set_for_a_group_is_fixed() -> None:
     defaults = ConsumerGroupSettings()
     own = of_group(defaults, {"consumer.heartbeat.interval.ms": "6000", "other": "x"}, {})
     assert own == ConsumerGroupSettings(heartbeat_interval_ms=6_000, is_interval_fixed=True)
@@ -183,7 +183,7 @@ def test_an_interval_that_a_group_sets_is_kept_to() -> None:
         ("my-ci", False),
     ],
 )
-def test_a_pattern_is_a_name_or_the_beginning_of_names(name: str, is_matched: bool) -> None:
+def test_a_pattern_is_a_name_or_a_prefix(name: str, is_matched: bool) -> None:
     assert matches_any(name, ("console-consumer-*", "ci")) is is_matched
 
 
@@ -199,7 +199,7 @@ def test_a_star_alone_stands_for_every_name() -> None:
         ("group.ephemeral.ttl.ms", "0", "-1"),
     ],
 )
-def test_brokers_keys_take_what_can_be_enforced(key: str, good: str, bad: str) -> None:
+def test_broker_keys_of_groups_are_validated(key: str, good: str, bad: str) -> None:
     BROKER_CONFIGS[key].parse(good)
     with pytest.raises(ConfigError, match=r"[Mm]ust|either"):
         BROKER_CONFIGS[key].parse(bad)
@@ -215,7 +215,7 @@ def test_brokers_keys_take_what_can_be_enforced(key: str, good: str, bad: str) -
         ("group.protocol.allow", "streams", ""),
     ],
 )
-def test_groups_keys_take_what_can_be_enforced(key: str, good: str, bad: str) -> None:
+def test_group_keys_are_validated(key: str, good: str, bad: str) -> None:
     GROUP_CONFIGS[key].parse(good)
     with pytest.raises(ConfigError, match=r"[Mm]ust|either"):
         GROUP_CONFIGS[key].parse(bad)
@@ -250,7 +250,7 @@ def test_durations_are_read_as_iso_8601_has_them(text: str, expected: int) -> No
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "-PT1S", "PT-1S", "P1Y", "1D", "PT1"])
-def test_what_is_no_duration_is_none(text: str) -> None:
+def test_other_texts_are_not_durations(text: str) -> None:
     assert duration_ms(text) is None
 
 

@@ -1,4 +1,4 @@
-"""The image's own questions; how images are made is tested with delta and snapshot."""
+"""The methods of an image; how images are made is tested with delta and snapshot."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def image_with_topic() -> MetadataImage:
     )
 
 
-def test_the_empty_image_says_nothing() -> None:
+def test_the_empty_image_is_empty() -> None:
     image = MetadataImage.empty()
     assert image.offset == 0
     for part in (image.brokers, image.topics_by_name, image.topics_by_id, image.configs):
@@ -49,11 +49,11 @@ def test_partitions_are_found_by_topic_id_and_number() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2])
-def test_a_number_that_the_topic_does_not_have_finds_nothing(number: int) -> None:
+def test_a_partition_number_out_of_range_is_not_found(number: int) -> None:
     assert image_with_topic().partition(TOPIC_ID, number) is None
 
 
-def test_an_unknown_topic_id_finds_nothing() -> None:
+def test_an_unknown_topic_id_is_not_found() -> None:
     assert image_with_topic().partition(bytes(16), 0) is None
 
 
@@ -62,7 +62,7 @@ def test_an_image_cannot_be_changed() -> None:
         image_with_topic().offset = 4  # type: ignore[misc]  # what the test is about
 
 
-def test_a_broker_knows_its_listeners_by_name() -> None:
+def test_a_brokers_listeners_are_found_by_name() -> None:
     plain, tls = BrokerListener("PLAINTEXT", "a", 1), BrokerListener("TLS", "b", 2, "SSL")
     broker = BrokerImage(1, 5, listeners=(plain, tls))
     assert broker.listener("TLS") == tls

@@ -1,4 +1,4 @@
-"""Kafka's keys without effect: which they are, what they take, and what is refused."""
+"""Kafka's keys without effect: which they are, their values, and what is refused."""
 
 import re
 
@@ -27,7 +27,7 @@ DEAD_LETTERS = (
 ALL = (*TOPIC_KEYS, *BROKER_KEYS, *OLDER_TOPIC_KEYS, *OLDER_BROKER_KEYS)
 
 
-def test_with_the_keys_that_have_an_effect_they_are_all_of_kafkas() -> None:
+def test_together_with_the_enforced_keys_they_are_all_of_kafkas_keys() -> None:
     # Kafka 4.3.1 has 340 keys of a broker that are not internal. Two are other names of node.id
     # and log.dirs, listener.security.protocol.map is a setting of the node. The other direction,
     # and the keys that have an effect, are in test_broker_settings.py and test_topic_settings.py.
@@ -41,7 +41,7 @@ def test_with_the_keys_that_have_an_effect_they_are_all_of_kafkas() -> None:
 
 
 @pytest.mark.parametrize("definition", ALL, ids=lambda definition: definition.name)
-def test_they_say_that_they_have_no_effect_and_take_their_default(
+def test_keys_without_effect_are_documented_and_accept_their_defaults(
     definition: ConfigDefinition,
 ) -> None:
     assert "without effect" in definition.documentation
@@ -85,7 +85,7 @@ def test_values_are_checked_as_in_kafka(key: str, good: str, bad: str | None) ->
         ("config.providers", "", "file", "not looked up"),
     ],
 )
-def test_what_would_change_what_a_user_gets_is_refused_with_the_reason(
+def test_a_value_that_needs_a_missing_feature_is_refused_with_the_reason(
     key: str, good: str, bad: str, reason: str
 ) -> None:
     definition = BROKER_CONFIGS[key]
@@ -94,14 +94,14 @@ def test_what_would_change_what_a_user_gets_is_refused_with_the_reason(
         definition.parse(bad)
 
 
-def test_a_topic_may_say_that_it_has_no_tiered_storage() -> None:
+def test_remote_storage_may_be_disabled_but_not_enabled() -> None:
     definition = TOPIC_CONFIGS["remote.storage.enable"]
     assert definition.parse("false") is False
     with pytest.raises(ConfigError, match="Tiered Storage functionality is disabled in the broker"):
         definition.parse("true")
 
 
-def test_the_bound_on_timestamps_of_older_releases_names_its_successors() -> None:
+def test_the_error_of_a_replaced_key_names_its_successors() -> None:
     definition = topic_config("message.timestamp.difference.max.ms")
     assert definition is not None
     definition.parse("9223372036854775807")

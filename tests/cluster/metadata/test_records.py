@@ -72,7 +72,7 @@ def test_an_entry_holds_its_records_in_order() -> None:
     assert decode_records(encode_records(EVERY_RECORD)) == EVERY_RECORD
 
 
-def test_tags_are_those_that_logs_were_written_with() -> None:
+def test_tags_never_change() -> None:
     # Changing one would make every existing log unreadable.
     tags = [fields[0] for fields in msgspec.msgpack.decode(encode_records(EVERY_RECORD))]
     assert tags == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11]
@@ -91,7 +91,7 @@ def test_fields_that_an_older_release_did_not_write_have_their_defaults() -> Non
     assert decode_record(older) == BrokerImage(2, 17, TOPIC_ID, ())
 
 
-def test_a_record_that_only_a_newer_release_knows_is_skipped() -> None:
+def test_a_record_of_a_newer_release_is_skipped() -> None:
     assert decode_record(msgspec.msgpack.encode([99, "what", "ever"])) is None
     entry = msgspec.msgpack.encode([[99, "what"], [1, "cluster"], [98]])
     assert decode_records(entry) == [ClusterCreated("cluster")]
@@ -114,6 +114,6 @@ def test_malformed_records_are_refused(data: bytes) -> None:
         decode_record(data)
 
 
-def test_a_malformed_record_spoils_its_entry() -> None:
+def test_a_malformed_record_makes_its_entry_invalid() -> None:
     with pytest.raises(ValueError, match=r".+"):
         decode_records(msgspec.msgpack.encode([[1, "cluster"], [1, 7]]))

@@ -1,4 +1,4 @@
-"""Typed settings: every layer applied, computed once, renewed with the configs."""
+"""Typed settings: all layers are applied, and the values are cached until configs change."""
 
 import random
 
@@ -44,7 +44,7 @@ def test_settings_are_typed() -> None:
     assert settings.preallocate is False
 
 
-def test_a_topic_overrides_what_the_broker_says() -> None:
+def test_a_topics_config_overrides_the_brokers() -> None:
     image = image_with(
         (TOPIC, "t", "retention.ms", "5"),
         (BROKER, "1", "log.retention.ms", "6"),
@@ -58,7 +58,7 @@ def test_a_topic_overrides_what_the_broker_says() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_short_way_to_topic_settings_gives_what_the_layers_say(seed: int) -> None:
+def test_topic_settings_equal_the_effective_values_of_the_layers(seed: int) -> None:
     chance = random.Random(seed)
     samples = {
         "LONG": "4",
@@ -109,7 +109,7 @@ def test_settings_are_computed_anew_only_when_configs_change() -> None:
     assert topic_settings(image, 1, STATIC, "t").retention_ms == 5
 
 
-def test_what_a_broker_s_configs_say_outlives_changes_of_topics_only() -> None:
+def test_broker_settings_are_kept_when_only_topic_configs_change() -> None:
     before = image_with((BROKER, "", "log.retention.ms", "1"))
     mine, others = broker_settings(before, 1, STATIC), topic_settings(before, 1, STATIC, "t2")
     after = changed(before, (TOPIC, "t1", "retention.ms", "5"))
@@ -123,13 +123,13 @@ def test_what_a_broker_s_configs_say_outlives_changes_of_topics_only() -> None:
     assert topic_settings(last, 1, STATIC, "t2") is not others
 
 
-def test_settings_are_not_mistaken_for_those_of_another_file() -> None:
+def test_settings_are_cached_for_each_static_configuration() -> None:
     image = MetadataImage.empty()
     assert broker_settings(image, 1, {"num.partitions": "3"}).num_partitions == 3
     assert broker_settings(image, 1, {"num.partitions": "4"}).num_partitions == 4
 
 
-def test_broker_settings_see_their_broker_the_cluster_and_the_file() -> None:
+def test_broker_settings_apply_all_layers() -> None:
     image = image_with(
         (BROKER, "1", "fetch.max.bytes", "2048"), (BROKER, "", "num.partitions", "9")
     )
@@ -141,7 +141,7 @@ def test_broker_settings_see_their_broker_the_cluster_and_the_file() -> None:
     assert broker_settings(image, 2, STATIC).fetch_max_bytes == 57_671_680
 
 
-def test_a_value_or_key_from_another_release_takes_nothing_down() -> None:
+def test_unknown_keys_and_invalid_values_in_the_log_are_ignored() -> None:
     image = image_with((TOPIC, "t", "retention.ms", "soon"), (TOPIC, "t", "from.the.future", "1"))
     assert topic_settings(image, 1, {}, "t").retention_ms == 604_800_000
 

@@ -1,4 +1,4 @@
-"""An image as records: replayed upon nothing they give the same image."""
+"""An image as records: applied to the empty image they give the same image."""
 
 import pytest
 
@@ -21,13 +21,13 @@ def test_the_empty_image_needs_no_records() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_snapshot_leads_to_the_image_it_was_taken_of(seed: int) -> None:
+def test_a_snapshot_replays_to_the_same_image(seed: int) -> None:
     image = replayed(list(history(seed, 250)))
     records = decode_records(encode_records(image_records(image)))
     assert have_same_content(replayed(records), image)
 
 
-def test_a_snapshot_keeps_nothing_of_the_history() -> None:
+def test_a_snapshot_contains_no_history() -> None:
     records = list(history(3, 2000))
     image = replayed(records)
     snapshot = image_records(image)

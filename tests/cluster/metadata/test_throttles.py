@@ -1,4 +1,4 @@
-"""Throttles: which replicas they name, and what is left alone (KIP-73)."""
+"""Throttles: which replicas they apply to, and at which rate (KIP-73)."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def rates(image: MetadataImage, partition: int, node: int) -> tuple[int | None, 
     )
 
 
-def test_nothing_is_throttled_unless_its_topic_names_it() -> None:
+def test_only_replicas_listed_by_their_topic_are_throttled() -> None:
     image = image_with((BROKER, "1", "leader.replication.throttled.rate", "10"))
     assert rates(image, 0, 1) == (None, None)
 
@@ -35,7 +35,7 @@ def test_nothing_is_throttled_unless_its_topic_names_it() -> None:
     ("partition", "node", "expected"),
     [(0, 1, (10, None)), (0, 2, (None, 30)), (1, 1, (None, 20)), (10, 1, (None, None))],
 )
-def test_either_side_has_its_own_replicas_and_each_broker_its_own_rates(
+def test_leaders_and_followers_have_separate_lists_and_rates(
     partition: int, node: int, expected: tuple[int | None, int | None]
 ) -> None:
     image = image_with(
@@ -48,7 +48,7 @@ def test_either_side_has_its_own_replicas_and_each_broker_its_own_rates(
     assert rates(image, partition, node) == expected
 
 
-def test_a_star_names_every_replica() -> None:
+def test_a_star_stands_for_every_replica() -> None:
     image = image_with(
         (TOPIC, "t", "leader.replication.throttled.replicas", "*"),
         (BROKER, "", "leader.replication.throttled.rate", "7"),
@@ -56,6 +56,6 @@ def test_a_star_names_every_replica() -> None:
     assert [rates(image, partition, 3) for partition in (0, 99)] == [(7, None), (7, None)]
 
 
-def test_a_throttle_without_a_rate_is_as_good_as_none() -> None:
+def test_a_throttle_without_a_rate_is_unlimited() -> None:
     image = image_with((TOPIC, "t", "follower.replication.throttled.replicas", "*"))
     assert rates(image, 0, 1) == (None, 2**63 - 1)

@@ -1,4 +1,4 @@
-"""The topic keys beside Kafka's own answers, and their limits at the edges."""
+"""The topic keys compared with Kafka's, and their limits."""
 
 from typing import Final
 

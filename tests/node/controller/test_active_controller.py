@@ -1,4 +1,4 @@
-"""Decisions ahead of what is committed, each on top of the one before."""
+"""Decisions on uncommitted state, each on top of the one before."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,11 +70,11 @@ class Active:
 
 
 def first_image(member: RaftMember) -> MetadataImage:
-    """What the leader has applied: its own first entry and nothing else."""
+    """The leader has applied only its own first entry."""
     return MetadataDelta(MetadataImage.empty()).apply(member.applied[-1].index)
 
 
-def test_a_decision_sees_the_ones_before_it_though_nothing_is_committed(
+def test_a_decision_sees_uncommitted_ones_before_it(
     harness: RaftHarness,
 ) -> None:
     active = Active(harness)
@@ -84,7 +84,7 @@ def test_a_decision_sees_the_ones_before_it_though_nothing_is_committed(
     assert active.decisions.index > committed
 
 
-def test_what_is_committed_gives_the_image_that_was_decided_upon(harness: RaftHarness) -> None:
+def test_a_committed_entry_returns_the_image_of_its_decision(harness: RaftHarness) -> None:
     active = Active(harness)
     active.create("a")
     wanted = active.decisions.controller.image
@@ -96,7 +96,7 @@ def test_what_is_committed_gives_the_image_that_was_decided_upon(harness: RaftHa
     ]
 
 
-def test_an_entry_of_somebody_else_is_not_taken_for_ours(harness: RaftHarness) -> None:
+def test_an_entry_of_another_leader_has_no_image(harness: RaftHarness) -> None:
     active = Active(harness)
     harness.settle()
     assert active.decisions.committed(active.leader.applied[0]) is None
@@ -110,7 +110,7 @@ def test_a_refused_command_leaves_no_entry(harness: RaftHarness) -> None:
     assert active.decisions.index == before == active.leader.driver.node.log.last_index
 
 
-def test_without_room_only_what_makes_room_is_decided(harness: RaftHarness) -> None:
+def test_on_a_full_disk_only_commands_that_free_space_are_decided(harness: RaftHarness) -> None:
     active = Active(harness)
     active.has_space = False
     before = active.decisions.index
@@ -124,7 +124,7 @@ def add(node_id: int, *, waits: bool = True) -> AddRaftVoter:
     return AddRaftVoter(node_id, FOLDER, waits)
 
 
-def test_a_change_of_who_votes_is_an_entry_between_others(harness: RaftHarness) -> None:
+def test_a_membership_change_is_an_entry_among_others(harness: RaftHarness) -> None:
     joined = member_id(7, FOLDER)
     active = Active(harness)
     harness.start(joined)
@@ -139,7 +139,7 @@ def test_a_change_of_who_votes_is_an_entry_between_others(harness: RaftHarness) 
     assert active.leader.applied[-1].index == active.decisions.index
 
 
-def test_who_need_not_wait_for_a_vote_is_answered_at_once(harness: RaftHarness) -> None:
+def test_add_raft_voter_without_waiting_is_answered_at_once(harness: RaftHarness) -> None:
     active = Active(harness)
     harness.start(member_id(7, FOLDER))
     harness.elapse(1_000)
@@ -147,7 +147,7 @@ def test_who_need_not_wait_for_a_vote_is_answered_at_once(harness: RaftHarness) 
     assert entry_index == 0
 
 
-def test_a_step_waits_for_the_one_before_and_nobody_votes_who_is_not_near(
+def test_a_membership_change_waits_for_the_one_before_and_for_a_caught_up_member(
     harness: RaftHarness,
 ) -> None:
     active = Active(harness)
@@ -166,7 +166,7 @@ def test_a_step_waits_for_the_one_before_and_nobody_votes_who_is_not_near(
     assert other not in active.leader.driver.node.configuration.voter_ids
 
 
-def test_a_leader_that_is_to_lose_its_vote_lets_another_lead_first(harness: RaftHarness) -> None:
+def test_a_leader_transfers_leadership_before_it_is_removed(harness: RaftHarness) -> None:
     active = Active(harness)
     harness.elapse(200)
     own = active.leader.node_id
@@ -177,7 +177,7 @@ def test_a_leader_that_is_to_lose_its_vote_lets_another_lead_first(harness: Raft
     assert own in active.leader.driver.node.configuration.voter_ids
 
 
-def test_the_only_voter_keeps_its_vote(tmp_path: Path) -> None:
+def test_the_only_voter_cannot_be_removed(tmp_path: Path) -> None:
     harness = RaftHarness(tmp_path, [0])
     active = Active(harness)
     harness.settle()
@@ -186,7 +186,7 @@ def test_the_only_voter_keeps_its_vote(tmp_path: Path) -> None:
     harness.close()
 
 
-def test_who_leads_no_more_decides_nothing(harness: RaftHarness) -> None:
+def test_a_former_leader_decides_nothing(harness: RaftHarness) -> None:
     active = Active(harness)
     harness.settle()
     active.leader.driver.resign()
@@ -197,7 +197,7 @@ def test_who_leads_no_more_decides_nothing(harness: RaftHarness) -> None:
     assert active.decisions.index == before
 
 
-def test_silent_brokers_are_fenced_when_it_is_time(harness: RaftHarness) -> None:
+def test_brokers_without_heartbeats_are_fenced_by_tick(harness: RaftHarness) -> None:
     active = Active(harness)
     register = RegisterBroker(1, b"k" * 16, starts_fenced=False)
     active.decisions.decide(register, NOW_MS)

@@ -1,4 +1,4 @@
-"""The first words of a cluster, and what the controller makes of a node's start."""
+"""The first records of a cluster, and the registration of a node."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def config_of(folder: Path, **options: str) -> NodeConfig:
 
 
 def started(config: NodeConfig, *, times: int = 1) -> MetadataImage:
-    """The image of a new cluster after this node was started so often."""
+    """The image of a new cluster after this many starts of the node."""
     controller = Controller(MetadataImage.empty(), node_id=config.node_id)
     controller.replay(bootstrap_records(config), 1)
     for start in range(times):
@@ -52,7 +52,7 @@ def test_a_new_cluster_has_all_features_of_the_release_and_its_own_min_insync_re
     assert broker(image).features == SUPPORTED_FEATURES
 
 
-def test_a_node_is_told_that_its_own_min_insync_replicas_counts_no_more(tmp_path: Path) -> None:
+def test_a_node_is_warned_if_the_clusters_min_insync_replicas_differs(tmp_path: Path) -> None:
     image = started(config_of(tmp_path, min_insync_replicas="2"))
     assert min_insync_warning(config_of(tmp_path, min_insync_replicas="2"), image) is None
     assert min_insync_warning(config_of(tmp_path), image) is None
@@ -65,7 +65,7 @@ def test_a_node_is_told_that_its_own_min_insync_replicas_counts_no_more(tmp_path
     assert "the cluster has 2" in notice
 
 
-def test_a_cluster_from_before_there_were_levels_takes_its_nodes_in(tmp_path: Path) -> None:
+def test_a_cluster_without_feature_levels_accepts_its_nodes(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     controller = Controller(MetadataImage.empty(), node_id=config.node_id)
     controller.replay([ClusterCreated(config.cluster_id)], 1)
@@ -75,7 +75,7 @@ def test_a_cluster_from_before_there_were_levels_takes_its_nodes_in(tmp_path: Pa
     assert controller.image.features == {}
 
 
-def test_a_node_that_starts_is_a_broker_that_serves(tmp_path: Path) -> None:
+def test_a_single_node_registers_unfenced(tmp_path: Path) -> None:
     image = started(config_of(tmp_path, node_id="7", broker_rack="r1"))
     assert list(image.brokers) == [7]
     assert broker(image, 7).rack == "r1"
@@ -88,14 +88,14 @@ def test_every_start_raises_the_broker_epoch(tmp_path: Path) -> None:
 
 
 def test_a_listener_without_an_advertised_address_has_an_empty_host(tmp_path: Path) -> None:
-    """Clients are then told the address at which they reached us."""
+    """Clients then get the address at which they reached the node."""
     image = started(config_of(tmp_path, listeners="PLAINTEXT://0.0.0.0:19092"))
     listener = broker(image).listener("PLAINTEXT")
     assert listener is not None
     assert (listener.host, listener.port) == ("", 19092)
 
 
-def test_what_is_advertised_is_registered_for_its_listener(tmp_path: Path) -> None:
+def test_advertised_addresses_are_registered(tmp_path: Path) -> None:
     image = started(
         config_of(
             tmp_path,
@@ -111,7 +111,7 @@ def test_what_is_advertised_is_registered_for_its_listener(tmp_path: Path) -> No
     assert inside.host == ""
 
 
-def test_a_new_address_is_told_after_the_next_start(tmp_path: Path) -> None:
+def test_a_new_address_is_registered_at_the_next_start(tmp_path: Path) -> None:
     before = config_of(tmp_path, listeners="PLAINTEXT://0.0.0.0:19092")
     controller = Controller(started(before), node_id=0)
     after = config_of(tmp_path, listeners="PLAINTEXT://0.0.0.0:29092")
@@ -125,7 +125,9 @@ def test_a_new_address_is_told_after_the_next_start(tmp_path: Path) -> None:
 PEERS = "0@10.0.0.1:9192,1@10.0.0.2:9192,2@10.0.0.3:9192"
 
 
-def test_one_of_several_can_be_found_by_those_who_reached_another(tmp_path: Path) -> None:
+def test_a_node_of_a_cluster_registers_an_address_for_clients_of_other_nodes(
+    tmp_path: Path,
+) -> None:
     several = {"peers": PEERS, "cluster_secret": "sixteen characters and more", "node_id": "1"}
     on_all = config_of(tmp_path, listeners="0.0.0.0:19092", **several)
     on_one = config_of(tmp_path, listeners="192.168.1.2:19092", **several)
@@ -134,20 +136,20 @@ def test_one_of_several_can_be_found_by_those_who_reached_another(tmp_path: Path
     assert hosts == ["10.0.0.2", "192.168.1.2", "kafka.example"]
 
 
-def test_only_one_of_several_says_what_it_remembers_of_its_last_run(tmp_path: Path) -> None:
+def test_only_a_node_of_a_cluster_sends_its_previous_broker_epoch(tmp_path: Path) -> None:
     secret = "sixteen characters and more"
     several = config_of(tmp_path, peers=PEERS, cluster_secret=secret, node_id="1")
     told = [registration(config, b"i" * 16, 7) for config in (several, config_of(tmp_path))]
     assert [command.previous_broker_epoch for command in told] == [7, None]
 
 
-def test_one_of_several_serves_when_it_has_been_heard_of(tmp_path: Path) -> None:
+def test_a_node_of_a_cluster_registers_fenced(tmp_path: Path) -> None:
     secret = "sixteen characters and more"
     config = config_of(tmp_path, peers=PEERS, cluster_secret=secret, node_id="1")
     assert broker(started(config), 1).is_fenced
 
 
-def test_workers_are_found_behind_the_port_at_which_the_others_find_the_node(
+def test_workers_are_registered_at_the_ports_after_the_peer_port(
     tmp_path: Path,
 ) -> None:
     """Also where that is mapped to the one it listens on, as a container's ports are."""

@@ -1,5 +1,4 @@
-"""As whom a node takes part: a node that decided alone does not become one of three by a line in a
-file, and one that has joined stays what it is, whatever its configuration says later."""
+"""A node's member id and bootstrap voters, which do not change with its configuration."""
 
 from pathlib import Path
 from uuid import UUID
@@ -39,7 +38,7 @@ def part(folder: Path, configured: NodeConfig) -> QuorumIdentity:
         log.close()
 
 
-def test_a_new_log_remembers_who_was_to_vote(tmp_path: Path) -> None:
+def test_a_new_log_stores_its_bootstrap_voters(tmp_path: Path) -> None:
     for _ in range(2):
         assert part(tmp_path, config(peers=THREE)) == QuorumIdentity(0, (0, 1, 2))
     other = THREE.replace("2@", "3@")
@@ -52,7 +51,7 @@ def test_a_new_log_remembers_who_was_to_vote(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_voted", [True, False], ids=["voted", "from before there was Raft"])
-def test_a_log_that_one_node_has_written_is_its_alone(tmp_path: Path, has_voted: bool) -> None:
+def test_a_log_bootstrapped_by_a_single_node_rejects_peers(tmp_path: Path, has_voted: bool) -> None:
     assert part(tmp_path, config(node_id=5)) == QuorumIdentity(5, (5,))
     log = MetadataLog.open(tmp_path)
     append_payloads(log, [b"x"], term=1, hard_state=StoredHardState(1, 5) if has_voted else None)
@@ -66,17 +65,17 @@ def test_a_log_that_one_node_has_written_is_its_alone(tmp_path: Path, has_voted:
         part(tmp_path, JOINING)
 
 
-def test_a_node_on_its_own_is_what_it_was_when_others_may_join_it(tmp_path: Path) -> None:
+def test_a_single_node_keeps_its_identity_when_it_gets_peer_listen(tmp_path: Path) -> None:
     assert part(tmp_path, config()) == QuorumIdentity(0, (0,))
     assert part(tmp_path, config(peer_listen="127.0.0.1:9192")) == QuorumIdentity(0, (0,))
 
 
-def test_who_joins_names_its_data_folder_and_no_voters(tmp_path: Path) -> None:
+def test_a_joining_node_has_the_member_id_of_its_data_folder(tmp_path: Path) -> None:
     assert part(tmp_path, JOINING) == QuorumIdentity(REPLICA, ())
     assert not is_bootstrap_voter(REPLICA)
 
 
-def test_who_has_joined_stays_so_whatever_is_configured_later(tmp_path: Path) -> None:
+def test_a_joined_node_stays_one_whatever_is_configured(tmp_path: Path) -> None:
     part(tmp_path, JOINING)
     listening = config(node_id=5, peer_listen="127.0.0.1:9692")
     assert part(tmp_path, listening) == QuorumIdentity(REPLICA, ())
@@ -86,7 +85,7 @@ def test_who_has_joined_stays_so_whatever_is_configured_later(tmp_path: Path) ->
         part(tmp_path, config(node_id=5))
 
 
-def test_a_founder_that_is_none_any_more_comes_back_as_a_replica(tmp_path: Path) -> None:
+def test_a_removed_bootstrap_voter_returns_as_an_observer(tmp_path: Path) -> None:
     three = config(peers=THREE)
     part(tmp_path, three)
     log = MetadataLog.open(tmp_path)
@@ -95,6 +94,6 @@ def test_a_founder_that_is_none_any_more_comes_back_as_a_replica(tmp_path: Path)
     assert part(tmp_path, three) == QuorumIdentity(member_id(0, DIRECTORY.bytes), ())
 
 
-def test_a_folder_without_an_id_cannot_join(tmp_path: Path) -> None:
+def test_a_data_folder_without_a_directory_id_cannot_join(tmp_path: Path) -> None:
     with pytest.raises(MetadataLogError, match="start with a new data folder"):
         part(tmp_path, msgspec.structs.replace(JOINING, directory_id=""))

@@ -1,4 +1,4 @@
-"""A node among the brokers: registered at its start, heard of ever after, anew when it must be."""
+"""Registration, heartbeats and controlled shutdown of a node."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ INCARNATION = b"i" * 16
 
 
 class Life:
-    """A node's presence, and what it has asked for."""
+    """A node's BrokerLifecycle, and the commands it has submitted."""
 
     def __init__(self, folder: Path, *, is_clustered: bool = True) -> None:
         peers = {"peers": "0@127.0.0.1:1,1@127.0.0.1:2,2@127.0.0.1:3"} if is_clustered else {}
@@ -80,7 +80,7 @@ def heartbeat_reply(*, is_fenced: bool = False, should_shut_down: bool = False) 
     )
 
 
-def test_a_start_registers_the_node_once_at_a_time(tmp_path: Path) -> None:
+def test_one_registration_is_sent_at_a_time(tmp_path: Path) -> None:
     life = Life(tmp_path)
     life.tick()
     life.tick(10_000)
@@ -89,7 +89,7 @@ def test_a_start_registers_the_node_once_at_a_time(tmp_path: Path) -> None:
     assert (command.incarnation_id, command.starts_fenced) == (INCARNATION, True)
 
 
-def test_a_node_on_its_own_serves_at_once_and_sends_no_heartbeats(tmp_path: Path) -> None:
+def test_a_single_node_sends_no_heartbeats(tmp_path: Path) -> None:
     life = Life(tmp_path, is_clustered=False).registered()
     (command,) = life.asked
     assert isinstance(command, RegisterBroker)
@@ -99,7 +99,7 @@ def test_a_node_on_its_own_serves_at_once_and_sends_no_heartbeats(tmp_path: Path
     assert life.presence.next_deadline_ms() is None
 
 
-def test_a_refused_registration_is_tried_again_after_a_while(tmp_path: Path) -> None:
+def test_a_refused_registration_is_retried(tmp_path: Path) -> None:
     life = Life(tmp_path)
     life.tick()
     life.answer(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
@@ -110,7 +110,7 @@ def test_a_refused_registration_is_tried_again_after_a_while(tmp_path: Path) -> 
     assert len(life.asked) == 2
 
 
-def test_a_registration_for_which_there_is_no_room_is_told_apart(tmp_path: Path) -> None:
+def test_a_registration_refused_for_a_full_disk_is_reported(tmp_path: Path) -> None:
     life = Life(tmp_path, is_clustered=False)
     seen = []
     life.tick()
@@ -121,7 +121,7 @@ def test_a_registration_for_which_there_is_no_room_is_told_apart(tmp_path: Path)
     assert [*seen, life.presence.is_refused] == [False, True, False]
 
 
-def test_heartbeats_follow_and_say_how_far_the_node_has_come(tmp_path: Path) -> None:
+def test_heartbeats_carry_the_applied_offset(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     life.tick(FIRST_HEARTBEAT_MS, offset=30, is_complete=False)
     assert life.asked[-1] == BrokerHeartbeat(0, 17, 30, wants_fence=True)
@@ -135,7 +135,7 @@ def test_heartbeats_follow_and_say_how_far_the_node_has_come(tmp_path: Path) -> 
     assert len(life.asked) == 4
 
 
-def test_a_node_that_was_registered_anew_elsewhere_registers_itself_anew(tmp_path: Path) -> None:
+def test_a_stale_broker_epoch_leads_to_a_new_registration(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     life.tick(FIRST_HEARTBEAT_MS)
     life.answer(ErrorCode.STALE_BROKER_EPOCH)
@@ -143,7 +143,7 @@ def test_a_node_that_was_registered_anew_elsewhere_registers_itself_anew(tmp_pat
     assert isinstance(life.asked[-1], RegisterBroker)
 
 
-def test_a_registration_says_under_which_epoch_the_node_has_run_before(tmp_path: Path) -> None:
+def test_a_registration_carries_the_previous_broker_epoch(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     life.tick(FIRST_HEARTBEAT_MS)
     life.answer(ErrorCode.STALE_BROKER_EPOCH)
@@ -153,7 +153,7 @@ def test_a_registration_says_under_which_epoch_the_node_has_run_before(tmp_path:
     assert life.epochs == [17], "noted before anything is done under it"
 
 
-def test_a_node_with_other_workers_says_where_they_are(tmp_path: Path) -> None:
+def test_another_number_of_workers_is_registered(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     life.presence.resize_workers(3)
     life.tick()
@@ -169,14 +169,14 @@ def test_a_node_with_other_workers_says_where_they_are(tmp_path: Path) -> None:
     assert isinstance(life.asked[-1], BrokerHeartbeat)
 
 
-def test_a_node_on_its_own_has_nobody_to_tell_of_its_workers(tmp_path: Path) -> None:
+def test_a_single_node_does_not_register_another_number_of_workers(tmp_path: Path) -> None:
     life = Life(tmp_path, is_clustered=False).registered()
     life.presence.resize_workers(3)
     life.tick(10_000)
     assert len(life.asked) == 1
 
 
-def test_a_heartbeat_that_is_lost_is_followed_by_the_next(tmp_path: Path) -> None:
+def test_a_lost_heartbeat_is_followed_by_the_next(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     life.tick(FIRST_HEARTBEAT_MS)
     life.answer(ErrorCode.REQUEST_TIMED_OUT)
@@ -184,7 +184,7 @@ def test_a_heartbeat_that_is_lost_is_followed_by_the_next(tmp_path: Path) -> Non
     assert isinstance(life.asked[-1], BrokerHeartbeat)
 
 
-def test_a_node_that_wants_to_stop_says_so_again_and_again_until_it_may(tmp_path: Path) -> None:
+def test_controlled_shutdown_repeats_heartbeats_until_it_may_stop(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     life.tick(FIRST_HEARTBEAT_MS)
     life.answer(heartbeat_reply())
@@ -212,7 +212,7 @@ def test_a_node_that_is_not_registered_may_stop_at_once(tmp_path: Path) -> None:
     assert life.presence.shutdown_offset == 0
 
 
-def test_a_node_that_nobody_answers_stops_when_that_has_lasted(tmp_path: Path) -> None:
+def test_controlled_shutdown_ends_without_a_quorum(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     life.presence.begin_controlled_shutdown(life.now_ms)
     while life.now_ms < SHUTDOWN_GIVE_UP_MS - RETRY_MS:
@@ -237,7 +237,7 @@ def image_with(broker: BrokerImage) -> MetadataImage:
     )
 
 
-def test_only_this_starts_registration_counts(tmp_path: Path) -> None:
+def test_only_the_registration_of_this_start_counts(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     empty = MetadataImage.empty()
     assert life.presence.broker(empty) is None
@@ -247,10 +247,10 @@ def test_only_this_starts_registration_counts(tmp_path: Path) -> None:
         assert (life.presence.broker(image) is broker) == is_ours
 
 
-def test_a_registration_that_is_merely_found_says_nothing_of_how_old_the_image_is(
+def test_a_registration_in_the_image_counts_only_after_the_response(
     tmp_path: Path,
 ) -> None:
-    """The controller's process alone was started anew: it begins with what its snapshot says."""
+    """Only the controller process was restarted: it begins with its snapshot."""
     life = Life(tmp_path)
     broker = BrokerImage(0, 3, INCARNATION)
     image = image_with(broker)

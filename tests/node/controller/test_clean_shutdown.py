@@ -1,4 +1,4 @@
-"""What is said of the last run: its epoch if its logs are whole, that they are not, or nothing."""
+"""The clean shutdown file: the previous broker epoch, an unclean shutdown, or neither."""
 
 from pathlib import Path
 
@@ -17,13 +17,13 @@ from odradek.storage.settings import Durability
 INTERVAL, COMMIT = Durability.INTERVAL, Durability.COMMIT
 
 
-def test_nothing_is_said_of_a_run_that_nobody_noted(tmp_path: Path) -> None:
+def test_without_a_file_there_is_no_previous_epoch(tmp_path: Path) -> None:
     assert previous_broker_epoch(tmp_path, "boot-1", INTERVAL) is None
     record_clean_shutdown(tmp_path)
     assert previous_broker_epoch(tmp_path, "boot-1", INTERVAL) is None
 
 
-def test_a_process_that_was_killed_has_lost_nothing(tmp_path: Path) -> None:
+def test_a_kill_is_not_an_unclean_shutdown(tmp_path: Path) -> None:
     record_run(tmp_path, 17, "boot-1")
     assert previous_broker_epoch(tmp_path, "boot-1", INTERVAL) == 17
 
@@ -32,19 +32,19 @@ def test_a_process_that_was_killed_has_lost_nothing(tmp_path: Path) -> None:
     ("boot", "durability", "said"),
     [("boot-2", INTERVAL, UNCLEAN), ("", INTERVAL, UNCLEAN), ("boot-2", COMMIT, 17)],
 )
-def test_with_the_system_may_go_what_was_not_on_the_disk(
+def test_a_reboot_without_a_clean_shutdown_is_unclean(
     tmp_path: Path, boot: str, durability: Durability, said: int
 ) -> None:
     record_run(tmp_path, 17, "boot-1")
     assert previous_broker_epoch(tmp_path, boot, durability) == said
 
 
-def test_where_the_system_does_not_say_one_start_is_like_another(tmp_path: Path) -> None:
+def test_without_a_boot_id_an_unrecorded_shutdown_is_unclean(tmp_path: Path) -> None:
     record_run(tmp_path, 17, "")
     assert previous_broker_epoch(tmp_path, "", INTERVAL) == UNCLEAN
 
 
-def test_a_run_that_ended_in_order_has_everything_until_the_next_is_noted(tmp_path: Path) -> None:
+def test_a_clean_shutdown_counts_until_the_next_run_is_recorded(tmp_path: Path) -> None:
     record_run(tmp_path, 17, "boot-1")
     record_clean_shutdown(tmp_path)
     assert previous_broker_epoch(tmp_path, "boot-2", INTERVAL) == 17
@@ -53,20 +53,20 @@ def test_a_run_that_ended_in_order_has_everything_until_the_next_is_noted(tmp_pa
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"broker_epoch":"many"}'])
-def test_nonsense_is_not_counted_upon(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_an_unclean_shutdown(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NAME).write_bytes(content)
     assert previous_broker_epoch(tmp_path, "boot-1", INTERVAL) == UNCLEAN
     record_clean_shutdown(tmp_path)
     assert previous_broker_epoch(tmp_path, "boot-1", INTERVAL) == UNCLEAN
 
 
-def test_a_disk_that_takes_nothing_keeps_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     record_run(tmp_path, 17, "boot-1")
     (tmp_path / f"{NAME}.new").mkdir()
     record_run(tmp_path, 20, "boot-1")
     assert previous_broker_epoch(tmp_path, "boot-1", INTERVAL) == 17
 
 
-def test_the_system_says_which_start_it_is() -> None:
+def test_the_boot_id_is_read() -> None:
     assert boot_id() == boot_id()
     assert len(boot_id()) in (0, 36)

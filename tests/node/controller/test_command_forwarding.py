@@ -1,4 +1,4 @@
-"""A command's way to whoever leads, and its answer's way back, whatever happens between."""
+"""A command's way to the leader and its response's way back, with all failures."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +92,7 @@ def topic(name: str) -> CreateTopics:
 # -- at a node that does not lead ----------------------------------------------------------------
 
 
-def test_without_a_leader_a_command_waits_and_goes_to_the_first_that_is_known() -> None:
+def test_a_command_is_queued_until_there_is_a_leader() -> None:
     office = Office()
     office.submit(topic("a"))
     assert office.forwarded() == []
@@ -102,7 +102,7 @@ def test_without_a_leader_a_command_waits_and_goes_to_the_first_that_is_known() 
     assert forward.timeout_ms == FAR_MS
 
 
-def test_an_answer_is_told_when_this_nodes_processes_have_come_as_far() -> None:
+def test_a_response_waits_until_this_nodes_processes_have_applied_it() -> None:
     office = Office()
     office.forwarding.set_leader(2, None, 0)
     office.submit(topic("a"), request_id=7)
@@ -115,7 +115,7 @@ def test_an_answer_is_told_when_this_nodes_processes_have_come_as_far() -> None:
     assert len(office.forwarding) == 0
 
 
-def test_a_new_leader_is_asked_again() -> None:
+def test_a_command_is_forwarded_again_to_a_new_leader() -> None:
     office = Office()
     office.forwarding.set_leader(2, None, 0)
     office.submit(topic("a"))
@@ -127,7 +127,7 @@ def test_a_new_leader_is_asked_again() -> None:
     assert second.command == first.command
 
 
-def test_who_says_that_it_does_not_lead_is_asked_again_after_a_moment() -> None:
+def test_not_controller_leads_to_a_retry() -> None:
     office = Office()
     office.forwarding.set_leader(2, None, 0)
     office.submit(topic("a"))
@@ -141,7 +141,7 @@ def test_who_says_that_it_does_not_lead_is_asked_again_after_a_moment() -> None:
     assert len(office.forwarded()) == 1
 
 
-def test_silence_and_new_connections_are_answered_by_asking_again() -> None:
+def test_a_missing_response_or_a_new_connection_leads_to_a_retry() -> None:
     office = Office()
     office.forwarding.set_leader(2, None, 0)
     office.submit(topic("a"))
@@ -155,7 +155,7 @@ def test_silence_and_new_connections_are_answered_by_asking_again() -> None:
     assert [again.request_id for again in office.forwarded()] == [first.request_id]
 
 
-def test_a_deadline_that_passes_is_told_and_a_late_answer_is_not() -> None:
+def test_a_late_response_is_ignored_after_the_deadline() -> None:
     office = Office()
     office.forwarding.set_leader(2, None, 0)
     office.submit(topic("a"), deadline_ms=100)
@@ -166,7 +166,7 @@ def test_a_deadline_that_passes_is_told_and_a_late_answer_is_not() -> None:
     assert len(office.settle()) == 1
 
 
-def test_a_command_from_another_node_is_for_leaders_only() -> None:
+def test_a_forwarded_command_is_refused_by_a_follower() -> None:
     office = Office()
     office.forwarding.submit_forwarded(
         1, 1, ForwardRequest(5, encode_command(topic("a")), 1_000), 0
@@ -188,10 +188,10 @@ def test_the_leader_decides_at_once_and_answers_when_it_is_committed(harness: Ra
     assert office.settle(applied=index) == [0]
 
 
-def test_a_refusal_waits_for_what_it_was_decided_upon_but_for_no_process(
+def test_an_error_waits_for_the_commit_but_for_no_process(
     harness: RaftHarness,
 ) -> None:
-    """Were the lead lost now, the refusal might have been wrong."""
+    """If leadership were lost now, the refusal might be wrong."""
     office = Office()
     active = active_controller_of(harness[0])
     office.forwarding.set_leader(0, active, 0)
@@ -216,7 +216,7 @@ def test_a_peers_command_is_answered_to_it_when_it_is_committed_here(harness: Ra
     assert carried.offset == active.index
 
 
-def test_with_the_lead_what_was_not_committed_is_lost_and_asked_for_anew(
+def test_uncommitted_commands_are_queued_again_when_leadership_is_lost(
     harness: RaftHarness,
 ) -> None:
     office = Office()
@@ -231,8 +231,8 @@ def test_with_the_lead_what_was_not_committed_is_lost_and_asked_for_anew(
     assert office.settle(applied=1_000) == []
 
 
-def test_what_was_held_for_a_peer_is_not_sent_on_when_another_leads(tmp_path: Path) -> None:
-    """The peer asks the next leader itself: the command would be carried out twice."""
+def test_a_peers_command_is_refused_when_another_node_leads(tmp_path: Path) -> None:
+    """The peer sends it to the next leader itself: otherwise the command would run twice."""
     three = RaftHarness(tmp_path, [0, 1, 2])
     leader = three.elect()
     office = Office()
@@ -248,7 +248,7 @@ def test_what_was_held_for_a_peer_is_not_sent_on_when_another_leads(tmp_path: Pa
     three.close()
 
 
-def test_what_found_no_room_is_told_so(harness: RaftHarness) -> None:
+def test_a_command_discarded_on_a_full_disk_is_answered_so(harness: RaftHarness) -> None:
     office = Office()
     active = active_controller_of(harness[0])
     office.forwarding.set_leader(0, active, 0)

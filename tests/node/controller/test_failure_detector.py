@@ -1,4 +1,4 @@
-"""A peer that is gone is doubted, suspected and, if it led, succeeded by one of the others."""
+"""A failed peer is unreachable, suspected and, if it led, replaced by another voter."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def failure_detector(member: RaftMember) -> FailureDetector:
     return FailureDetector(member.driver, member.node_id)
 
 
-def test_the_others_stand_one_after_the_other_when_the_leader_has_gone(
+def test_voters_campaign_one_after_the_other_when_the_leader_has_exited(
     harness: RaftHarness,
 ) -> None:
     leader = harness.elect()
@@ -45,7 +45,7 @@ def test_the_others_stand_one_after_the_other_when_the_leader_has_gone(
     assert watching[first].next_deadline_ms() is None
 
 
-def test_nobody_stands_for_who_did_not_lead(harness: RaftHarness) -> None:
+def test_no_voter_campaigns_when_a_follower_has_exited(harness: RaftHarness) -> None:
     leader = harness.elect()
     harness.elapse(200)
     gone, heir = (member for member in harness.members.values() if member is not leader)
@@ -54,7 +54,7 @@ def test_nobody_stands_for_who_did_not_lead(harness: RaftHarness) -> None:
     assert lost.next_deadline_ms() is None
 
 
-def test_who_is_gone_is_a_suspect_until_it_is_connected_again(harness: RaftHarness) -> None:
+def test_an_exited_peer_is_suspected_until_it_reconnects(harness: RaftHarness) -> None:
     leader = harness.elect()
     lost = failure_detector(leader)
     assert lost.peer_exited(FOURTH, 70) == 4
@@ -64,7 +64,7 @@ def test_who_is_gone_is_a_suspect_until_it_is_connected_again(harness: RaftHarne
     assert lost.suspects(90) == []
 
 
-def test_whoever_led_before_us_is_a_suspect_once(harness: RaftHarness) -> None:
+def test_the_former_leader_is_suspected_once(harness: RaftHarness) -> None:
     leader = harness.elect()
     lost = failure_detector(leader)
     for member in (FOURTH, None, leader.node_id):
@@ -73,7 +73,7 @@ def test_whoever_led_before_us_is_a_suspect_once(harness: RaftHarness) -> None:
     assert lost.suspects(95) == []
 
 
-def test_a_broken_connection_is_doubt_for_a_while_and_told_when_it_changes(
+def test_a_broken_connection_makes_a_node_unreachable_for_a_while(
     harness: RaftHarness,
 ) -> None:
     lost = failure_detector(harness.elect())

@@ -1,4 +1,4 @@
-"""Writes to the metadata log: one after the other, in a thread, and what they raise comes back."""
+"""Writes to the metadata log: one at a time, in a thread; exceptions are returned."""
 
 import select
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def entries(*indexes: int) -> Ready:
     )
 
 
-def test_a_write_wakes_the_poller_and_is_found_at_the_next_start(writer: MetadataLogWriter) -> None:
+def test_a_write_wakes_the_poller_and_is_durable(writer: MetadataLogWriter) -> None:
     assert writer.take_result() is None
     writer.persist(entries(1, 2), may_use_reserve=False)
     wait_until(lambda: is_readable(writer), what="the poller is woken")
@@ -52,7 +52,7 @@ def test_a_write_wakes_the_poller_and_is_found_at_the_next_start(writer: Metadat
     assert restored.hard_state == HardState(1, 0, 0)
 
 
-def test_what_a_write_raises_is_handed_back(writer: MetadataLogWriter) -> None:
+def test_an_exception_of_a_write_is_returned(writer: MetadataLogWriter) -> None:
     writer.persist(entries(7), may_use_reserve=False)
     assert writer.wait_result().error is not None, "entries 1 to 6 are missing"
     writer.persist(entries(1), may_use_reserve=False)
@@ -64,7 +64,7 @@ def chunk(offset: int, data: bytes, *, checksum: int) -> Ready:
     return Ready(chunk=ReceivedChunk(snapshot, offset, data))
 
 
-def test_a_received_snapshot_counts_when_its_checksum_is_right(writer: MetadataLogWriter) -> None:
+def test_a_received_snapshot_needs_the_right_checksum(writer: MetadataLogWriter) -> None:
     checksum = crc32c(b"abcd")
     for wanted in (checksum + 1, checksum):
         writer.persist(chunk(0, b"ab", checksum=wanted), may_use_reserve=False)
@@ -75,7 +75,7 @@ def test_a_received_snapshot_counts_when_its_checksum_is_right(writer: MetadataL
     assert writer.snapshot.index == 9
 
 
-def test_closing_finishes_what_was_given(log: MetadataLog) -> None:
+def test_closing_finishes_the_write_under_way(log: MetadataLog) -> None:
     writer = MetadataLogWriter(log)
     for index in range(1, 21):
         writer.persist(entries(index), may_use_reserve=False)

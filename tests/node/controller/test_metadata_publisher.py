@@ -1,4 +1,4 @@
-"""What the processes of a node are told: every committed entry once, in order, or all at once."""
+"""The processes of a node get every committed entry once, in order, or a snapshot."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ ENTRY = encode_records([ClusterCreated("c")])
 
 
 class Node:
-    """A quorum of one that has committed some entries, and its publisher' end of the bus."""
+    """A quorum of one that has committed some entries, and its publisher's end of the bus."""
 
     def __init__(self, folder: Path, *, sets_back: bool = False) -> None:
         self.raft = RaftHarness(folder / "log", [0])
@@ -105,7 +105,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
     node.close()
 
 
-def test_who_has_nothing_is_told_everything(node: Node) -> None:
+def test_a_new_process_gets_a_snapshot(node: Node) -> None:
     node.commit(3)
     link = node.follower("worker-0", 0)
     (message,) = node.hears(link, lambda heard: heard)
@@ -113,7 +113,7 @@ def test_who_has_nothing_is_told_everything(node: Node) -> None:
     assert message.offset == node.image.offset
 
 
-def test_who_has_some_is_told_the_rest_and_then_every_entry(node: Node) -> None:
+def test_a_process_gets_the_missing_entries_and_then_every_new_one(node: Node) -> None:
     node.commit(3)
     link = node.follower("worker-0", 2)
     node.commit(2)
@@ -126,8 +126,8 @@ def test_who_has_some_is_told_the_rest_and_then_every_entry(node: Node) -> None:
     assert len(first.records) == len(second.records) == 2
 
 
-def test_entries_of_the_quorums_own_are_told_as_empty_ones(node: Node) -> None:
-    """A leader's first entry holds no records, but a place in the log."""
+def test_entries_without_records_are_published_as_empty_ones(node: Node) -> None:
+    """A leader's first entry has an index but no records."""
     image = MetadataDelta(MetadataImage.empty()).apply(0)
     message = MetadataRecords(0, ())
     assert apply_metadata(image, message) is image
@@ -142,7 +142,7 @@ def test_entries_of_the_quorums_own_are_told_as_empty_ones(node: Node) -> None:
     assert have_same_content(after, image)
 
 
-def test_the_slowest_process_says_how_far_the_node_is(node: Node) -> None:
+def test_the_applied_offset_is_that_of_the_slowest_process(node: Node) -> None:
     node.commit(3)
     offset = node.image.offset
     assert node.publisher.applied_offset(node.image) == offset, (
@@ -158,7 +158,7 @@ def test_the_slowest_process_says_how_far_the_node_is(node: Node) -> None:
     assert node.publisher.applied_offset(node.image) == 2
 
 
-def test_who_does_not_answer_is_silent_and_holds_nobody_up(node: Node) -> None:
+def test_an_unresponsive_process_does_not_hold_the_applied_offset(node: Node) -> None:
     node.commit(3)
     node.follower("worker-0", 1)
     router = node.follower("router-0", 2)
@@ -175,7 +175,7 @@ def test_who_does_not_answer_is_silent_and_holds_nobody_up(node: Node) -> None:
     assert node.publisher.applied_offset(node.image) == 1
 
 
-def test_a_process_that_is_away_is_not_waited_for(node: Node) -> None:
+def test_a_disconnected_process_does_not_hold_the_applied_offset(node: Node) -> None:
     node.commit()
     link = node.follower("worker-0", 1)
     node.links.remove(link)
@@ -188,7 +188,7 @@ def test_a_process_that_is_away_is_not_waited_for(node: Node) -> None:
     wait_until(is_forgotten, what="it is forgotten")
 
 
-def test_who_has_been_dismissed_is_not_waited_for(node: Node) -> None:
+def test_a_forgotten_process_does_not_hold_the_applied_offset(node: Node) -> None:
     node.commit(3)
     node.follower("worker-0", 2)
     node.follower("worker-1", 1)
@@ -203,7 +203,7 @@ def test_a_process_of_another_cluster_is_not_served(node: Node) -> None:
     assert node.publisher.names == set()
 
 
-def test_nobody_is_served_before_its_time(node: Node) -> None:
+def test_nothing_is_published_before_is_serving(node: Node) -> None:
     node.publisher.is_serving = False
     link = node.follower("worker-0", 0)
     assert node.publisher.names == set()
@@ -213,8 +213,8 @@ def test_nobody_is_served_before_its_time(node: Node) -> None:
     assert node.publisher.names == {"worker-0"}
 
 
-def test_who_knows_more_than_a_controller_that_has_just_started_is_not_set_back(node: Node) -> None:
-    """A worker that is told of fewer topics would drop the others' partitions."""
+def test_a_process_ahead_of_a_new_controller_waits(node: Node) -> None:
+    """A worker that got fewer topics would drop the partitions of the others."""
     node.commit(2)
     link = node.follower("worker-0", node.image.offset + 2)
     node.commit(1)
@@ -227,7 +227,7 @@ def test_who_knows_more_than_a_controller_that_has_just_started_is_not_set_back(
     assert message.base_offset == node.image.offset - 1
 
 
-def test_a_quorum_of_one_has_all_there_is_and_sets_others_right(tmp_path: Path) -> None:
+def test_a_quorum_of_one_sets_a_process_back(tmp_path: Path) -> None:
     node = Node(tmp_path, sets_back=True)
     try:
         node.commit(2)

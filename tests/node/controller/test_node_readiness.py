@@ -1,4 +1,4 @@
-"""A node serves when it is registered, and is ready when it is not fenced any more."""
+"""A node serves when it is registered, and is ready when it is unfenced."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

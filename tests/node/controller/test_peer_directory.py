@@ -1,4 +1,4 @@
-"""Nodes that find each other over real TCP, by any address that they were told."""
+"""Nodes that connect over real TCP, by addresses from every source."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def party() -> Iterator[PeerNetwork]:
 REPLICA = member_id(5, b"folder of node 5")
 
 
-def test_who_joins_by_one_address_is_answered_and_told_of_the_others(party: PeerNetwork) -> None:
+def test_a_joining_member_gets_the_addresses_of_the_others(party: PeerNetwork) -> None:
     third = party.come(2)
     listen = f"127.0.0.1:{free_port()}"
     first = party.come(0, peers=f"0@{listen},2@{third.address}", peer_listen=listen)
@@ -49,7 +49,7 @@ def test_who_joins_by_one_address_is_answered_and_told_of_the_others(party: Peer
     assert (header.node_id, header.port) == (5, joining.config.peer_port)
 
 
-def test_voters_of_the_log_are_found_where_it_says(party: PeerNetwork) -> None:
+def test_voters_are_connected_at_the_addresses_of_the_log(party: PeerNetwork) -> None:
     later, joining = party.come(4), party.come(5, REPLICA)
     place = encode_context(VoterContext(bytes(16), *later.address))
     own = encode_context(VoterContext(bytes(16), *joining.address))
@@ -59,7 +59,7 @@ def test_voters_of_the_log_are_found_where_it_says(party: PeerNetwork) -> None:
     wait_until_received(party, joining, 4, later)
 
 
-def test_what_a_member_says_of_itself_counts_for_more_than_what_others_say(
+def test_a_members_own_header_overrides_reported_addresses(
     party: PeerNetwork,
 ) -> None:
     moved, joining = party.come(4), party.come(5, REPLICA)
@@ -75,7 +75,7 @@ def test_what_a_member_says_of_itself_counts_for_more_than_what_others_say(
     assert joining.known == {4: moved.address}
 
 
-def test_what_an_operator_has_configured_counts_for_more_than_anything(party: PeerNetwork) -> None:
+def test_configured_addresses_override_all_others(party: PeerNetwork) -> None:
     """As a proxy between two nodes."""
     other = party.come(1)
     own, proxy = free_port(), PeerAddress("127.0.0.1", free_port())
@@ -85,7 +85,7 @@ def test_what_an_operator_has_configured_counts_for_more_than_anything(party: Pe
     assert first.known == {1: proxy}
 
 
-def test_news_are_told_until_they_are_heeded(party: PeerNetwork) -> None:
+def test_has_news_stays_set_until_it_is_reset(party: PeerNetwork) -> None:
     one, other = party.come(1), party.come(5, REPLICA, join="127.0.0.1:1")
     assert one.directory.has_news
     one.directory.has_news = False
@@ -95,7 +95,7 @@ def test_news_are_told_until_they_are_heeded(party: PeerNetwork) -> None:
     assert [header.member for header in one.directory.headers] == [1, REPLICA]
 
 
-def test_who_has_gone_for_good_is_forgotten_and_its_sockets_given_up(party: PeerNetwork) -> None:
+def test_an_expired_member_is_disconnected(party: PeerNetwork) -> None:
     one, other = party.come(1), party.come(5, REPLICA, join="127.0.0.1:1")
     other.directory.add_reported(PeerDirectoryUpdate((MemberAddress(1, *one.address),)), 0)
     wait_until_received(party, other, 1, one)
@@ -108,7 +108,7 @@ def test_who_has_gone_for_good_is_forgotten_and_its_sockets_given_up(party: Peer
     assert len(one.watched) == sockets - 2
 
 
-def test_a_node_on_its_own_knows_nobody_and_listens_nowhere() -> None:
+def test_a_single_node_has_no_bus() -> None:
     config = msgspec.structs.replace(load(environment={}), node_id=3)
     alone = PeerDirectory(config, 3, refuses=lambda _header: None, watch=lambda _s, _n: None)
     assert alone.bus is None

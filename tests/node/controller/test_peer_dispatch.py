@@ -1,5 +1,4 @@
-"""What other members say and do: messages go where they belong, broken connections are told of, and
-nobody leads the only voter."""
+"""The messages and connection events of other members are dispatched."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +30,7 @@ JOINED = member_id(5, b"folder of node 5")
 
 
 class House:
-    """A member of a quorum, and its neighbours over real TCP."""
+    """A member of a quorum, and its peers over real TCP."""
 
     def __init__(self, member: RaftMember, person: PeerNode) -> None:
         self.member = member
@@ -101,7 +100,7 @@ def until(house: House, other: PeerNode, condition: Callable[[], bool]) -> None:
     wait_until(holds, what="it has happened")
 
 
-def test_who_asks_to_be_fed_is_and_is_told_of_the_others(
+def test_a_follow_request_is_answered_with_entries_and_addresses(
     party: PeerNetwork, alone: RaftHarness
 ) -> None:
     house = House(alone[0], party.come(0))
@@ -118,7 +117,7 @@ def test_who_asks_to_be_fed_is_and_is_told_of_the_others(
     until(house, other, is_fed)
 
 
-def test_nobody_leads_the_only_voter(
+def test_the_only_voter_ignores_other_leaders(
     party: PeerNetwork, alone: RaftHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     house = House(alone[0], party.come(0))
@@ -134,9 +133,7 @@ def test_nobody_leads_the_only_voter(
     assert (alone[0].driver.is_leader, alone[0].driver.node.term) == (True, term)
 
 
-def test_questions_and_commands_are_answered_on_the_same_way(
-    party: PeerNetwork, alone: RaftHarness
-) -> None:
+def test_requests_and_commands_are_dispatched(party: PeerNetwork, alone: RaftHarness) -> None:
     house = House(alone[0], party.come(0))
     other = guest(party, house.person)
 
@@ -151,7 +148,7 @@ def test_questions_and_commands_are_answered_on_the_same_way(
     assert answers[0].error_code == ErrorCode.NOT_CONTROLLER, "nobody decides here yet"
 
 
-def test_a_broken_connection_is_told_as_a_node_that_may_be_gone(
+def test_a_broken_connection_is_reported_as_unreachable(
     party: PeerNetwork, alone: RaftHarness
 ) -> None:
     house = House(alone[0], party.come(0))
@@ -173,7 +170,7 @@ def test_a_broken_connection_is_told_as_a_node_that_may_be_gone(
     assert house.suspects == [(5, alone.now_ms)]
 
 
-def test_when_the_leader_s_process_ends_the_others_stand_one_after_the_other(
+def test_a_voter_campaigns_when_the_leaders_process_has_ended(
     party: PeerNetwork, tmp_path: Path
 ) -> None:
     harness = RaftHarness(tmp_path)
@@ -205,7 +202,7 @@ def test_when_the_leader_s_process_ends_the_others_stand_one_after_the_other(
 
 
 @pytest.mark.parametrize("has_log", [True, False])
-def test_a_founder_is_replaced_unless_it_has_begun_a_cluster_of_its_own(
+def test_a_bootstrap_voter_is_replaced_unless_it_started_a_cluster_of_its_own(
     party: PeerNetwork, tmp_path: Path, has_log: bool
 ) -> None:
     harness = RaftHarness(tmp_path, [0])
@@ -227,9 +224,7 @@ def test_a_founder_is_replaced_unless_it_has_begun_a_cluster_of_its_own(
     harness.close()
 
 
-def test_whom_a_leader_feeds_does_not_believe_others_that_it_is_replaced(
-    party: PeerNetwork, tmp_path: Path
-) -> None:
+def test_only_the_leader_can_reject_a_follower(party: PeerNetwork, tmp_path: Path) -> None:
     harness = RaftHarness(tmp_path)
     leader = harness.elect()
     harness.elapse(200)

@@ -1,6 +1,6 @@
-"""The controller as a process of its own: decided, on the disk, published, carried out, answered.
+"""The controller's process: commands are decided, persisted, published, applied and answered.
 
-The other processes of the node are played over real sockets.
+The tests play the other processes of the node over real sockets.
 """
 
 import sys
@@ -65,7 +65,7 @@ STALE = AllocateProducerIds(0, -5)
 
 
 class Follower:
-    """A process of the node. It carries metadata out only when it is told to."""
+    """A process of the node. It applies metadata only when the test says so."""
 
     def __init__(self, context: Context, config: NodeConfig, name: str) -> None:
         self.name = name
@@ -174,7 +174,7 @@ class Follower:
 
 
 class House:
-    """A controller process, its folder, and those who follow it."""
+    """A controller process, its folder, and its subscribers."""
 
     def __init__(self, folder: Path) -> None:
         self.config = node_config(folder)
@@ -229,7 +229,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def topics(*numbers: int, attempt: int = 0) -> CreateTopics:
-    """Topics with ids of this attempt: the same command again would be known by them."""
+    """Topics with ids of this attempt: a repeated command would be recognized by them."""
     return CreateTopics(
         tuple(NewTopic(f"t{n}", (attempt << 32 | n).to_bytes(16), 1, 1) for n in numbers)
     )
@@ -253,7 +253,7 @@ def test_a_new_cluster_has_its_id_and_this_node(house: House) -> None:
     assert list(router.image.brokers) == [0]
 
 
-def test_a_command_is_answered_when_every_follower_has_carried_it_out(house: House) -> None:
+def test_a_command_is_answered_when_every_process_has_applied_it(house: House) -> None:
     router, worker = house.follower("router-0"), house.follower("worker-0")
     router.join()
     worker.join()
@@ -268,7 +268,7 @@ def test_a_command_is_answered_when_every_follower_has_carried_it_out(house: Hou
     assert codes(decode_reply(router.answer(request_id).reply)) == [ErrorCode.NONE]
 
 
-def test_commands_of_one_message_are_decided_each_on_top_of_the_one_before(house: House) -> None:
+def test_commands_of_one_message_are_decided_in_order(house: House) -> None:
     router = house.follower("router-0")
     router.join()
     first, second, third = router.submit(topics(1), topics(1, attempt=1), topics(2, 1, attempt=2))
@@ -291,8 +291,8 @@ def test_a_refused_command_is_answered_at_once_and_changes_nothing(house: House)
     assert router.image.offset == before
 
 
-def test_a_command_is_not_waited_for_beyond_its_deadline(house: House) -> None:
-    """It has been carried out by the controller all the same."""
+def test_a_command_times_out_at_its_deadline(house: House) -> None:
+    """The controller has committed it nevertheless."""
     router, idle = house.follower("router-0"), house.follower("worker-0")
     router.join()
     idle.join()
@@ -303,7 +303,7 @@ def test_a_command_is_not_waited_for_beyond_its_deadline(house: House) -> None:
     router.until(lambda: names(router.image) == ["t1"], "the topic is there")
 
 
-def test_a_follower_that_comes_back_is_told_what_it_missed(house: House) -> None:
+def test_a_reconnected_process_gets_what_it_missed(house: House) -> None:
     router, worker = house.follower("router-0"), house.follower("worker-0")
     router.join()
     worker.join()
@@ -340,7 +340,7 @@ def test_a_process_of_our_cluster_is_served(house: House) -> None:
 
 
 @pytest.mark.parametrize("kills", [True, False], ids=["killed", "stopped"])
-def test_what_was_answered_is_there_after_a_restart(house: House, kills: bool) -> None:
+def test_an_answered_command_survives_a_restart(house: House, kills: bool) -> None:
     router = house.follower("router-0")
     router.join()
     router.do(topics(1, 2))
@@ -397,8 +397,8 @@ def test_a_long_log_becomes_a_snapshot_and_is_loaded_from_it(house: House) -> No
         assert have_same_content(follower.image, near.image)
 
 
-def test_who_knows_more_than_the_log_is_set_right(house: House) -> None:
-    """The controller's disk has lost something: what it says now is what is true."""
+def test_a_process_ahead_of_the_log_is_set_back(house: House) -> None:
+    """The controller's disk has lost entries: its present log counts."""
     router = house.follower("router-0")
     router.join()
     ahead = house.follower("worker-0")
@@ -408,7 +408,7 @@ def test_who_knows_more_than_the_log_is_set_right(house: House) -> None:
     assert ahead.image.offset == router.image.offset
 
 
-def test_a_full_disk_takes_deletions_but_no_creations_and_kills_nobody(tmp_path: Path) -> None:
+def test_a_full_disk_allows_deletions_but_no_creations(tmp_path: Path) -> None:
     config = node_config(tmp_path)
     with small_disk(config.metadata_folder, 8 << 20) as disk:
         house = House(tmp_path)

@@ -1,4 +1,4 @@
-"""Who does not answer is silent after a while, and only if it has really had the time."""
+"""A process that does not respond is unresponsive after the timeout."""
 
 from odradek.node.controller.process_liveness import CHECK_MS, ProcessLiveness
 
@@ -7,7 +7,7 @@ WORKER, ROUTER = "worker-0", "router-0"
 
 
 class Watch:
-    """A node's processes, asked under a clock that is moved by hand."""
+    """The liveness checks of a node's processes, with a manual clock."""
 
     def __init__(self) -> None:
         self.liveness = ProcessLiveness([WORKER, ROUTER], patience_ms=PATIENCE_MS)
@@ -28,14 +28,14 @@ class Watch:
         self.liveness.check(self.now_ms)
 
 
-def test_who_answers_is_never_silent() -> None:
+def test_a_process_that_responds_is_never_unresponsive() -> None:
     watch = Watch()
     watch.pass_time(10 * PATIENCE_MS, answering=(WORKER, ROUTER))
     assert watch.liveness.unresponsive == set()
     assert watch.asked == 10 * PATIENCE_MS // CHECK_MS
 
 
-def test_who_does_not_answer_is_silent_when_its_time_is_over_and_until_it_does() -> None:
+def test_a_process_is_unresponsive_from_the_timeout_until_it_responds() -> None:
     watch = Watch()
     watch.pass_time(CHECK_MS, answering=(WORKER, ROUTER))
     watch.pass_time(PATIENCE_MS - 1, answering=(ROUTER,))
@@ -46,7 +46,7 @@ def test_who_does_not_answer_is_silent_when_its_time_is_over_and_until_it_does()
     assert watch.liveness.unresponsive == set()
 
 
-def test_one_that_greets_and_dies_again_and_again_has_no_more_time_than_another() -> None:
+def test_a_process_that_crashes_repeatedly_becomes_unresponsive() -> None:
     watch = Watch()
     watch.pass_time(2 * PATIENCE_MS, answering=())
     assert watch.liveness.unresponsive == {WORKER, ROUTER}
@@ -55,7 +55,7 @@ def test_one_that_greets_and_dies_again_and_again_has_no_more_time_than_another(
     assert watch.liveness.unresponsive == {WORKER, ROUTER}
 
 
-def test_time_in_which_we_were_away_counts_for_nobody() -> None:
+def test_a_pause_of_the_controller_process_does_not_count() -> None:
     watch = Watch()
     watch.pass_time(CHECK_MS, answering=())
     watch.now_ms += 100 * PATIENCE_MS
@@ -65,14 +65,14 @@ def test_time_in_which_we_were_away_counts_for_nobody() -> None:
     assert watch.liveness.unresponsive == {WORKER}
 
 
-def test_strangers_do_not_count() -> None:
+def test_unexpected_processes_are_ignored() -> None:
     watch = Watch()
     watch.liveness.on_response("worker-7")
     watch.pass_time(2 * PATIENCE_MS, answering=(WORKER, ROUTER))
     assert watch.liveness.unresponsive == set()
 
 
-def test_who_is_not_expected_any_more_is_silent_for_nobody() -> None:
+def test_a_process_that_is_not_expected_is_never_unresponsive() -> None:
     watch = Watch()
     watch.pass_time(2 * PATIENCE_MS, answering=(ROUTER,))
     watch.liveness.set_expected([ROUTER, "worker-1"])
@@ -81,7 +81,7 @@ def test_who_is_not_expected_any_more_is_silent_for_nobody() -> None:
     assert watch.liveness.unresponsive == {"worker-1"}
 
 
-def test_who_starts_in_the_place_of_another_has_the_whole_time() -> None:
+def test_a_new_process_has_the_whole_timeout() -> None:
     watch = Watch()
     watch.pass_time(PATIENCE_MS - CHECK_MS, answering=(ROUTER,))
     watch.liveness.set_expected([ROUTER, WORKER, "worker-1"])
@@ -89,7 +89,7 @@ def test_who_starts_in_the_place_of_another_has_the_whole_time() -> None:
     assert watch.liveness.unresponsive == set()
 
 
-def test_where_nobody_is_expected_nobody_is_asked() -> None:
+def test_without_expected_processes_there_are_no_checks() -> None:
     liveness = ProcessLiveness([], patience_ms=PATIENCE_MS)
     assert liveness.next_deadline_ms() is None
     assert not liveness.check(1_000_000)

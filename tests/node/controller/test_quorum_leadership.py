@@ -1,4 +1,4 @@
-"""The active controller comes with the first entry of a term that is applied, and goes with it."""
+"""The active controller begins with the first applied entry of its term and ends with the term."""
 
 import logging
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ CREATE = encode_command(CreateTopics((NewTopic("a", b"a" * 16, 1, 1),)))
 
 
 class Controller:
-    """One member of a quorum with all that it needs to lead."""
+    """One member of a quorum, with what it needs to lead."""
 
     def __init__(self, member: RaftMember, party: PeerNetwork, *, node_id: int) -> None:
         self.member = member
@@ -106,9 +106,7 @@ def test_a_command_is_decided_when_the_first_entry_of_the_term_is_applied(
     assert controller.answer() == [ErrorCode.NONE]
 
 
-def test_with_another_term_the_active_controller_goes(
-    alone: RaftHarness, party: PeerNetwork
-) -> None:
+def test_the_active_controller_ends_with_its_term(alone: RaftHarness, party: PeerNetwork) -> None:
     controller = Controller(alone[0], party, node_id=0)
     alone.elect()
     alone.settle()
@@ -122,7 +120,7 @@ def test_with_another_term_the_active_controller_goes(
     assert leadership.next_deadline_ms() is None
 
 
-def test_a_node_without_a_vote_is_told_once_how_to_get_one(
+def test_a_node_that_lost_its_vote_is_warned_once(
     alone: RaftHarness, party: PeerNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

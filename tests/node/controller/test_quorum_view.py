@@ -1,4 +1,4 @@
-"""How the quorum stands, told by its leader to whoever asks at any node."""
+"""DescribeQuorum: the state of the quorum, from its leader, at any node."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def harness(tmp_path: Path) -> Iterator[RaftHarness]:
 
 
 class View:
-    """One member's view, and what it says."""
+    """The QuorumView of one member, and its responses."""
 
     def __init__(self, member: RaftMember) -> None:
         self.sent: list[tuple[int, ControlMessage]] = []
@@ -45,7 +45,7 @@ class View:
         return PeerHeader(PEER_VERSION, "c", member, str(UUID(int=7)), 1, 8, member, "a", 9192)
 
 
-def test_the_leader_knows_how_far_everybody_is(harness: RaftHarness) -> None:
+def test_the_leader_describes_all_replicas(harness: RaftHarness) -> None:
     leader = harness.elect()
     harness.elapse(200)
     late = next(n for n in harness.members if n != leader.node_id)
@@ -68,7 +68,7 @@ def test_the_leader_knows_how_far_everybody_is(harness: RaftHarness) -> None:
     assert caught_up[leader.node_id] == WALL_MS
 
 
-def test_another_member_asks_the_leader(harness: RaftHarness) -> None:
+def test_another_member_requests_the_state_from_the_leader(harness: RaftHarness) -> None:
     leader = harness.elect()
     harness.elapse(200)
     asker = next(m for m in harness.members.values() if m is not leader)
@@ -86,7 +86,7 @@ def test_another_member_asks_the_leader(harness: RaftHarness) -> None:
     assert here.told == [QuorumDescribed(4, there.view.state())]
 
 
-def test_a_leader_that_leads_no_more_is_not_believed(harness: RaftHarness) -> None:
+def test_a_response_of_a_former_leader_is_ignored(harness: RaftHarness) -> None:
     leader = harness.elect()
     asker = next(m for m in harness.members.values() if m is not leader)
     here = View(asker)
@@ -100,7 +100,7 @@ def test_a_leader_that_leads_no_more_is_not_believed(harness: RaftHarness) -> No
     assert len(here.sent) == 2, "it is asked again"
 
 
-def test_nobody_knows_when_there_is_no_leader_in_time(harness: RaftHarness) -> None:
+def test_without_a_leader_the_answer_is_empty(harness: RaftHarness) -> None:
     view = View(harness[0])
     view.view.describe(b"router", 4, 0)
     view.view.settle(ANSWER_TIMEOUT_MS - 1)

@@ -1,4 +1,4 @@
-"""The driver with real metadata logs: what is committed is on the disks, whoever starts anew."""
+"""The driver with real metadata logs: committed entries are durable across restarts."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def propose(harness: RaftHarness, leader: RaftMember, *payloads: bytes) -> None:
     harness.elapse(200)
 
 
-def test_what_is_committed_is_on_every_disk_and_told_once_in_order(harness: RaftHarness) -> None:
+def test_committed_entries_are_durable_and_reported_once_in_order(harness: RaftHarness) -> None:
     leader = harness.elect()
     propose(harness, leader, b"a", b"b")
     propose(harness, leader, b"c")
@@ -49,7 +49,7 @@ def test_what_is_committed_is_on_every_disk_and_told_once_in_order(harness: Raft
         assert indexes == list(range(1, len(indexes) + 1))
 
 
-def test_a_member_alone_leads_at_once_without_a_message(tmp_path: Path) -> None:
+def test_a_sole_voter_leads_at_once(tmp_path: Path) -> None:
     harness = RaftHarness(tmp_path, [7])
     try:
         before_ms = harness.now_ms
@@ -64,7 +64,7 @@ def test_a_member_alone_leads_at_once_without_a_message(tmp_path: Path) -> None:
         harness.close()
 
 
-def test_a_log_from_before_there_was_raft_is_carried_on(tmp_path: Path) -> None:
+def test_a_log_from_before_raft_is_continued(tmp_path: Path) -> None:
     """Entries of term 1, no vote, no configuration, a snapshot that names no voters."""
     log = MetadataLog.open(tmp_path / "0")
     append_payloads(log, [b"one", b"two"], term=1)
@@ -87,7 +87,7 @@ def test_a_log_from_before_there_was_raft_is_carried_on(tmp_path: Path) -> None:
         harness.close()
 
 
-def test_a_restarted_member_remembers_its_term_and_vote_and_hears_all_of_it_again(
+def test_a_restarted_member_has_its_term_and_vote_and_applies_its_log(
     harness: RaftHarness,
 ) -> None:
     leader = harness.elect()
@@ -100,7 +100,7 @@ def test_a_restarted_member_remembers_its_term_and_vote_and_hears_all_of_it_agai
     assert again.commands == [b"a", b"b"]
 
 
-def test_the_others_go_on_when_the_leader_is_gone(harness: RaftHarness) -> None:
+def test_the_quorum_continues_without_its_leader(harness: RaftHarness) -> None:
     first = harness.elect()
     propose(harness, first, b"a")
     harness.stop(first.node_id)
@@ -112,7 +112,7 @@ def test_the_others_go_on_when_the_leader_is_gone(harness: RaftHarness) -> None:
     assert back.commands == [b"a", b"b"]
 
 
-def test_a_minority_commits_nothing_and_gives_up_what_it_had(harness: RaftHarness) -> None:
+def test_a_minority_commits_nothing_and_truncates_its_entries(harness: RaftHarness) -> None:
     leader = harness.elect()
     propose(harness, leader, b"a")
     harness.away = {leader.node_id}
@@ -128,7 +128,7 @@ def test_a_minority_commits_nothing_and_gives_up_what_it_had(harness: RaftHarnes
     assert b"lost" not in on_disk(leader)
 
 
-def test_a_resigning_leader_is_followed_without_an_election_timeout(harness: RaftHarness) -> None:
+def test_resigning_needs_no_election_timeout(harness: RaftHarness) -> None:
     leader = harness.elect()
     propose(harness, leader, b"a")
     before_ms = harness.now_ms
@@ -139,7 +139,7 @@ def test_a_resigning_leader_is_followed_without_an_election_timeout(harness: Raf
     assert harness.now_ms == before_ms
 
 
-def test_a_leader_that_hands_over_loses_nothing_and_leads_until_then(harness: RaftHarness) -> None:
+def test_transferring_leadership_loses_no_entries(harness: RaftHarness) -> None:
     leader = harness.elect()
     late, heir = (m for m in harness.members.values() if m is not leader)
     leader.driver.propose(b"a")
@@ -154,7 +154,7 @@ def test_a_leader_that_hands_over_loses_nothing_and_leads_until_then(harness: Ra
     assert [m.commands for m in (leader, heir, late)] == [[b"a", b"c"]] * 3
 
 
-def test_nobody_is_handed_over_to_who_is_not_wanted(harness: RaftHarness) -> None:
+def test_leadership_is_transferred_to_candidates_only(harness: RaftHarness) -> None:
     leader = harness.elect()
     assert leader.driver.transfer_leadership({leader.node_id, 77}) is None
     other = next(m for m in harness.members.values() if m is not leader)
@@ -163,7 +163,7 @@ def test_nobody_is_handed_over_to_who_is_not_wanted(harness: RaftHarness) -> Non
     assert leads(leader)
 
 
-def test_a_leader_whose_process_has_ended_is_succeeded_without_a_wait(harness: RaftHarness) -> None:
+def test_campaign_now_replaces_an_ended_leader_at_once(harness: RaftHarness) -> None:
     leader = harness.elect()
     propose(harness, leader, b"a")
     harness.stop(leader.node_id)
@@ -178,7 +178,7 @@ def test_a_leader_whose_process_has_ended_is_succeeded_without_a_wait(harness: R
     assert harness.now_ms == before_ms
 
 
-def test_who_lacks_what_is_committed_does_not_succeed(harness: RaftHarness) -> None:
+def test_a_member_without_committed_entries_is_not_elected(harness: RaftHarness) -> None:
     leader = harness.elect()
     late, other = (m for m in harness.members.values() if m is not leader)
     harness.away = {late.node_id}
@@ -194,7 +194,7 @@ def test_who_lacks_what_is_committed_does_not_succeed(harness: RaftHarness) -> N
     assert late.commands == [b"a", b"b"]
 
 
-def test_nobody_succeeds_who_does_not_lead(harness: RaftHarness) -> None:
+def test_campaign_now_needs_the_current_leader(harness: RaftHarness) -> None:
     leader = harness.elect()
     harness.elapse(200)
     heir, other = (m for m in harness.members.values() if m is not leader)
@@ -231,8 +231,8 @@ def test_a_member_far_behind_gets_a_snapshot_in_chunks(tmp_path: Path) -> None:
         harness.close()
 
 
-def test_who_joins_is_told_by_a_snapshot_who_votes_and_may_vote_itself(tmp_path: Path) -> None:
-    """Also after a restart: who votes is in the snapshot, and in the log behind it."""
+def test_a_joining_member_gets_the_voters_by_snapshot_and_can_become_one(tmp_path: Path) -> None:
+    """Also after a restart: the voters are in the snapshot and in the log after it."""
     joined = member_id(5, b"folder of node 5")
     harness = RaftHarness(tmp_path, [0])
     try:
@@ -262,7 +262,7 @@ def test_who_joins_is_told_by_a_snapshot_who_votes_and_may_vote_itself(tmp_path:
         harness.close()
 
 
-def test_a_snapshot_keeps_entries_for_those_who_are_a_little_behind(harness: RaftHarness) -> None:
+def test_a_snapshot_retains_entries_for_followers_slightly_behind(harness: RaftHarness) -> None:
     leader = harness.elect()
     propose(harness, leader, b"a", b"b")
     index = leader.applied[-1].index
@@ -272,7 +272,7 @@ def test_a_snapshot_keeps_entries_for_those_who_are_a_little_behind(harness: Raf
     assert leader.log.snapshot is not None
 
 
-def test_a_leader_without_room_takes_back_what_it_had_not_persisted(tmp_path: Path) -> None:
+def test_a_leader_with_a_full_disk_discards_unpersisted_entries(tmp_path: Path) -> None:
     with small_disk(tmp_path / "0", 16 << 20) as disk:
         harness = RaftHarness(tmp_path, [0])
         try:
@@ -297,7 +297,7 @@ def test_a_leader_without_room_takes_back_what_it_had_not_persisted(tmp_path: Pa
             harness.close()
 
 
-def test_a_follower_without_room_falls_behind_and_comes_back(tmp_path: Path) -> None:
+def test_a_follower_with_a_full_disk_falls_behind_and_recovers(tmp_path: Path) -> None:
     with small_disk(tmp_path / "2", 16 << 20) as disk:
         harness = RaftHarness(tmp_path)
         try:
@@ -315,7 +315,7 @@ def test_a_follower_without_room_falls_behind_and_comes_back(tmp_path: Path) -> 
             harness.close()
 
 
-def test_what_gives_room_back_is_stored_with_the_room_kept_for_it(tmp_path: Path) -> None:
+def test_entries_that_free_space_use_the_reserve(tmp_path: Path) -> None:
     with small_disk(tmp_path / "2", 16 << 20) as disk:
         harness = RaftHarness(tmp_path)
         harness.may_use_reserve = lambda entry: entry.data.startswith(b"delete")

@@ -1,4 +1,4 @@
-"""Who may take part as whom, and which step carries a change of who votes out (KIP-853)."""
+"""Which members are accepted, and the membership changes of commands (KIP-853)."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def refusal_of(error: ApiError | str) -> tuple[int, str]:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def test_an_observer_is_made_a_voter_where_it_says_that_it_listens() -> None:
+def test_an_observer_becomes_a_voter_with_the_address_of_its_header() -> None:
     member = replica(3, NEW)
     heard = PeerHeaders(header(member, NEW, host="c", port=9))
     change = membership_change(AddRaftVoter(3, folder(NEW)), VOTERS, heard)
@@ -77,7 +77,7 @@ def test_an_observer_is_made_a_voter_where_it_says_that_it_listens() -> None:
     assert unheard.voter.member_id == member
 
 
-def test_a_founder_that_kept_its_folder_gets_its_vote_back_and_with_another_a_new_one() -> None:
+def test_a_bootstrap_voter_can_be_added_again_with_its_old_or_a_new_folder() -> None:
     left = configuration_of([1, 2])
     heard = PeerHeaders(header(0, OLD))
     back = membership_change(AddRaftVoter(0, folder(OLD)), left, heard)
@@ -92,7 +92,7 @@ def test_a_founder_that_kept_its_folder_gets_its_vote_back_and_with_another_a_ne
 
 
 @pytest.mark.parametrize(("node_id", "directory"), [(0, OLD), (0, NEW), (7, NEW)])
-def test_a_node_has_one_vote_whatever_its_folder(node_id: int, directory: int) -> None:
+def test_a_node_has_one_vote(node_id: int, directory: int) -> None:
     with pytest.raises(ApiError) as refused:
         membership_change(AddRaftVoter(node_id, folder(directory)), VOTERS, PeerHeaders())
     assert refused.value.code == ErrorCode.DUPLICATE_VOTER
@@ -106,13 +106,13 @@ def test_a_voter_is_removed_by_node_and_folder() -> None:
 
 
 @pytest.mark.parametrize(("node_id", "directory"), [(1, NEW), (9, OLD), (1, 0)])
-def test_who_has_no_such_vote_loses_none(node_id: int, directory: int) -> None:
+def test_removing_an_unknown_voter_is_an_error(node_id: int, directory: int) -> None:
     with pytest.raises(ApiError) as refused:
         membership_change(RemoveRaftVoter(node_id, folder(directory)), VOTERS, PeerHeaders())
     assert refused.value.code == ErrorCode.VOTER_NOT_FOUND
 
 
-def test_a_founder_of_whose_folder_nobody_knows_is_removed_without_one() -> None:
+def test_a_bootstrap_voter_without_a_known_folder_can_be_removed() -> None:
     change = membership_change(
         RemoveRaftVoter(2, ZERO_UUID), configuration_of([1, 2]), PeerHeaders()
     )
@@ -123,12 +123,12 @@ def test_a_founder_of_whose_folder_nobody_knows_is_removed_without_one() -> None
 
 
 @pytest.mark.parametrize("refusal", list(ProposalRefusal))
-def test_every_refusal_is_an_error_or_worth_another_try(refusal: ProposalRefusal) -> None:
+def test_every_refusal_is_an_error_or_retriable(refusal: ProposalRefusal) -> None:
     found = refusal_error(refusal, AddRaftVoter(3, folder(NEW)))
     assert found if isinstance(found, str) else found.code
 
 
-def test_who_is_behind_is_told_so_at_once() -> None:
+def test_a_member_that_is_behind_is_refused_at_once() -> None:
     code, text = refusal_of(
         refusal_error(ProposalRefusal.NOT_CAUGHT_UP, AddRaftVoter(3, folder(NEW)))
     )
@@ -136,7 +136,7 @@ def test_who_is_behind_is_told_so_at_once() -> None:
     assert "Start it with join" in text
 
 
-def test_the_last_vote_stays() -> None:
+def test_the_last_voter_is_not_removed() -> None:
     code, text = refusal_of(
         refusal_error(ProposalRefusal.LAST_VOTER, RemoveRaftVoter(3, folder(NEW)))
     )
@@ -147,13 +147,13 @@ def test_the_last_vote_stays() -> None:
 # -- what the log says of voters -------------------------------------------------------------------
 
 
-def test_a_place_is_read_as_it_was_written() -> None:
+def test_a_voter_context_round_trips() -> None:
     assert voter_context(voter(3, NEW, "host")) == VoterContext(folder(NEW), "host", 9192)
     assert voter_context(Voter(3)) is None
     assert voter_context(Voter(3, b"\xff")) is None
 
 
-def test_where_a_voter_is_becomes_known_and_changes_one_at_a_time() -> None:
+def test_voter_contexts_are_updated_one_at_a_time() -> None:
     founders = configuration_of([0, 1, 2])
     heard = [header(1, OLD), header(2, OLD), header(9, OLD)]
     assert pending_voter_update(founders, heard) == UpdateVoter(
@@ -178,13 +178,13 @@ def refused(
     )
 
 
-def test_voters_with_their_folders_and_replicas_that_name_theirs_are_listened_to() -> None:
+def test_members_with_the_right_folders_are_accepted() -> None:
     assert refused(0, OLD) is None
     assert refused(replica(7, OLD), OLD) is None
     assert refused(replica(7, NEW), NEW) is None, "it may follow"
 
 
-def test_a_founder_with_another_folder_is_not_who_it_says_it_is() -> None:
+def test_a_bootstrap_voter_with_another_folder_is_rejected() -> None:
     found = refused(0, NEW)
     assert found is not None
     assert found.is_replaced
@@ -192,14 +192,14 @@ def test_a_founder_with_another_folder_is_not_who_it_says_it_is() -> None:
     assert "odradek node remove 0" in found.reason
 
 
-def test_what_the_log_does_not_say_of_a_folder_the_broker_s_registration_does() -> None:
+def test_the_brokers_registration_gives_a_missing_directory_id() -> None:
     founders = configuration_of([0, 1])
     assert refused(0, NEW, founders) is None
     assert refused(0, OLD, founders, broker(0, OLD)) is None
     assert refused(0, NEW, founders, broker(0, OLD)) is not None
 
 
-def test_a_founder_that_was_taken_out_is_told_so() -> None:
+def test_a_removed_bootstrap_voter_is_rejected() -> None:
     left = configuration_of([1, 2])
     found = refused(0, OLD, left)
     assert found is not None
@@ -208,12 +208,12 @@ def test_a_founder_that_was_taken_out_is_told_so() -> None:
     assert refused(0, OLD, left, broker(0, OLD)) is None, "it lost its vote and is a broker still"
 
 
-def test_before_the_log_names_voters_every_founder_is_listened_to() -> None:
+def test_before_the_log_names_voters_every_bootstrap_voter_is_accepted() -> None:
     found = peer_refusal(header(0, NEW), configuration_of([1]), is_recorded=False, brokers={})
     assert found is None
 
 
-def test_a_replica_must_be_that_of_its_folder() -> None:
+def test_a_member_id_must_match_the_data_folder() -> None:
     found = refused(replica(3, OLD), NEW)
     assert found is not None
     assert not found.is_replaced
