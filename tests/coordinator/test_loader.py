@@ -39,7 +39,7 @@ class Scribe:
 
 
 def replayed(*slices: Sequence[LogEntry], is_log_compacted: bool = True) -> list[object]:
-    """What of the slices a shard is told."""
+    """The records of the slices that are replayed."""
     scribe = Scribe(is_log_compacted=is_log_compacted)
     loader = CoordinatorLoader(scribe)
     for entries in slices:
@@ -64,7 +64,7 @@ def test_records_without_a_key_and_of_unknown_types_are_skipped() -> None:
 
 
 def test_records_before_a_transactional_record_are_replayed_before_it() -> None:
-    """A commit outside of transactions wins over one that is pending, or loses, by its place."""
+    """The order in the log decides between a commit and a pending transactional one."""
     entries: list[LogEntry] = [
         (b"a", b"1"),
         TransactionalEntry(7, 0, b"a", b"2"),

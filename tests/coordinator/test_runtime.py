@@ -33,7 +33,7 @@ class Put(NamedTuple):
 
 
 class Get(NamedTuple):
-    """Answer with the newest value: rests on everything written before."""
+    """Respond with the newest value, which depends on all earlier records."""
 
     key: str
 
@@ -45,7 +45,7 @@ class Peek(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Be answered by the next Put."""
+    """The next Put responds to it."""
 
 
 class Alarm(NamedTuple):
@@ -119,7 +119,7 @@ class Dictionary:
 
 
 class Stage:
-    """A runtime and what it has answered; appends are settled by hand."""
+    """A runtime and its answers; appends succeed or fail by hand."""
 
     def __init__(self, *, batch_bytes_max: int = 1_000_000, is_loaded: bool = True) -> None:
         self.shard = Dictionary()
@@ -420,8 +420,8 @@ def test_loading_replays_slices_and_then_serves() -> None:
 
 
 def test_replies_wait_for_the_commit_of_records_loaded_beyond_the_high_watermark() -> None:
-    """Found by the simulation: a leader that loaded a generation which was never committed told a
-    member that it owned something, died, and its successor gave the same to another one."""
+    """Found by the simulation: a leader loaded a generation that was never committed and returned
+    its assignment to a member; its successor assigned the same partitions to another one."""
     stage = Stage(is_loaded=False)
     stage.runtime.load([(b"a", b"1")])
     stage.runtime.load([(b"a", b"2"), (b"b", b"1")], is_committed=False)
@@ -526,7 +526,7 @@ class Ledger(Dictionary):
 
 
 def told(*outcomes: Outcome[object]) -> ShardRuntime[Pair]:
-    """A runtime that was given these."""
+    """A runtime with these outcomes."""
     runtime: ShardRuntime[Pair] = ShardRuntime(Ledger())
     runtime.finish_loading(next_offset=0, now_ms=NOW_MS)
     for outcome in outcomes:

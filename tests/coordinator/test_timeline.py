@@ -8,7 +8,7 @@ from odradek.coordinator.timeline import Timeline, TimelineTable, count
 
 
 class Twin:
-    """All states there ever were, as whole dictionaries."""
+    """The states at all positions, as whole dictionaries."""
 
     def __init__(self) -> None:
         self.states: dict[int, dict[str, int]] = {0: {}}

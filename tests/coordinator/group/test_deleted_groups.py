@@ -16,7 +16,7 @@ COUNT = 20
 
 
 class Group:
-    """A group as far as its end is concerned."""
+    """The part of a group that `drop_deleted` uses."""
 
     def __init__(self, *, exists: bool = False, is_droppable: bool = True) -> None:
         self.exists = exists
@@ -47,7 +47,7 @@ FAMILIES += [(StreamsStage, streamers, "streams")]
 
 
 def objects_of(stage: Stage, family: str) -> list[str]:
-    """The ids of the groups of which there is still anything in memory."""
+    """The ids of the groups that have an object."""
     return list(getattr(stage.shard, family)._groups)
 
 

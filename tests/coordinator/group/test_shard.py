@@ -140,7 +140,7 @@ def test_changed_settings_apply_to_existing_groups() -> None:
 
 
 def hard_state(shard: GroupShard) -> object:
-    """All that the log is to bring back."""
+    """The state that a load must restore."""
     return (
         dict(shard.classic.generations.items()),
         {
@@ -152,7 +152,7 @@ def hard_state(shard: GroupShard) -> object:
 
 
 def loaded(log: list[tuple[bytes, bytes | None]]) -> GroupShard:
-    """Whoever takes over: it is not told what compaction would take."""
+    """The shard of the next coordinator, loaded as from a compacted log."""
     shard = GroupShard(NO_DELAY)
     loader = CoordinatorLoader(shard)
     loader.replay(log, is_committed=True)

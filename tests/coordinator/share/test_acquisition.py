@@ -9,7 +9,7 @@ from odradek.coordinator.share.acquisition import (
     throttled_records_max,
 )
 
-TERMS = ShareGroupSettings(delivery_count_limit=6)
+SETTINGS = ShareGroupSettings(delivery_count_limit=6)
 
 
 def test_adjacent_ranges_are_joined_up_to_the_batch_size() -> None:
@@ -34,11 +34,11 @@ def test_a_batch_is_split_only_in_record_limit_mode() -> None:
 
 
 def test_throttling_starts_at_half_of_the_limit_and_halves_the_count_each_time() -> None:
-    assert throttled_records_max(TERMS, 2, 500) is None
-    assert throttled_records_max(TERMS, 3, 500) == 250
-    assert throttled_records_max(TERMS, 4, 500) == 125
-    assert throttled_records_max(TERMS, 5, 500) == 1
-    assert throttled_records_max(TERMS, 4, 2) == 1
+    assert throttled_records_max(SETTINGS, 2, 500) is None
+    assert throttled_records_max(SETTINGS, 3, 500) == 250
+    assert throttled_records_max(SETTINGS, 4, 500) == 125
+    assert throttled_records_max(SETTINGS, 5, 500) == 1
+    assert throttled_records_max(SETTINGS, 4, 2) == 1
 
 
 def test_with_a_limit_of_two_no_delivery_is_made_alone() -> None:

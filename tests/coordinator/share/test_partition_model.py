@@ -23,12 +23,12 @@ ERRORS = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST)
 
 
 class Both:
-    """The machine and the model side by side; `durable` is what has been written."""
+    """The machine and the model with the same steps; `durable` is the written state."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.now = 1_000
-        self.group_settings = self.draw_terms()
+        self.group_settings = self.draw_settings()
         self.start = self.random.choice([0, 7])
         self.machine = SharePartition(
             self.start, (), now_ms=self.now, group_settings=self.group_settings
@@ -46,7 +46,7 @@ class Both:
         self.under_way: StateWrite | None = None
         self.acknowledged: set[int] = set()
 
-    def draw_terms(self) -> ShareGroupSettings:
+    def draw_settings(self) -> ShareGroupSettings:
         draw = self.random.choice
         return ShareGroupSettings(
             lock_duration_ms=draw([50, 200]),
@@ -231,7 +231,7 @@ def test_the_machine_agrees_with_the_model_in_random_steps(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_leader_can_load_every_prefix_of_the_writes(seed: int) -> None:
-    """With the share coordinator's own log between the two."""
+    """The writes go through the log of a share coordinator."""
     both = Both(seed)
     kept = SharePlaybook()
     kept.initialize(start_offset=both.start)

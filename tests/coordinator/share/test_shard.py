@@ -42,7 +42,7 @@ def begun(settings: ShareStateSettings | None = None) -> SharePlaybook:
 
 
 def kinds(playbook: SharePlaybook) -> str:
-    """Of each record in the log: a snapshot, an update, a tombstone."""
+    """The kinds of the records in the log: snapshot, update or tombstone."""
     found = ""
     for entry in playbook.log:
         assert not isinstance(entry, TransactionMarker | TransactionalEntry)
@@ -260,7 +260,7 @@ def test_a_snapshot_follows_after_enough_updates() -> None:
     playbook.reload()
     expected = tuple(acknowledged(2 * at, 2 * at) for at in range(6))
     assert playbook.read(leader_epoch=0) == PersistedShareState(1, 0, expected)
-    # The count of updates is that of the log, whoever counts.
+    # The count of updates is that of the log, also after a load.
     playbook.write(start_offset=1)
     assert kinds(playbook) == "SuuSuuSu"
 

@@ -20,7 +20,7 @@ def found(
 
 
 def after_one_look(late: OpenPartitionTransaction) -> HangingTransactionDetector:
-    """It was open and unknown once."""
+    """After one examination it is suspected."""
     watch = HangingTransactionDetector()
     assert watch.begin_round({late.partition: 40}) == []
     assert watch.begin_round({late.partition: 40}) == [late.partition]
@@ -54,7 +54,7 @@ def test_a_hanging_transaction_is_proven_by_two_examinations() -> None:
     watch.begin_round({P: 40})
     assert watch.end_round([P], [found()], {}) == [found()]
     assert list(watch.hanging) == [found()]
-    # It is told once.
+    # It is returned once.
     watch.begin_round({P: 40})
     assert watch.end_round([P], [found()], {}) == []
     assert list(watch.hanging) == [found()]
@@ -78,7 +78,7 @@ def test_a_transaction_with_new_batches_is_suspected_again() -> None:
 
 
 def test_an_unfinished_round_changes_nothing() -> None:
-    """A coordinator did not answer."""
+    """A coordinator did not respond."""
     watch = after_one_look(found())
     assert watch.begin_round({P: 40}) == [P]
     assert watch.begin_round({P: 40}) == [P]

@@ -355,7 +355,7 @@ def test_tools_see_committed_state() -> None:
 
 
 def story(client_version: int) -> TransactionPlaybook:
-    """A log with everything in it."""
+    """A log with records of all kinds."""
     play = TransactionPlaybook(client_version=client_version)
     owner = play.init()
     for is_commit in (True, False, True):
@@ -374,8 +374,8 @@ def story(client_version: int) -> TransactionPlaybook:
 
 @pytest.mark.parametrize("client_version", [1, 2])
 def test_every_prefix_of_a_log_can_be_loaded(client_version: int) -> None:
-    """A coordinator dies after each of its records. Whoever loads that much decides nothing anew:
-    what was prepared ends as it was decided, what was open is aborted, and ids can be used."""
+    """A coordinator fails after each record. The next one changes no decision: prepared transactions
+    complete as decided, ongoing ones are aborted, and the ids can be used."""
     whole = story(client_version).log
     assert len(whole) > 20
     for length in range(len(whole) + 1):
@@ -425,9 +425,8 @@ INTERNAL = {*TIMERS, "Markers are written"}
 
 
 class Row(NamedTuple):
-    """A transition: what happens in a state, what becomes of it, how much the epoch grows, what is
-    answered. `waits` is an answer that comes when the markers are written, or after a while
-    CONCURRENT_TRANSACTIONS."""
+    """A transition: state, event, next state, increase of the epoch, response. `waits` is a response
+    that comes when the markers are written, or CONCURRENT_TRANSACTIONS after a while."""
 
     state: str
     event: str
@@ -466,7 +465,7 @@ def transaction_in(state: TransactionState, version: int) -> TransactionMetadata
 
 
 def events(version: int) -> dict[str, tuple[object, int]]:
-    """What may happen, and when: requests of the owner, and the shard's own timers."""
+    """The events and their times: requests of the owner, and timers of the shard."""
     now_ms = 5_000
 
     def end(epoch: int, *, is_commit: bool) -> EndTransaction:
@@ -510,7 +509,7 @@ def answer_of(replies: tuple[ShardReply, ...], *, waits: bool) -> str:
 
 
 def observed() -> set[Row]:
-    """What the machine does in every state with everything that may happen."""
+    """The transitions of the machine, for every state and event."""
     rows = set()
     states = [s for s in TransactionState if s.value <= TransactionState.COMPLETE_ABORT]
     for version in (1, 2):

@@ -27,7 +27,7 @@ def settings(ttl_ms: int | None = TTL_MS, **policies: object) -> GroupSettings:
 
 
 def left(ttl_ms: int | None = TTL_MS) -> Playbook:
-    """A classic group with an offset, whose only member has just gone."""
+    """A classic group with an offset, whose only member has just left."""
     play = Playbook(settings(ttl_ms))
     [member] = play.stable()
     play.commit({("t", 0): 7}, member_id=member, generation_id=1)
@@ -202,7 +202,7 @@ def test_consumer_groups_are_deleted_too(instance: str | None) -> None:
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
 def test_after_a_load_of_any_prefix_of_the_log_the_group_expires(kind: str) -> None:
-    """A coordinator may die anywhere, in the middle of an end too."""
+    """A coordinator may fail at any record, also during a deletion."""
     play = Stage({"a": 2}, settings())
     for _ in range(2):
         if kind == "classic":

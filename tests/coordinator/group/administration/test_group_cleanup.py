@@ -44,7 +44,7 @@ def test_a_deleted_group_leaves_nothing_in_the_log() -> None:
 
 
 def test_undo_points_expire_after_their_topics_were_deleted() -> None:
-    """The group is no more at once: it had nothing but offsets."""
+    """A group with offsets only does not exist without them."""
     stage = rewound_stage()
     stage.ask(DropTopicOffsets(((TOPIC, id_of(TOPIC)),)))
     assert "g" not in stage.list_groups()

@@ -379,7 +379,7 @@ def test_a_classic_member_of_a_consumer_group_that_leaves_is_unknown() -> None:
 
 
 class Joiner:
-    """A client that does what it is told, and sends again what was not answered."""
+    """A client that follows the responses, and repeats requests without a response."""
 
     def __init__(self, play: Playbook) -> None:
         self.play = play
@@ -436,7 +436,7 @@ class Joiner:
 def test_after_moves_at_any_time_all_members_keep_their_ids(
     moved_after: int, resting: int, delay_ms: int
 ) -> None:
-    """Three clients, some of which are in a stored generation when the others come."""
+    """Three clients, some of them in a stored generation when the others join."""
     play = Playbook(GroupSettings(initial_rebalance_delay_ms=delay_ms))
     clients = [Joiner(play) for _ in range(3)]
 

@@ -28,7 +28,7 @@ def commit(*topics: str, group: str = "g", generation: int = -1) -> OffsetCommit
 
 
 def ask(shard: GroupShard, request: object, version: int = 8) -> object:
-    """Have the shard decide, and write what it says at once."""
+    """Handle a request and replay its records at once."""
     outcome = shard.handle(Command(request=request, request_id=1, api_version=version), 0)
     for record in outcome.records:
         shard.timeline.advance()

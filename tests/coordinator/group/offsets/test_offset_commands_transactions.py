@@ -215,7 +215,7 @@ def test_an_unknown_transaction_must_be_verified_after_the_last_end() -> None:
     again = play.begin(1, guard=first.guard).response(VerificationRequired)
     assert again.guard != first.guard
     assert play.begin(1, guard=again.guard).response(TxnOffsetCommitResponse)
-    # Open by now: nobody is asked any more.
+    # The transaction is open: no verification is required.
     assert play.begin(2, guard=-1).response(TxnOffsetCommitResponse)
     play.end()
     assert play.fetch() == 2
@@ -244,7 +244,7 @@ def test_a_deleted_group_has_no_pending_offsets() -> None:
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_every_prefix_of_the_log_gives_one_of_three_states(is_commit: bool) -> None:
-    """Before, unstable, after; and a transaction that is open can always be ended."""
+    """Before, unstable, after. An open transaction can always be ended."""
     play = Play()
     play.plain_commit(3)
     play.commit(10)

@@ -172,7 +172,7 @@ def test_a_retry_of_a_rewind_is_not_done_again(scene: Scene) -> None:
 def test_a_late_retry_does_not_start_a_cancelled_rewind_again(
     scene: Scene,
 ) -> None:
-    """Its asker asks again, as long as it has no answer; somebody else has undone it meanwhile."""
+    """The client retries because it has no response; another client has cancelled the rewind."""
     first = {"rewind_id": b"1" * 16, "timeout_ms": 0}
     call = scene.stage.rewind_call({A1: 3}, **first)  # type: ignore[arg-type]  # as it has them
     scene.stage.tick(1)
@@ -300,7 +300,7 @@ def test_a_rewind_is_among_the_events_of_the_group(scene: Scene) -> None:
 
 
 def test_a_rewind_that_cannot_be_written_is_cancelled_in_the_end(scene: Scene) -> None:
-    """Else the group would rebalance for ever."""
+    """Otherwise the group would rebalance for ever."""
     call = scene.stage.rewind_call({A1: 3})
     rewinds = scene.stage.shard.rewinds
     scene.stage.refuses = _ends_a_rewind
@@ -443,7 +443,7 @@ def test_a_consumer_that_has_revoked_a_partition_cannot_commit_it() -> None:
 
 
 def test_a_consumer_in_an_old_epoch_cannot_commit_the_rewound_partition() -> None:
-    """What the revocation was acknowledged in is its current epoch still, but not the group's."""
+    """The member is still in the epoch of the revocation, the group in the next one."""
     scene = Scene(CONSUMER, 1)
     (reader,) = scene.readers
     call = scene.stage.rewind_call({A1: 3})
@@ -509,8 +509,8 @@ def test_a_member_that_ignores_its_assignment_has_not_revoked_anything(times: in
 
 
 def test_a_classic_member_of_a_consumer_group_revokes_with_its_sync() -> None:
-    """One that cannot say what it keeps: that it has joined is not enough, as it may be told to
-    join again before it hears what it was given."""
+    """A member with a subscription of version 0. Its JoinGroup is not enough, because it may have
+    to join again before it gets its assignment."""
     stage, ledger = RewindStage(3), DeliveryLedger()
     consumer = RewindMember(stage, ledger, CONSUMER, "c")
     silent = RewindMember(stage, ledger, SILENT, "s")
@@ -553,7 +553,7 @@ def test_a_commit_without_a_member_is_a_rewind_if_the_config_is_set(scene: Scene
 
 
 def test_a_commit_without_a_member_sets_its_offsets_unbounded() -> None:
-    """Kafka bounds no committed offset either: kafka-consumer-groups does that by itself."""
+    """As in Kafka, where kafka-consumer-groups keeps offsets within the log."""
     scene = Scene(CONSUMER)
     scene.stage.shard.settings = GroupSettings(
         rewind_by_commit_groups=frozenset({"g"}),

@@ -35,8 +35,8 @@ CROWDS = (
 
 
 class Crowd(RuleBasedStateMachine):
-    """Readers of one kind that come, go, read and commit while somebody rewinds, undoes and moves
-    the coordinator; and commits that come too late.
+    """Members of one type join, leave, read and commit during rewinds, undos and moves of the
+    coordinator; and some commits are late.
 
     The model is the ledger: each record of a partition is delivered after the one before it, and
     the first one after a rewind (or its undoing) is the one that was asked for.

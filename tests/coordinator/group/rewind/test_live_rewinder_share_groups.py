@@ -40,7 +40,7 @@ def share_rewind(stage: ShareStage, to: int) -> GroupCall:
 
 
 def restarted(stage: ShareStage, code: ErrorCode = ErrorCode.NONE) -> RestartStates:
-    """What was asked for, which is done now or fails."""
+    """The requested restart, which succeeds or fails with `code`."""
     [asked] = [sent for sent in stage.sent if isinstance(sent, RestartStates)]
     stage.sent.clear()
     outcomes = {topic_id: dict.fromkeys(at, code) for topic_id, at in asked.topics.items()}

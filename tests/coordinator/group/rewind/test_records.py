@@ -49,7 +49,7 @@ def test_the_format_does_not_change() -> None:
 
 
 def test_a_state_without_ids_is_decoded() -> None:
-    """By a coordinator that kept none yet."""
+    """Written by an earlier release."""
     key, value = encode(RewindStateRecord("g", RewindState(newest_number=5)))
     assert value is not None
     assert value == b"\x00\x00\x96\xc0\xc0\x90\x05\x90\x90"

@@ -106,7 +106,7 @@ def test_a_member_with_version_0_is_in_a_generation_with_its_heartbeat(
     group = group_of({"m": SILENT})
     rounds.before_sync(group, sync_of(), KEYS, step)
     reduced_generation_id = group.generation_id
-    # The group rebalances before it says anything, and it says something of before.
+    # The group rebalances before its heartbeat, which has the generation before.
     rounds.on_heartbeat(heartbeat_of(reduced_generation_id - 1))
     assert assigned(rounds.before_sync(group, sync_of(), KEYS, step)) == [0]
     rounds.on_heartbeat(heartbeat_of(reduced_generation_id))

@@ -74,7 +74,7 @@ def test_a_snapshot_needs_a_group_with_offsets(stage: RewindStage) -> None:
 
 
 def test_a_snapshot_of_a_share_group_has_its_start_offsets() -> None:
-    """It has no committed offsets: who asks has asked the share coordinator."""
+    """The caller has read them from the share coordinator."""
     stage = ShareStage({TOPIC: 2})
     stage.share("m")
     stage.keep_states()
