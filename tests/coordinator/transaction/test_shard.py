@@ -374,8 +374,8 @@ def story(client_version: int) -> TransactionPlaybook:
 
 @pytest.mark.parametrize("client_version", [1, 2])
 def test_every_prefix_of_a_log_can_be_loaded(client_version: int) -> None:
-    """A coordinator fails after each record. The next one changes no decision: prepared transactions
-    complete as decided, ongoing ones are aborted, and the ids can be used."""
+    """A coordinator fails after each record. The next one changes no decision: prepared
+    transactions complete as decided, ongoing ones are aborted, and the ids can be used."""
     whole = story(client_version).log
     assert len(whole) > 20
     for length in range(len(whole) + 1):
@@ -425,8 +425,8 @@ INTERNAL = {*TIMERS, "Markers are written"}
 
 
 class Row(NamedTuple):
-    """A transition: state, event, next state, increase of the epoch, response. `waits` is a response
-    that comes when the markers are written, or CONCURRENT_TRANSACTIONS after a while."""
+    """A transition: state, event, next state, increase of the epoch, response. `waits` is a
+    response that comes when the markers are written, or CONCURRENT_TRANSACTIONS after a while."""
 
     state: str
     event: str
