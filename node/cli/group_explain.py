@@ -24,7 +24,7 @@ from odradek.node.cli.group_lag import group_lags
 from odradek.node.cli.group_queries import SHARE, GroupDescription, GroupQueries
 from odradek.node.cli.group_texts import EVENT_TEXTS, PROGRESS_TEXTS, text_of
 from odradek.node.cli.offsets import ids_of
-from odradek.node.cli.output import Json, Output, Row, size_text
+from odradek.node.cli.output import Json, Output, Row, known, size_text
 from odradek.node.cli.parameters import moment_text
 from odradek.node.cli.partition_facts import collect_partition_views
 
@@ -75,17 +75,13 @@ def _member_rows(group: GroupDescription) -> list[dict[str, Json]]:
             "client": member.client_id,
             "host": member.client_host,
             "state": text_of(PROGRESS_TEXTS, member.state),
-            "joined_ms": _duration(member.join_ms),
-            "synced_ms": _duration(member.sync_ms),
-            "gave_up_ms": _duration(member.revoke_ms),
+            "joined_ms": known(member.join_ms),
+            "synced_ms": known(member.sync_ms),
+            "gave_up_ms": known(member.revoke_ms),
             "owns": [f"{topic}-{index}" for topic, index in ids_of(member.owned)],
         }
         for member in group.explained.members
     ]
-
-
-def _duration(duration_ms: int) -> int | None:
-    return None if duration_ms < 0 else duration_ms
 
 
 def _event_rows(group: GroupDescription) -> list[dict[str, Json]]:
@@ -116,7 +112,7 @@ def explain(name: str, client: ClusterClient, output: Output) -> None:
         "state": explained.group_state,
         "type": explained.group_type,
         "protocol": explained.protocol or None,
-        "epoch": None if explained.epoch < 0 else explained.epoch,
+        "epoch": known(explained.epoch),
         "coordinator": group.coordinator,
         "topics": group.topics(),
         "ephemeral": duration_text(explained.ttl_ms) if explained.ttl_ms >= 0 else None,
@@ -126,7 +122,7 @@ def explain(name: str, client: ClusterClient, output: Output) -> None:
         output.document(
             {
                 **heading,
-                "ttl_ms": _duration(explained.ttl_ms),
+                "ttl_ms": known(explained.ttl_ms),
                 **{key: lag[key] for key in unread},
                 "findings": finding_rows(findings),
                 "members": members,

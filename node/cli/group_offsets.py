@@ -11,6 +11,7 @@ import click
 
 from odradek.node.cli.cluster_client import ClusterClient, RequestResult, error_text, raise_on_error
 from odradek.node.cli.offsets import PartitionId
+from odradek.node.cli.output import known
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -96,7 +97,7 @@ def share_positions(
     return {
         (topic.topic_name, each.partition_index): (
             each.start_offset,
-            each.lag if each.lag >= 0 else None,
+            known(each.lag),
         )
         for group in (answer.groups if answer is not None else ())
         for topic in group.topics

@@ -213,6 +213,11 @@ def size_text(byte_count: int) -> str:
     return f"{size:.1f} {unit}"
 
 
+def known(number: int) -> int | None:
+    """The number, or None for -1, with which the protocol says that it is not known."""
+    return None if number < 0 else number
+
+
 def first_names(names: Iterable[str], count_max: int = 5) -> str:
     """The first names, and how many more there are."""
     names = list(names)

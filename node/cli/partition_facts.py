@@ -22,6 +22,7 @@ from odradek.protocol.messages.diagnostics import (
 from odradek.protocol.messages.metadata import MetadataResponsePartition
 from odradek.protocol.messages.transactions import (
     DescribeTransactionsRequest,
+    DescribeTransactionsTransactionState,
     ListTransactionsRequest,
 )
 
@@ -106,52 +107,42 @@ def _with_transactions(
     views: dict[PartitionId, PartitionView],
     now_ms: int,
 ) -> dict[PartitionId, PartitionView]:
+    """The partitions with what coordinators know of their open transactions."""
     producer_ids = {v.transaction.producer_id for v in views.values() if v.transaction is not None}
-    if not producer_ids:
-        return views
-    known = _transactions(client, facts, sorted(producer_ids), now_ms)
+    states = _transactions(client, facts, sorted(producer_ids)) if producer_ids else {}
     named = dict(views)
     for partition_id, view in views.items():
-        found = view.transaction
-        if found is not None and found.producer_id in known:
-            transactional_id, state, age_ms, timeout_ms = known[found.producer_id]
-            transaction = replace(
-                found,
-                transactional_id=transactional_id,
-                state=state,
-                age_ms=age_ms,
-                timeout_ms=timeout_ms,
-            )
-            named[partition_id] = replace(view, transaction=transaction)
+        if view.transaction is None or view.transaction.producer_id not in states:
+            continue
+        state = states[view.transaction.producer_id]
+        started_ms = state.transaction_start_time_ms
+        transaction = replace(
+            view.transaction,
+            transactional_id=state.transactional_id,
+            state=state.transaction_state,
+            age_ms=None if started_ms < 0 else max(now_ms - started_ms, 0),
+            timeout_ms=state.transaction_timeout_ms,
+        )
+        named[partition_id] = replace(view, transaction=transaction)
     return named
 
 
 def _transactions(
-    client: ClusterClient, facts: GroupQueries, producer_ids: list[int], now_ms: int
-) -> dict[int, tuple[str, str, int | None, int]]:
-    """(transactional id, state, age, timeout) by producer id, of those that a coordinator knows."""
-    known: dict[int, tuple[str, str, int | None, int]] = {}
-    names: dict[str, int] = {}
+    client: ClusterClient, facts: GroupQueries, producer_ids: list[int]
+) -> dict[int, DescribeTransactionsTransactionState]:
+    """The transactions of these producers that coordinators know, by producer id."""
+    listed_by: dict[str, int] = {}
     listing = ListTransactionsRequest(state_filters=[], producer_id_filters=producer_ids)
     for broker in facts.brokers:
         answer = client.ask_node(broker, listing)
         for listed in answer.transaction_states if answer is not None else ():
-            names[listed.transactional_id] = broker
-    if not names:
-        return known
-    found = client.coordinators(sorted(names), TRANSACTION)
-    for transactional_id, listed_by in names.items():
-        broker = found.get(transactional_id, listed_by)
+            listed_by[listed.transactional_id] = broker
+    coordinators = client.coordinators(sorted(listed_by), TRANSACTION) if listed_by else {}
+    known: dict[int, DescribeTransactionsTransactionState] = {}
+    for transactional_id, broker in (listed_by | coordinators).items():
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         described = client.ask_node(broker, request)
         for state in described.transaction_states if described is not None else ():
-            if state.error_code:
-                continue
-            started_ms = state.transaction_start_time_ms
-            known[state.producer_id] = (
-                state.transactional_id,
-                state.transaction_state,
-                None if started_ms < 0 else max(now_ms - started_ms, 0),
-                state.transaction_timeout_ms,
-            )
+            if not state.error_code:
+                known[state.producer_id] = state
     return known

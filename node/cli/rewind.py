@@ -1,7 +1,7 @@
 """`odradek group rewind`, `undo` and `snapshot`: move groups to other offsets while they consume.
 
 Only Odradek's brokers support this (protocol/messages/rewinds.py). The request is repeated until
-the group's coordinator is done; by its id it is carried out once.
+the group's coordinator has finished; its id makes it idempotent.
 """
 
 import re
@@ -18,7 +18,8 @@ from odradek.node.cli.cluster_client import (
     with_client,
 )
 from odradek.node.cli.completion import complete_group
-from odradek.node.cli.output import Output, Row
+from odradek.node.cli.offsets import by_id
+from odradek.node.cli.output import Output, Row, known
 from odradek.node.cli.parameters import (
     TopicSelection,
     moment,
@@ -27,7 +28,6 @@ from odradek.node.cli.parameters import (
     topic_selection,
 )
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.partitions import TopicOffsets
 from odradek.protocol.messages.rewinds import (
     AlterSnapshotRequest,
     AlterSnapshotResponse,
@@ -45,7 +45,7 @@ R = TypeVar("R", RewindGroupResponse, DescribeRewindsResponse, AlterSnapshotResp
 TO_POSITIONS, TO_SNAPSHOT, TO_BEFORE, TO_WITHDRAW = range(4)
 AT_OFFSET, AT_TIME, BY_RECORDS, BY_DURATION = range(4)
 NUMBER_MAX: Final = 2**63 - 1
-"""What offsets, timestamps and counts are on the wire."""
+"""The largest offset, timestamp or count in the protocol."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 ATTEMPT_TIMEOUT_MS: Final = 2_000
@@ -135,14 +135,14 @@ def rewind(
     They revoke the rewound partitions and resume at the new offsets; later commits from before are
     ignored. Offsets outside of a partition become its nearest end.
     """
-    places = [
+    choices = [
         to,
         None if by is None else (BY_RECORDS, by),
-        # Times before 1970 are none: below zero stand the ends of a partition.
+        # Negative times are the ends of a partition, not times before 1970.
         None if to_datetime is None else (AT_TIME, max(to_datetime, 0)),
         None if by_duration is None else (BY_DURATION, by_duration),
     ]
-    named = [place for place in places if place is not None]
+    named = [choice for choice in choices if choice is not None]
     if len(named) + (to_snapshot is not None) != 1:
         raise click.UsageError(
             "Give exactly one of --to, --by, --to-datetime, --by-duration and --to-snapshot."
@@ -169,13 +169,13 @@ def undo(name: str, dry_run: bool, client: ClusterClient, output: Output) -> Non
 
     The last eight can be undone, one after the other.
     """
-    known = _ask(client, name, DescribeRewindsRequest(group_id=name))
-    if known.is_under_way and dry_run:
+    is_under_way = _ask(client, name, DescribeRewindsRequest(group_id=name)).is_under_way
+    if is_under_way and dry_run:
         output.rows([], empty="A rewind is in progress: it would be cancelled.")
         return
-    target = TO_WITHDRAW if known.is_under_way else TO_BEFORE
+    target = TO_WITHDRAW if is_under_way else TO_BEFORE
     _rewind(RewindGroupRequest(group_id=name, target=target, is_dry_run=dry_run), client, output)
-    if target == TO_WITHDRAW:
+    if is_under_way:
         output.hint("Cancelled the rewind in progress: no offset was changed.")
 
 
@@ -190,8 +190,7 @@ def snapshot() -> None:
 @with_client
 def create_snapshot(group_name: str, name: str, client: ClusterClient, output: Output) -> None:
     """Save the committed offsets of a group under a name."""
-    request = AlterSnapshotRequest(group_id=group_name, name=name)
-    answer = _ask(client, group_name, request)
+    answer = _ask(client, group_name, AlterSnapshotRequest(group_id=group_name, name=name))
     count = sum(len(topic.partitions) for topic in answer.topics)
     output.done(
         f"Snapshot {name} of {group_name}: {count} offsets",
@@ -207,19 +206,20 @@ def list_snapshots(
     group_name: str, show_offsets: bool, client: ClusterClient, output: Output
 ) -> None:
     """Show the snapshots of a group, and the rewinds that can be undone."""
-    request = DescribeRewindsRequest(group_id=group_name)
-    answer = _ask(client, group_name, request)
+    answer = _ask(client, group_name, DescribeRewindsRequest(group_id=group_name))
     rows: list[Row] = []
-    for kind, known in (("snapshot", answer.snapshots), ("undo", answer.undo_points)):
-        for found in known:
-            offsets = _offsets(found.topics)
-            about: Row = {"kind": kind, "name": found.name, "at": moment_text(found.timestamp)}
+    for kind, saved in (("snapshot", answer.snapshots), ("undo", answer.undo_points)):
+        for each in saved:
+            offsets = by_id(each.topics)
+            about: Row = {"kind": kind, "name": each.name, "at": moment_text(each.timestamp)}
             if show_offsets:
-                rows += ({**about, **offset} for offset in offsets)
+                rows += (
+                    {**about, "topic": topic, "partition": index, "offset": known(at.offset)}
+                    for (topic, index), at in offsets.items()
+                )
             else:
                 rows.append({**about, "partitions": len(offsets)})
-    columns = ["topic", "partition", "offset"] if show_offsets else ["partitions"]
-    output.rows(rows, ["kind", "name", "at", *columns], empty="No snapshots, nothing to undo.")
+    output.rows(rows, empty="No snapshots, nothing to undo.")
     if answer.is_under_way:
         output.hint("A rewind is in progress; `odradek group undo` cancels it.")
 
@@ -235,11 +235,10 @@ def delete_snapshot(group_name: str, name: str, client: ClusterClient, output: O
     output.done(f"Deleted snapshot {name}", {"group": group_name, "snapshot": name})
 
 
-# -- inside ----------------------------------------------------------------------------------------
-
-
-def _topics(selections: Iterable[TopicSelection], place: Position) -> list[RewindGroupRequestTopic]:
-    kind, number = place
+def _topics(
+    selections: Iterable[TopicSelection], position: Position
+) -> list[RewindGroupRequestTopic]:
+    kind, number = position
     return [
         RewindGroupRequestTopic(
             name=selection.topic,
@@ -260,29 +259,16 @@ def _rewind(request: RewindGroupRequest, client: ClusterClient, output: Output) 
     answer = _ask(client, request.group_id, request)
     rows: list[Row] = [
         {
-            "topic": topic.name,
-            "partition": partition.partition_index,
-            "previous_offset": _known(partition.previous_offset),
-            "actual_offset": _known(partition.actual_offset),
+            "topic": topic,
+            "partition": index,
+            "previous_offset": known(partition.previous_offset),
+            "actual_offset": known(partition.actual_offset),
         }
-        for topic in sorted(answer.topics, key=lambda topic: topic.name)
-        for partition in sorted(topic.partitions, key=lambda at: at.partition_index)
+        for (topic, index), partition in sorted(by_id(answer.topics).items())
     ]
     output.rows(rows, empty="Nothing to undo: the topics of that rewind were deleted.")
     if request.is_dry_run:
         output.hint("Nothing was changed (--dry-run).")
-
-
-def _known(offset: int) -> int | None:
-    return None if offset < 0 else offset
-
-
-def _offsets(topics: Iterable[TopicOffsets]) -> list[Row]:
-    return [
-        {"topic": topic.name, "partition": at.partition_index, "offset": _known(at.offset)}
-        for topic in topics
-        for at in topic.partitions
-    ]
 
 
 def _ask(client: ClusterClient, group: str, request: Request[R]) -> R:

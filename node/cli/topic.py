@@ -17,7 +17,7 @@ from odradek.node.cli.cluster_client import (
     with_client,
 )
 from odradek.node.cli.completion import complete_topic
-from odradek.node.cli.output import Json, Output, Row
+from odradek.node.cli.output import Json, Output, Row, known
 from odradek.node.cli.parameters import TopicSelection, moment, pair, topic_selection
 from odradek.node.cli.topic_explain import explain
 from odradek.protocol.errors import ErrorCode
@@ -140,7 +140,7 @@ def describe(names: tuple[str, ...], client: ClusterClient, output: Output) -> N
         partitions: list[Row] = [
             {
                 "partition": (number := partition.partition_index),
-                "leader": partition.leader_id if partition.leader_id >= 0 else None,
+                "leader": known(partition.leader_id),
                 "replicas": list(partition.replica_nodes),
                 "isr": list(partition.isr_nodes),
                 "start_offset": (start := starts[name, number]),
@@ -256,7 +256,7 @@ def show_offsets(
             "records": ends[partition_id] - starts[partition_id],
         }
         if moment is not None:
-            row["offset_at_time"] = found[partition_id] if found[partition_id] >= 0 else None
+            row["offset_at_time"] = known(found[partition_id])
         rows.append(row)
     output.rows(rows)
 

@@ -11,22 +11,21 @@ from odradek.node.cli.completion import complete_topic
 from odradek.node.cli.findings import Finding, PartitionView, partition_findings, reader_findings
 from odradek.node.cli.group_explain import finding_rows, print_findings
 from odradek.node.cli.group_queries import GroupQueries
-from odradek.node.cli.output import Json, Output, Row
+from odradek.node.cli.output import Json, Output, Row, known
 from odradek.node.cli.partition_facts import collect_partition_views
 
 
 def _row(view: PartitionView) -> dict[str, Json]:
-    is_known = view.high_watermark >= 0
     transaction = view.transaction
     return {
         "partition": view.partition_id[1],
-        "leader": None if view.leader < 0 else view.leader,
+        "leader": known(view.leader),
         "replicas": list(view.replicas),
         "in_sync": list(view.in_sync),
-        "min_in_sync": view.min_in_sync if is_known else None,
-        "start_offset": view.log_start_offset if is_known else None,
-        "stable_offset": view.last_stable_offset if is_known else None,
-        "end_offset": view.high_watermark if is_known else None,
+        "min_in_sync": view.min_in_sync if view.high_watermark >= 0 else None,
+        "start_offset": known(view.log_start_offset),
+        "stable_offset": known(view.last_stable_offset),
+        "end_offset": known(view.high_watermark),
         "transaction": None
         if transaction is None
         else transaction.transactional_id or f"producer {transaction.producer_id}",
