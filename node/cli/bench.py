@@ -49,6 +49,17 @@ def with_bench_options(measure: Callable[..., Row]) -> Callable[..., None]:
     """Make a click command of a function that takes a Benchmark, and the options of its own, and
     returns a row. Without --topic there is a new topic while it runs."""
 
+    @click.option(
+        "--compression",
+        "-z",
+        type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+        default="none",
+        show_default=True,
+    )
+    @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+    @click.option("--size", "-s", default="1KiB", show_default=True, type=size, help="Of a value.")
+    @click.option("--partitions", "-p", default=1, show_default=True, type=click.IntRange(min=1))
+    @click.option("--topic", help="Default: a new one, deleted afterwards.")
     @wraps(measure)
     def run(
         *,
@@ -74,28 +85,7 @@ def with_bench_options(measure: Callable[..., Row]) -> Callable[..., None]:
                 delete_topic(client, name)
         output.rows([row])
 
-    command: Callable[..., None] = run
-    for option in (
-        click.option("--topic", help="Default: a new one, deleted afterwards."),
-        click.option(
-            "--partitions", "-p", default=1, show_default=True, type=click.IntRange(min=1)
-        ),
-        click.option(
-            "--size", "-s", default="1KiB", show_default=True, type=size, help="Of a value."
-        ),
-        click.option(
-            "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True
-        ),
-        click.option(
-            "--compression",
-            "-z",
-            type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-            default="none",
-            show_default=True,
-        ),
-    ):
-        command = option(command)
-    return with_client(command)
+    return with_client(run)
 
 
 @click.group()

@@ -1,8 +1,9 @@
-"""The command line's way to a Kafka cluster: connection options, clients, and what errors mean.
+"""Connections of the command line to a Kafka cluster: options, clients, and texts of errors.
 
-Every command that talks to a cluster takes the same options through `with_connection`. TLS and SASL
-are set by librdkafka's properties (`-X`, `--client-config`): confluent-kafka, which is imported
-inside functions only, reads them by itself, the command line's own connections by security.py.
+Every command that needs a cluster takes the same options through `with_connection`. TLS and SASL
+are set by librdkafka's properties (`-X`, `--client-config`). confluent-kafka, which is imported
+inside functions only, reads them itself; security.py reads them for the command line's own
+connections.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ CONNECT_TIMEOUT_S = 3.0
 
 @dataclass(slots=True, kw_only=True)
 class ClusterConnection:
-    """Where the cluster is and how to talk to it."""
+    """The addresses of a cluster and the properties of connections to it."""
 
     bootstrap: str
     timeout_s: float
@@ -69,7 +70,7 @@ class ClusterConnection:
     def check_reachable(self) -> None:
         """Raise ClickException when no bootstrap address accepts a connection.
 
-        librdkafka would retry for ever, which suits a service and not a command.
+        librdkafka would retry forever.
         """
         reasons = []
         for host, port in self.addresses:
@@ -96,38 +97,9 @@ class ClusterConnection:
         return {
             "bootstrap.servers": self.bootstrap,
             "client.id": "odradek-cli",
-            "log_level": 0,  # what goes wrong is said by the command itself
+            "log_level": 0,  # the command reports errors itself
             **self.properties,
         }
-
-
-_client_properties = (
-    click.option(
-        "--property",
-        "-X",
-        "properties",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A librdkafka client property, e.g. security.protocol=SASL_SSL.",
-    ),
-    click.option(
-        "--client-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        envvar="ODRADEK_CLIENT_CONFIG",
-        show_envvar=True,
-        help="A file of client properties, one KEY=VALUE a line.",
-    ),
-)
-_bootstrap = click.option(
-    "--bootstrap",
-    "-b",
-    envvar="ODRADEK_BOOTSTRAP",
-    default=DEFAULT_BOOTSTRAP,
-    show_default=True,
-    show_envvar=True,
-    metavar="HOST:PORT[,...]",
-    help="Any broker of the cluster.",
-)
 
 
 def timeout_option(default: float, what: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
@@ -146,6 +118,21 @@ def takes_connection(command: Callable[P, R]) -> Callable[..., R]:
     """Give a click command that has `bootstrap` and `timeout` the options for client properties,
     and pass it a `connection` in place of all of them."""
 
+    @click.option(
+        "--property",
+        "-X",
+        "properties",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A librdkafka client property, e.g. security.protocol=SASL_SSL.",
+    )
+    @click.option(
+        "--client-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        envvar="ODRADEK_CLIENT_CONFIG",
+        show_envvar=True,
+        help="A file of client properties, one KEY=VALUE a line.",
+    )
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         names = ("bootstrap", "timeout", "client_config", "properties")
@@ -153,22 +140,29 @@ def takes_connection(command: Callable[P, R]) -> Callable[..., R]:
         kwargs["connection"] = make_connection(*given)  # type: ignore[arg-type]  # click's types
         return command(*args, **kwargs)
 
-    whole: Callable[..., R] = wrapper
-    for option in reversed(_client_properties):
-        whole = option(whole)
-    return whole
+    return wrapper
 
 
 def with_connection(command: Callable[P, R]) -> Callable[..., R]:
     """Give a click command the connection options and pass it a `connection`."""
+    bootstrap = click.option(
+        "--bootstrap",
+        "-b",
+        envvar="ODRADEK_BOOTSTRAP",
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[,...]",
+        help="Any broker of the cluster.",
+    )
     timeout = timeout_option(30.0, "Longest wait for an answer.")
-    return _bootstrap(timeout(takes_connection(command)))
+    return bootstrap(timeout(takes_connection(command)))
 
 
 def make_connection(
     bootstrap: str, timeout_s: float, file: Path | None, properties: Iterable[str]
 ) -> ClusterConnection:
-    """A Connection from option values; raises a usage error that names the value at fault."""
+    """A connection from option values; a usage error names the wrong value."""
     for address in bootstrap.split(","):
         split_address(address.strip())
     merged: dict[str, str] = {}
@@ -201,7 +195,7 @@ def parse_properties(lines: Iterable[str], where: str) -> dict[str, str]:
 
 
 def reason(error: object) -> str:
-    """The text of a KafkaError as one line: what the broker said, or what the client saw."""
+    """The text of a KafkaError as one line."""
     from confluent_kafka import KafkaError
 
     if not isinstance(error, KafkaError):
@@ -213,8 +207,8 @@ def reason(error: object) -> str:
 
 
 def explain(error: Exception) -> str | None:
-    """A line for stderr when `error` is a Kafka client's; None when it is anything else."""
-    # When confluent-kafka was never imported, the error cannot be one of its own.
+    """The text of a KafkaException as one line; None for any other error."""
+    # If confluent-kafka was never imported, the error is not one of its errors.
     library = sys.modules.get("confluent_kafka")
     if library is None or not isinstance(error, library.KafkaException):
         return None

@@ -37,18 +37,8 @@ def group() -> None:
     """List, describe, rewind and delete consumer groups."""
 
 
-for command in (
-    create,
-    dead_letters,
-    delete,
-    explain,
-    lag,
-    list_groups,
-    rewind,
-    snapshot,
-    undo,
-    wait,
-):
+COMMANDS = (create, dead_letters, delete, explain, lag, list_groups, rewind, snapshot, undo, wait)
+for command in COMMANDS:
     group.add_command(command)
 
 

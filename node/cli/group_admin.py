@@ -55,21 +55,21 @@ REASON: Final = "removed by odradek group delete --force"
     "--ephemeral/--no-ephemeral",
     "is_ephemeral",
     default=None,
-    help="Whether it goes, with its offsets, when its last member has gone.  [default: as the"
-    " broker's group.ephemeral.patterns say]",
+    help="Delete it, with its offsets, after its last member has left.  [default: by the broker's"
+    " group.ephemeral.patterns]",
 )
 @click.option(
     "--ttl",
     type=duration,
     metavar="DURATION",
-    help="How long it stays then, e.g. 10m. Makes it ephemeral.",
+    help="Time until it is deleted then, e.g. 10m. Makes it ephemeral.",
 )
 @click.option(
     "--protocol",
     "protocols",
     multiple=True,
     type=click.Choice(PROTOCOLS),
-    help="By which members may join; may be given several times.  [default: all]",
+    help="A protocol by which members may join; can be repeated.  [default: all]",
 )
 @click.option("--config", "-c", "configs", multiple=True, type=pair, metavar="KEY=VALUE")
 @click.option("--if-not-exists", is_flag=True, help="An existing group is not an error.")

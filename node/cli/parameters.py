@@ -1,7 +1,6 @@
-"""Values as people type them: moments, durations, sizes, pairs, topic partitions.
+"""Types of options and arguments: times, durations, sizes, pairs, topic partitions.
 
-Each is a function that click takes as a type; its error names the value and says what would be
-right.
+Each is a function that click takes as a type; its error names the value and the expected format.
 """
 
 import re
@@ -45,8 +44,7 @@ def duration(value: str) -> int:
 def moment(value: str) -> int:
     """A point in time -> milliseconds since the epoch.
 
-    ISO 8601 (local time unless it says otherwise), epoch milliseconds, or a duration: that long
-    ago.
+    ISO 8601 (local time by default), epoch milliseconds, or a duration before now.
     """
     if value.isdecimal() and int(value) < 2**63:
         return int(value)
@@ -71,7 +69,7 @@ def size(value: str) -> int:
 
 
 def pair(value: str) -> tuple[str, str]:
-    """`key=value` -> (key, value); the value may be empty and may hold further equals signs."""
+    """`key=value` -> (key, value); the value may be empty and may have equals signs."""
     key, equals, text = value.partition("=")
     if not equals or not key:
         raise click.BadParameter(f"{value!r} is not KEY=VALUE")
@@ -80,7 +78,7 @@ def pair(value: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """A topic and some of its partitions; no partitions means all of them."""
+    """A topic and some of its partitions; an empty set means all."""
 
     topic: str
     partitions: frozenset[int]
@@ -100,7 +98,7 @@ def topic_selection(value: str) -> TopicSelection:
 
 
 def parse_duration(text: str) -> int | None:
-    """Milliseconds of a text such as `1d12h`, or None when it is no duration."""
+    """Milliseconds of a text such as `1d12h`; None if it is not a duration."""
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
@@ -109,7 +107,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def moment_text(timestamp_ms: int) -> str | None:
-    """ISO 8601 in UTC with milliseconds; None for "no timestamp" (-1 and below)."""
+    """ISO 8601 in UTC with milliseconds; None if it is negative, which means "no timestamp"."""
     if timestamp_ms < 0:
         return None
     # Integer arithmetic: a float of seconds rounds some milliseconds away.

@@ -1,5 +1,4 @@
-"""A plan as people and scripts read it: nodes before and after, moves, what is copied and how long
-that takes."""
+"""A plan as text and as JSON: nodes before and after, moves, bytes to copy and the time."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,23 +10,23 @@ from odradek.node.cli.replica_placement import ClusterView
 
 
 def estimated_s(moves: Iterable[PartitionMove], bytes_per_s: int) -> float:
-    """How long the copies take at least: until the node is done that takes or gives the most.
+    """The least time that the copies take: that of the node which receives or sends the most.
 
-    A partition is copied from its first replica before.
+    A partition is copied from its first replica.
     """
-    taken: Counter[int] = Counter()
-    given: Counter[int] = Counter()
+    received: Counter[int] = Counter()
+    sent: Counter[int] = Counter()
     for move in moves:
         for node in move.adding:
-            taken[node] += move.byte_count
-            given[move.before[0]] += move.byte_count
-    return max((*taken.values(), *given.values()), default=0) / bytes_per_s
+            received[node] += move.byte_count
+            sent[move.before[0]] += move.byte_count
+    return max((*received.values(), *sent.values()), default=0) / bytes_per_s
 
 
 def summary(
     plan: ReassignmentPlan, ongoing: Sequence[PartitionMove], bytes_per_s: int | None
 ) -> str:
-    """What a plan comes to, in one line."""
+    """A plan in one line."""
     copied = plan.copied_bytes + sum(move.copied_bytes for move in ongoing)
     moving = sum(1 for move in plan.moves if move.adding)
     parts = [f"{moving} partitions to move", f"{size_text(copied)} to copy"]
@@ -42,7 +41,7 @@ def summary(
 
 
 def node_rows(nodes: Sequence[RegisteredBroker], plan: ReassignmentPlan) -> list[Row]:
-    """A line for each node: what it has and what it will have."""
+    """A row for each node: its load before and after."""
     known = {node.node_id: node for node in nodes}
     rows: list[Row] = []
     for before, after in zip(plan.before, plan.after, strict=True):
@@ -61,7 +60,7 @@ def node_rows(nodes: Sequence[RegisteredBroker], plan: ReassignmentPlan) -> list
 
 
 def move_row(move: PartitionMove) -> Row:
-    """A line for one move."""
+    """The row of a move."""
     return {
         "partition": f"{move.topic}-{move.number}",
         "replicas": list(move.before),

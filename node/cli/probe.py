@@ -1,6 +1,6 @@
-"""Probes one address: does the name resolve, does somebody listen, is it a Kafka broker?
+"""Probes one address: does the name resolve, does the port accept connections, is it a Kafka broker?
 
-Client libraries retry where this must report what happened, so it speaks the protocol itself
+Client libraries retry, and this must report each failure, so it sends its own requests
 (blocking_client.py): ApiVersions, and Metadata without topics.
 """
 
@@ -19,7 +19,7 @@ from odradek.protocol.messages.metadata import MetadataRequest
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Host and port as somebody named them."""
+    """Host and port."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class Address:
 
 @dataclass(slots=True)
 class ProbeResult:
-    """What was found at an address. `failure` is empty if a broker answered there.
+    """The result for one address. `failure` is empty if a broker answered.
 
     `failure` is a key of doctor.py's texts; `detail` is the operating system's message.
     """
@@ -43,11 +43,11 @@ class ProbeResult:
     cluster_id: str | None = None
     controller_id: int = -1
     brokers: dict[int, Address] = field(default_factory=dict)
-    """Who is in the cluster and where, as told at this address."""
+    """The brokers of the cluster and their addresses, as this broker reports them."""
 
 
 def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
-    """Connect, ask who is in the cluster, disconnect. Failures are part of the result."""
+    """Connect, fetch the brokers of the cluster, disconnect. Failures are part of the result."""
     found = ProbeResult(address)
     try:
         infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)

@@ -26,7 +26,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """Voters and observers, as the leader knows them."""
+    """The voters and observers that the leader reports."""
 
     leader_id: int
     voters: tuple[DescribeQuorumReplicaState, ...]
@@ -34,7 +34,7 @@ class Quorum:
 
     @property
     def voter_ids(self) -> list[int]:
-        """The nodes that vote, by id."""
+        """The ids of the voters, in order."""
         return sorted(voter.replica_id for voter in self.voters)
 
     @property
@@ -43,11 +43,11 @@ class Quorum:
         return max((replica.log_end_offset for replica in self.voters), default=0)
 
     def voter(self, node_id: int) -> DescribeQuorumReplicaState | None:
-        """The replica with which a node votes."""
+        """The replica of a node that is a voter."""
         return next((voter for voter in self.voters if voter.replica_id == node_id), None)
 
     def observer(self, node_id: int) -> DescribeQuorumReplicaState | None:
-        """The replica with which a node follows: the one that was heard last, if it had another."""
+        """The replica of a node that is an observer: of several, the one that fetched last."""
         return max(
             (observer for observer in self.observers if observer.replica_id == node_id),
             key=lambda observer: observer.last_fetch_timestamp,
@@ -56,7 +56,7 @@ class Quorum:
 
 
 def quorum_request() -> DescribeQuorumRequest:
-    """The question how the quorum stands."""
+    """The request for the state of the quorum."""
     topic = TopicPartitionNumbers(
         name=METADATA_TOPIC,
         partitions=[PartitionNumber(partition_index=0)],
@@ -86,10 +86,11 @@ def describe(client: ClusterClient) -> Quorum | None:
 
 
 def add_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> AddRaftVoterResponse:
-    """Ask for an observer to become a voter; the response."""
+    """Request that an observer becomes a voter; the response."""
     request = AddRaftVoterRequest(
         cluster_id=None,
-        timeout_ms=_request_timeout_ms(client),
+        # Shorter than the client's timeout.
+        timeout_ms=max(1, int(client.timeout_s * 800)),
         voter_id=replica.replica_id,
         voter_directory_id=replica.replica_directory_id,
     )
@@ -97,7 +98,7 @@ def add_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> Add
 
 
 def remove_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> None:
-    """Remove a voter that existed a moment ago; ClickException if it stays one."""
+    """Remove a voter; ClickException if it stays one."""
     request = RemoveRaftVoterRequest(
         cluster_id=None,
         voter_id=replica.replica_id,
@@ -107,16 +108,8 @@ def remove_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> 
     if answer.error_code == ErrorCode.VOTER_NOT_FOUND:
         quorum = describe(client)
         voters = () if quorum is None else quorum.voters
-        # If it is gone, an answer was lost.
+        # If it is no voter any more, the answer to an earlier attempt was lost.
         left = {(voter.replica_id, voter.replica_directory_id) for voter in voters}
         if left and (replica.replica_id, replica.replica_directory_id) not in left:
             return
-    raise_on_error(
-        answer,
-        f"node {replica.replica_id} keeps its vote",
-    )
-
-
-def _request_timeout_ms(client: ClusterClient) -> int:
-    """Timeout for the broker, shorter than the client's."""
-    return max(1, int(client.timeout_s * 800))
+    raise_on_error(answer, f"node {replica.replica_id} keeps its vote")

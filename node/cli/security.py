@@ -1,8 +1,8 @@
 """TLS and SASL for the command line's own connections, by librdkafka's properties.
 
-`Security.of` reads the same properties that confluent-kafka gets, so that every command connects in
-one way: security.protocol, ssl.* and sasl.* (PLAIN, SCRAM of RFC 5802 and RFC 7677, OAUTHBEARER of
-RFC 7628). A property that would change the connection and that is not known here is refused.
+`Security.of` reads the same properties as confluent-kafka, so that all commands connect in the same
+way: security.protocol, ssl.* and sasl.* (PLAIN, SCRAM of RFC 5802 and RFC 7677, OAUTHBEARER of RFC
+7628). An unknown ssl.* or sasl.* property is refused.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Security:
 
     @staticmethod
     def of(properties: Properties) -> Security:
-        """ClickException if the properties name something that does not exist here."""
+        """ClickException if a property or a value is not supported."""
         protocol = properties.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             raise click.ClickException(
@@ -191,7 +191,7 @@ def _plain(properties: Properties, exchange: Exchange) -> None:
 
 
 def _scram(name: str) -> Callable[[Properties, Exchange], None]:
-    """RFC 5802 without channel binding; the server has to prove that it knows the password too."""
+    """RFC 5802 without channel binding; the server must prove that it knows the password."""
 
     def digest(key: bytes, data: bytes) -> bytes:
         return hmac.digest(key, data, name)
@@ -227,18 +227,15 @@ def _scram_fields(text: str) -> dict[str, str]:
 
 
 def _oauthbearer(properties: Properties, exchange: Exchange) -> None:
-    """RFC 7628. A refusal comes as a JSON text, which is to be answered with one byte."""
-    token = _oidc_token(properties) if _is_oidc(properties) else _unsecured_token(properties)
+    """RFC 7628. A refusal is a JSON text, to which the client answers with one byte."""
+    method = properties.get("sasl.oauthbearer.method", "default").lower()
+    token = _oidc_token(properties) if method == "oidc" else _unsecured_token(properties)
     extensions = properties.get("sasl.oauthbearer.extensions", "")
     parts = [f"auth=Bearer {token}", *filter(None, extensions.split(","))]
     refusal = exchange(("n,,\x01" + "\x01".join(parts) + "\x01\x01").encode())
     if refusal:
         exchange(b"\x01")
         raise click.ClickException(f"SASL authentication failed: {refusal.decode()}")
-
-
-def _is_oidc(properties: Properties) -> bool:
-    return properties.get("sasl.oauthbearer.method", "default").lower() == "oidc"
 
 
 def _oidc_token(properties: Properties) -> str:
@@ -263,7 +260,7 @@ def _oidc_token(properties: Properties) -> str:
 
 
 def _unsecured_token(properties: Properties) -> str:
-    """As librdkafka makes it of sasl.oauthbearer.config, for development only."""
+    """The token that librdkafka makes from sasl.oauthbearer.config; for development only."""
     if properties.get("enable.sasl.oauthbearer.unsecure.jwt", "false") != "true":
         raise click.ClickException(
             "set sasl.oauthbearer.method=oidc, or enable.sasl.oauthbearer.unsecure.jwt=true for"
