@@ -1,4 +1,4 @@
-"""Probes one address: does the name resolve, does the port accept connections, is it a Kafka broker?
+"""Probes one address: name resolution, connection, and whether a Kafka broker answers.
 
 Client libraries retry, and this must report each failure, so it sends its own requests
 (blocking_client.py): ApiVersions, and Metadata without topics.
