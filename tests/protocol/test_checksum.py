@@ -1,4 +1,4 @@
-"""CRC-32C against its published check value and a simple model."""
+"""CRC-32C, compared with its published check value and a simple implementation."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ def slow_crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def test_the_check_value_of_the_catalogue_comes_out() -> None:
+def test_the_checksum_has_the_published_check_value() -> None:
     assert crc32c(b"123456789") == 0xE3069283 == slow_crc32c(b"123456789")
 
 

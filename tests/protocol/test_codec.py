@@ -87,7 +87,9 @@ def golden_messages() -> list[tuple[str, int, str, str]]:
     golden_messages(),
     ids=[f"{name} v{version}" for name, version, _, _ in golden_messages()],
 )
-def test_bytes_of_kafka_mean_what_kafka_says(name: str, version: int, body: str, said: str) -> None:
+def test_bytes_of_kafka_are_decoded_as_kafka_does(
+    name: str, version: int, body: str, said: str
+) -> None:
     side = "Request" if name.endswith("Request") else "Response"
     api = next(api for api in APIS.values() if api.name == name.removesuffix(side))
     message = decode(api, side, version, bytes.fromhex(body))
@@ -119,7 +121,7 @@ def assert_says(ours: object, said: object, version: int) -> None:
         assert not known
 
 
-def test_versions_outside_the_table_are_refused() -> None:
+def test_versions_outside_the_table_are_rejected() -> None:
     for key, version in ((0, 14), (0, -1), (76, 0), (4, 0), (-1, 0), (200, 3)):
         with pytest.raises(ProtocolError, match="not supported"):
             decode_request(key, version, memoryview(bytes(100)))
@@ -127,7 +129,7 @@ def test_versions_outside_the_table_are_refused() -> None:
             encode_response(key, version, FetchResponse())
 
 
-def test_a_request_may_be_followed_by_other_bytes_and_a_response_may_not() -> None:
+def test_requests_can_have_trailing_bytes_and_responses_cannot() -> None:
     """Kafka's brokers ignore bytes after a request; so does ours."""
     body = encode(APIS[12], "Request", 4, HeartbeatRequest(group_id="g"))
     padded = memoryview(b"head" + body + b"pad")
@@ -137,7 +139,7 @@ def test_a_request_may_be_followed_by_other_bytes_and_a_response_may_not() -> No
         decode_response(ApiKey.JOIN_GROUP, 7, memoryview(body + b"?"))
 
 
-def test_malformed_messages_are_named() -> None:
+def test_the_error_names_the_malformed_message() -> None:
     with pytest.raises(ProtocolError, match="Heartbeat request v0"):
         decode_request(ApiKey.HEARTBEAT, 0, memoryview(b"\x00\x01"))
     with pytest.raises(ProtocolError, match="Heartbeat request v0"):
@@ -146,7 +148,7 @@ def test_malformed_messages_are_named() -> None:
         decode_response(ApiKey.HEARTBEAT, 1, memoryview(b"\x00"))
 
 
-def test_values_of_the_wrong_kind_are_refused() -> None:
+def test_values_of_the_wrong_type_are_rejected() -> None:
     with pytest.raises(ProtocolError, match="JoinGroupResponse v6 cannot carry"):
         encode_response(ApiKey.JOIN_GROUP, 6, JoinGroupResponse(protocol_name=None))
     with pytest.raises(ProtocolError, match="JoinGroupResponse v6 cannot carry"):
@@ -155,7 +157,7 @@ def test_values_of_the_wrong_kind_are_refused() -> None:
         encode_request(ApiKey.HEARTBEAT, 0, HeartbeatRequest(group_id="x" * 40_000))
 
 
-def test_null_topics_of_metadata_differ_from_none_at_all() -> None:
+def test_metadata_has_null_topics_from_version_1_on() -> None:
     """v0 has no null: empty means all. From v1 on null means all and empty means none."""
     every, none = MetadataRequest(topics=None), MetadataRequest(topics=[])
     assert encode(APIS[3], "Request", 1, every) == b"\xff\xff\xff\xff"
@@ -170,7 +172,9 @@ def test_null_topics_of_metadata_differ_from_none_at_all() -> None:
 
 @pytest.mark.parametrize("client_id", [None, "", "console", "größe", "x" * 300])
 @pytest.mark.parametrize(("key", "version"), [(0, 3), (0, 9), (18, 3), (17, 1), (18, 0)])
-def test_a_request_header_is_read_as_written(key: int, version: int, client_id: str | None) -> None:
+def test_a_request_header_survives_a_round_trip(
+    key: int, version: int, client_id: str | None
+) -> None:
     written = encode_request_header(key, version, 77, client_id)
     flexible = APIS[key].request_header_version(version) == 2
     theirs, size = (KIO_HEADER_V2 if flexible else KIO_HEADER_V1)(written, 0)
@@ -185,7 +189,7 @@ def test_tagged_fields_of_a_request_header_are_skipped() -> None:
     assert decode_request_header(memoryview(header)).body_offset == len(header)
 
 
-def test_a_header_of_an_unknown_version_or_api_is_read_all_the_same() -> None:
+def test_a_header_of_an_unknown_version_or_api_is_read() -> None:
     """KIP-511: ApiVersions of an unknown version has the newest header and must be answered."""
     newest = encode_request_header(18, 5, 77, "c")
     unknown = newest[:3] + b"\x63" + newest[4:]
@@ -202,19 +206,19 @@ def test_every_truncated_request_header_is_a_protocol_error(key: int) -> None:
             decode_request_header(memoryview(header[:size]))
 
 
-def test_a_client_id_that_is_no_text_is_a_protocol_error() -> None:
+def test_a_client_id_that_is_not_utf_8_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="malformed request header"):
         decode_request_header(memoryview(b"\0\0\0\0\0\0\0\0\0\x01\xff"))
 
 
-def test_response_headers_carry_the_correlation_id_and_empty_tags() -> None:
+def test_response_headers_have_the_correlation_id_and_empty_tags() -> None:
     assert encode_response_header(ApiKey.METADATA, 8, 77) == b"\x00\x00\x00\x4d"
     assert encode_response_header(ApiKey.METADATA, 9, 77) == b"\x00\x00\x00\x4d\x00"
     assert decode_response_header(ApiKey.METADATA, 8, b"\x00\x00\x00\x4d!") == (77, 4)
     assert decode_response_header(ApiKey.METADATA, 9, b"\x00\x00\x00\x4d\x01\x07\x01?!") == (77, 8)
 
 
-def test_the_response_header_of_api_versions_never_has_tags() -> None:
+def test_the_response_header_of_api_versions_has_no_tags() -> None:
     """KIP-511: a client that does not know our versions must be able to read it."""
     for version in range(6):
         assert encode_response_header(ApiKey.API_VERSIONS, version, 1) == b"\x00\x00\x00\x01"

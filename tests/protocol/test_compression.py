@@ -1,4 +1,4 @@
-"""The codecs against other implementations of the same framings, and against hostile data."""
+"""The codecs, compared with other implementations of the same framings, and malformed data."""
 
 import gzip
 import random
@@ -62,7 +62,7 @@ def lz4_frame(*, flags: int, block: bytes, count: int) -> bytes:
 
 
 def zstd_bomb(blocks: int) -> bytes:
-    """A frame of run-length blocks: each four bytes unfold to 128 KiB."""
+    """A frame of run-length blocks: each four bytes decompress to 128 KiB."""
     size = 128 * 1024
     run = ((size << 3) | (1 << 1)).to_bytes(3, "little") + b"\x00"
     last = ((size << 3) | (1 << 1) | 1).to_bytes(3, "little") + b"\x00"
@@ -71,7 +71,7 @@ def zstd_bomb(blocks: int) -> bytes:
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("index", range(len(SAMPLES)))
-def test_what_is_compressed_comes_back(codec: Codec, index: int) -> None:
+def test_compressed_data_is_decompressed(codec: Codec, index: int) -> None:
     sample = SAMPLES[index]
     for data in (sample, bytearray(sample), memoryview(b"--" + sample)[2:]):
         assert decompress(codec, compress(codec, data), limit=len(sample)) == sample
@@ -79,13 +79,13 @@ def test_what_is_compressed_comes_back(codec: Codec, index: int) -> None:
 
 @settings(derandomize=True, deadline=None, database=None)
 @given(st.sampled_from(Codec), st.binary(max_size=2_000), st.integers(1, 50))
-def test_any_bytes_come_back(codec: Codec, data: bytes, times: int) -> None:
+def test_any_bytes_survive_a_round_trip(codec: Codec, data: bytes, times: int) -> None:
     assert decompress(codec, compress(codec, data * times)) == data * times
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("index", range(1, len(SAMPLES)))
-def test_other_clients_read_what_we_compress(codec: Codec, index: int) -> None:
+def test_other_clients_decompress_our_data(codec: Codec, index: int) -> None:
     sample = SAMPLES[index]
     for decode in twin_decoders(codec):
         assert callable(decode)
@@ -94,21 +94,21 @@ def test_other_clients_read_what_we_compress(codec: Codec, index: int) -> None:
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("index", range(1, len(SAMPLES)))
-def test_we_read_what_other_clients_compress(codec: Codec, index: int) -> None:
+def test_data_of_other_clients_is_decompressed(codec: Codec, index: int) -> None:
     sample = SAMPLES[index]
     for encode in twin_encoders(codec):
         assert callable(encode)
         assert decompress(codec, bytes(encode(sample))) == sample
 
 
-def test_snappy_is_written_framed_as_java_does_and_read_raw_too() -> None:
+def test_snappy_is_written_framed_and_read_framed_or_raw() -> None:
     sample = SAMPLES[2]
     framed = compress(Codec.SNAPPY, sample)
     assert framed[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(sample))) == sample
 
 
-def test_lz4_is_written_in_independent_blocks_because_java_reads_no_others() -> None:
+def test_lz4_blocks_are_independent_as_java_requires() -> None:
     frame = compress(Codec.LZ4, SAMPLES[-1])
     assert frame[:7] == bytes.fromhex("04224d18604082")
     assert xxhash32_short(frame[4:6]) >> 8 & 0xFF == frame[6]
@@ -121,7 +121,7 @@ def test_lz4_with_linked_blocks_is_read() -> None:
     assert decompress(Codec.LZ4, frame) == sample
 
 
-def test_lz4_of_format_0_has_the_checksum_its_clients_expect_and_is_read_with_either() -> None:
+def test_lz4_of_format_0_is_read_with_either_header_checksum() -> None:
     sample = SAMPLES[2]
     frame = compress(Codec.LZ4, sample, is_format_0=True)
     # The hash over magic and descriptor instead of the descriptor alone (KAFKA-3160).
@@ -146,11 +146,11 @@ def test_a_format_0_frame_with_a_content_size_gets_its_header_checksum() -> None
 @pytest.mark.parametrize(
     ("data", "expected"), [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)]
 )
-def test_xxhash32_agrees_with_its_published_vectors(data: bytes, expected: int) -> None:
+def test_xxhash32_has_the_published_values(data: bytes, expected: int) -> None:
     assert xxhash32_short(data) == expected
 
 
-def test_gzip_of_several_members_is_one_stream() -> None:
+def test_gzip_members_are_one_stream() -> None:
     assert decompress(Codec.GZIP, gzip.compress(b"one ") + gzip.compress(b"two")) == b"one two"
 
 
@@ -163,7 +163,7 @@ def test_the_limit_is_the_largest_result(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_cut_stream_is_a_protocol_error(codec: Codec) -> None:
+def test_truncated_data_is_a_protocol_error(codec: Codec) -> None:
     data = compress(codec, SAMPLES[2])
     for end in [*range(min(len(data), 30)), len(data) // 2, len(data) - 1]:
         if codec is Codec.SNAPPY and end == 16:
@@ -173,7 +173,7 @@ def test_a_cut_stream_is_a_protocol_error(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_mutated_data_end_in_a_result_within_the_limit_or_a_protocol_error(codec: Codec) -> None:
+def test_mutated_data_gives_at_most_the_limit_or_a_protocol_error(codec: Codec) -> None:
     chance = random.Random(20)
     sample = compress(codec, SAMPLES[2] + chance.randbytes(300))
     outcomes = set()
@@ -190,7 +190,7 @@ def test_mutated_data_end_in_a_result_within_the_limit_or_a_protocol_error(codec
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_garbage_is_a_protocol_error(codec: Codec) -> None:
+def test_random_bytes_are_a_protocol_error(codec: Codec) -> None:
     chance = random.Random(21)
     for _ in range(300):
         garbage = b"\xff" + chance.randbytes(chance.randrange(200))
@@ -198,14 +198,14 @@ def test_garbage_is_a_protocol_error(codec: Codec) -> None:
             decompress(codec, garbage, limit=1_000_000)
 
 
-def test_a_snappy_block_cannot_claim_more_than_it_could_hold() -> None:
+def test_a_snappy_block_with_an_impossible_size_is_a_protocol_error() -> None:
     claim = bytes.fromhex("ffffffff0f") + b"\x00a"  # 4 GiB, then one literal byte
     with pytest.raises(ProtocolError, match="cannot hold"):
         decompress(Codec.SNAPPY, claim, limit=1 << 40)
 
 
-def test_bombs_are_refused_without_the_memory_they_ask_for() -> None:
-    """Each bomb unfolds to 256 MiB or more; the process may grow by 48 MiB, the limit is 4."""
+def test_decompression_bombs_are_rejected_without_using_memory() -> None:
+    """Each bomb has 256 MiB or more. The limit is 4 MiB, and the process may grow by 48 MiB."""
     gzip_bomb = zlib.compress(bytes(64 << 20), 9, 31) * 4
     lz4_block = bytes(cramjam.lz4.compress_block(bytes(4 << 20), store_size=False))
     snappy_block = bytes(cramjam.snappy.compress_raw(bytes(1 << 20)))
@@ -254,7 +254,7 @@ def test_an_idle_process_does_not_load_the_codecs() -> None:
 @pytest.mark.parametrize(
     ("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 1, 17), (Codec.ZSTD, -20, 19)]
 )
-def test_a_higher_level_compresses_better_and_reads_back(codec: Codec, low: int, high: int) -> None:
+def test_a_higher_level_compresses_better(codec: Codec, low: int, high: int) -> None:
     text = b"".join(
         b"%d is followed by %d; " % (number, number * number) for number in range(9_000)
     )

@@ -50,17 +50,19 @@ FULL = ConsumerProtocolSubscription(
 
 @settings(derandomize=True, deadline=None, database=None)
 @given(subscriptions)
-def test_any_subscription_comes_back(subscription: ConsumerProtocolSubscription) -> None:
+def test_any_subscription_survives_a_round_trip(subscription: ConsumerProtocolSubscription) -> None:
     assert decode_subscription(encode_subscription(subscription)) == subscription
 
 
 @settings(derandomize=True, deadline=None, database=None)
 @given(assignments, st.integers(0, 3))
-def test_any_assignment_comes_back(assignment: ConsumerProtocolAssignment, version: int) -> None:
+def test_any_assignment_survives_a_round_trip(
+    assignment: ConsumerProtocolAssignment, version: int
+) -> None:
     assert decode_assignment(encode_assignment(assignment, version)) == assignment
 
 
-def test_older_versions_leave_out_what_they_do_not_know() -> None:
+def test_older_versions_have_fewer_fields() -> None:
     read = [decode_subscription(encode_subscription(FULL, version)) for version in range(4)]
     assert [len(subscription.owned_partitions) for subscription in read] == [0, 1, 1, 1]
     assert [subscription.generation_id for subscription in read] == [-1, -1, 12, 12]
@@ -69,7 +71,7 @@ def test_older_versions_leave_out_what_they_do_not_know() -> None:
     assert {subscription.user_data for subscription in read} == {b"\x00\x01"}
 
 
-def test_from_version_1_on_members_can_say_what_they_keep() -> None:
+def test_subscriptions_have_owned_partitions_from_version_1_on() -> None:
     subscription = ConsumerProtocolSubscription(topics=["a"])
     named = [
         has_owned_partitions(encode_subscription(subscription, version)) for version in range(3)
@@ -77,7 +79,7 @@ def test_from_version_1_on_members_can_say_what_they_keep() -> None:
     assert named == [False, True, True]
 
 
-def test_the_bytes_are_those_of_the_schema() -> None:
+def test_the_bytes_are_those_of_kafkas_schema() -> None:
     assert encode_subscription(FULL, 3) == bytes.fromhex(
         "0003"
         "00000002 0006 6f7264657273 0008 7061796d656e7473"
@@ -91,7 +93,7 @@ def test_the_bytes_are_those_of_the_schema() -> None:
     )
 
 
-def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
+def test_fields_of_newer_versions_are_ignored() -> None:
     subscription = bytearray(encode_subscription(FULL) + b"fields to come")
     assignment = bytearray(
         encode_assignment(ConsumerProtocolAssignment(user_data=b"u")) + b"fields to come"
@@ -103,7 +105,7 @@ def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
     )
 
 
-def test_a_version_above_the_fields_that_follow_is_forgiven() -> None:
+def test_missing_fields_of_a_newer_version_have_their_defaults() -> None:
     data = bytearray(encode_subscription(FULL, 0))
     for version in (1, 2, 3):
         data[1] = version
@@ -113,7 +115,7 @@ def test_a_version_above_the_fields_that_follow_is_forgiven() -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_kafka_python_and_we_write_the_same_bytes(version: int) -> None:
+def test_kafka_python_writes_the_same_bytes(version: int) -> None:
     Topic = kafka_consumer_protocol.ConsumerProtocolSubscription.TopicPartition
     theirs = kafka_consumer_protocol.ConsumerProtocolSubscription(
         topics=["orders", "payments"],
@@ -132,7 +134,7 @@ def test_kafka_python_and_we_write_the_same_bytes(version: int) -> None:
     assert decode_assignment(theirs) == assignment
 
 
-def test_aiokafka_and_we_write_the_same_bytes() -> None:
+def test_aiokafka_writes_the_same_bytes() -> None:
     theirs = aiokafka_consumer_protocol.ConsumerProtocolMemberMetadata(
         0, ["orders", "payments"], b"\x00\x01"
     ).encode()
@@ -148,7 +150,7 @@ def test_aiokafka_and_we_write_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_cut_inside_a_field_is_a_protocol_error(version: int) -> None:
+def test_a_truncated_field_is_a_protocol_error(version: int) -> None:
     data = encode_subscription(FULL, version)
     whole = {len(encode_subscription(FULL, older)) for older in range(version)}
     for end in range(len(data)):
@@ -181,7 +183,7 @@ def test_malformed_bytes_are_a_protocol_error(data: str) -> None:
 
 @settings(derandomize=True, deadline=None, database=None)
 @given(st.integers(-1, 4), st.binary(max_size=60))
-def test_garbage_is_a_value_or_a_protocol_error(version: int, rest: bytes) -> None:
+def test_random_bytes_are_a_value_or_a_protocol_error(version: int, rest: bytes) -> None:
     data = version.to_bytes(2, "big", signed=True) + rest
     for decode in (decode_subscription, decode_assignment):
         try:

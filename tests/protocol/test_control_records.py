@@ -1,4 +1,4 @@
-"""End-transaction markers, as two other clients read them."""
+"""End-transaction markers, and how two other clients read them."""
 
 import pytest
 from hypothesis import given, settings
@@ -52,12 +52,12 @@ def test_a_marker_is_one_transactional_control_record_without_a_sequence(
     assert read_control_batch(memoryview(batch), header) == marker
 
 
-def test_a_marker_has_the_bytes_of_the_protocol_guide() -> None:
+def test_a_marker_has_the_bytes_of_kafkas_documentation() -> None:
     (record,) = iter_records(marker_batch(EndTransactionMarker(ControlType.COMMIT, 9)))
     assert record == Record(41, NOW_MS, b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x09")
 
 
-def test_other_clients_see_the_marker() -> None:
+def test_other_clients_read_the_marker() -> None:
     for type_ in ControlType:
         batch = marker_batch(EndTransactionMarker(type_, 9))
         theirs = kafka_memory.MemoryRecords(batch).next_batch()
@@ -70,18 +70,18 @@ def test_other_clients_see_the_marker() -> None:
 
 @settings(derandomize=True, deadline=None, database=None)
 @given(st.sampled_from(ControlType), st.integers(-1, (1 << 31) - 1))
-def test_any_marker_comes_back(type_: ControlType, coordinator_epoch: int) -> None:
+def test_any_marker_survives_a_round_trip(type_: ControlType, coordinator_epoch: int) -> None:
     marker = EndTransactionMarker(type_, coordinator_epoch)
     batch = marker_batch(marker)
     assert read_control_batch(batch, read_header(batch)) == marker
 
 
-def test_newer_versions_only_append_fields() -> None:
+def test_appended_fields_of_newer_versions_are_ignored() -> None:
     record = Record(0, 0, b"\x00\x01\x00\x00more", b"\x00\x01\x00\x00\x00\x05\x00")
     assert parse_control_record(record) == EndTransactionMarker(ControlType.ABORT, 5)
 
 
-def test_a_type_that_is_not_ours_is_no_marker() -> None:
+def test_a_control_record_of_another_type_is_not_a_marker() -> None:
     assert parse_control_record(Record(0, 0, b"\x00\x00\x00\x02", b"a leader change")) is None
 
 
@@ -101,7 +101,7 @@ def test_a_malformed_marker_is_a_protocol_error(key: bytes | None, value: bytes 
         parse_control_record(Record(0, 0, key, value))
 
 
-def test_a_control_batch_holds_exactly_one_record() -> None:
+def test_a_control_batch_has_exactly_one_record() -> None:
     record = Record(0, 0, b"\x00\x00\x00\x01", bytes(6))
     for records, attributes in [
         ([], CONTROL),
@@ -115,7 +115,7 @@ def test_a_control_batch_holds_exactly_one_record() -> None:
 
 @settings(derandomize=True, deadline=None, database=None)
 @given(st.none() | st.binary(max_size=12), st.none() | st.binary(max_size=12))
-def test_garbage_is_a_marker_or_none_or_a_protocol_error(
+def test_random_bytes_are_a_marker_or_none_or_a_protocol_error(
     key: bytes | None, value: bytes | None
 ) -> None:
     try:

@@ -1,4 +1,4 @@
-"""The decoders against hand-made bytes, and against hostile input.
+"""The decoders with known bytes and with malformed input.
 
 Measured with Python 3.11 at 2.5 GHz: decoding a Produce request with one partition takes 1.1 us (v7
 and v12), an incremental Fetch request 0.6 us (v12), one with ten partitions 2.8 us.
@@ -12,7 +12,7 @@ import pytest
 
 from odradek.protocol.apis import APIS, Api, ApiKey
 from odradek.protocol.codec import REQUEST_ELEMENTS_MAX, decode_request, encode_request
-from odradek.protocol.decoding import compile_decoder
+from odradek.protocol.decoding import MALFORMED, compile_decoder
 from odradek.protocol.encoding import compile_encoder
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.group_offsets import (
@@ -34,7 +34,7 @@ from tests.support.message_samples import (
     random_message,
 )
 
-MALFORMED = (ProtocolError, IndexError, struct.error, UnicodeDecodeError)
+ERRORS = (ProtocolError, *MALFORMED)
 
 
 @message
@@ -53,7 +53,7 @@ class Nest:
 
 
 def nest_of(count: int, *, flexible: bool) -> bytes:
-    """So many groups of two empty names, and twenty numbers."""
+    """`count` groups of two empty names, and twenty numbers."""
     nest = Nest(groups=[Group(names=["", ""]) for _ in range(count)], numbers=list(range(20)))
     return b"".join(compile_encoder(Nest, 0, flexible=flexible)(nest))
 
@@ -67,7 +67,7 @@ class Leader:
 
 @message
 class Sample:
-    """A message of one flexible version, 1, after a rigid one, 0."""
+    """A message. Version 0 is not flexible, version 1 is."""
 
     error_code: int = int16()
     name: str | None = string(nullable_since=1)
@@ -77,13 +77,13 @@ class Sample:
     level: int = int32(since=1, tag=4, default=7)
 
 
-read_rigid = compile_decoder(Sample, 0, flexible=False)
+read_plain = compile_decoder(Sample, 0, flexible=False)
 read_flexible = compile_decoder(Sample, 1, flexible=True)
 
 
-def test_a_rigid_version_has_plain_lengths() -> None:
+def test_versions_that_are_not_flexible_have_plain_lengths() -> None:
     body = struct.pack(">hh3si", 5, 3, b"abc", 1) + bytes(range(16))
-    assert read_rigid(body, 0) == Sample(error_code=5, name="abc", ids=[bytes(range(16))])
+    assert read_plain(body, 0) == Sample(error_code=5, name="abc", ids=[bytes(range(16))])
 
 
 def test_a_flexible_version_has_compact_lengths_and_tags() -> None:
@@ -91,25 +91,25 @@ def test_a_flexible_version_has_compact_lengths_and_tags() -> None:
     assert read_flexible(body, 0) == Sample(error_code=5, name="abc", tags=["a"])
 
 
-def test_lengths_of_128_and_more_take_further_bytes() -> None:
+def test_compact_lengths_of_128_and_more_have_several_bytes() -> None:
     name = "x" * 200
     body = struct.pack(">h", 5) + b"\xc9\x01" + name.encode() + b"\x01\x01\x00"
     assert read_flexible(body, 0) == Sample(error_code=5, name=name)
 
 
-def test_null_and_empty_are_told_apart() -> None:
+def test_null_and_empty_are_different() -> None:
     assert read_flexible(b"\0\0" + b"\x00" + b"\x01\x01\x00", 0) == Sample(name=None)
     assert read_flexible(b"\0\0" + b"\x01" + b"\x01\x01\x00", 0) == Sample(name="")
 
 
-def test_null_where_the_version_allows_none_is_refused() -> None:
+def test_null_in_a_field_that_is_not_nullable_is_rejected() -> None:
     with pytest.raises(ProtocolError, match="name is null"):
-        read_rigid(struct.pack(">hhi", 0, -1, 0), 0)
+        read_plain(struct.pack(">hhi", 0, -1, 0), 0)
     with pytest.raises(ProtocolError, match="ids is null"):
         read_flexible(b"\0\0" + b"\x01" + b"\x00", 0)
 
 
-def test_tagged_fields_are_read_in_any_order_and_unknown_ones_skipped() -> None:
+def test_tagged_fields_are_read_in_any_order_and_unknown_ones_are_skipped() -> None:
     leader = b"\x03\x05" + struct.pack(">iB", 4, 0)
     level = b"\x04\x04" + struct.pack(">i", 9)
     unknown = b"\x63\x02??"
@@ -117,31 +117,31 @@ def test_tagged_fields_are_read_in_any_order_and_unknown_ones_skipped() -> None:
     assert read_flexible(body, 0) == Sample(leader=Leader(leader_id=4), level=9)
 
 
-def test_a_tagged_field_must_fill_its_size() -> None:
+def test_a_tagged_field_must_have_its_size() -> None:
     with pytest.raises(ProtocolError, match="tagged field level is wrong"):
         read_flexible(b"\0\0\x01\x01\x01" + b"\x01\x04\x05" + bytes(5), 0)
     with pytest.raises(ProtocolError, match="tagged field level is wrong"):
         read_flexible(b"\0\0\x01\x01\x01" + b"\x01\x04\x03" + bytes(4), 0)
 
 
-def test_fields_the_version_lacks_have_their_defaults() -> None:
-    assert read_rigid(bytes(8), 0) == Sample(tags=[], leader=None, level=7)
+def test_fields_that_the_version_lacks_have_their_defaults() -> None:
+    assert read_plain(bytes(8), 0) == Sample(tags=[], leader=None, level=7)
 
 
-def test_bytes_behind_a_message_are_refused_unless_they_may_be_there() -> None:
+def test_trailing_bytes_are_rejected_unless_allowed() -> None:
     with pytest.raises(ProtocolError, match="followed by other bytes"):
-        read_rigid(bytes(9), 0)
+        read_plain(bytes(9), 0)
     lenient = compile_decoder(Sample, 0, flexible=False, may_trail=True)
     assert lenient(bytes(9), 0) == Sample()
     with pytest.raises(ProtocolError, match="truncated"):
         lenient(struct.pack(">hh3si", 5, 3, b"abc", 1) + bytes(15), 0)
 
 
-def test_a_body_is_read_from_where_it_begins() -> None:
-    assert read_rigid(b"header" + bytes(8), 6) == Sample()
+def test_a_body_is_read_from_its_position() -> None:
+    assert read_plain(b"header" + bytes(8), 6) == Sample()
 
 
-def test_records_are_views_of_the_frame_and_all_else_is_copied() -> None:
+def test_records_are_views_of_the_frame_and_other_fields_are_copies() -> None:
     frame = bytearray(b"\xff\xff\x00\x01\x00\x00\x00\x05\x00\x00\x00\x01\x00\x01t")
     frame += b"\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x04abcd"
     read = compile_decoder(ProduceRequest, 3, flexible=False)
@@ -185,7 +185,7 @@ def test_mutated_bytes_are_a_message_or_a_protocol_error(api: Api) -> None:
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-def test_garbage_is_a_message_or_a_protocol_error(api: Api) -> None:
+def test_random_bytes_are_a_message_or_a_protocol_error(api: Api) -> None:
     random = Random(api.name)
     for side in SIDES:
         for version in range(api.min_version, api.max_version + 1):
@@ -215,7 +215,7 @@ HOSTILE = (
 )
 
 
-def test_hostile_lengths_allocate_no_more_than_their_input_pays_for() -> None:
+def test_large_lengths_allocate_only_in_proportion_to_the_input() -> None:
     for api, side, version in every_version():  # compile what is to be measured
         read_or_refuse(api, side, version, b"")
     tracemalloc.start()
@@ -232,7 +232,7 @@ def test_hostile_lengths_allocate_no_more_than_their_input_pays_for() -> None:
 
 
 @pytest.mark.parametrize("flexible", [False, True])
-def test_elements_of_all_arrays_are_counted_together(flexible: bool) -> None:
+def test_the_limit_is_for_the_elements_of_all_arrays_together(flexible: bool) -> None:
     def read(count: int) -> object:
         decode_few = compile_decoder(Nest, 0, flexible=flexible, elements_max=9)
         return decode_few(nest_of(count, flexible=flexible), 0)
@@ -245,7 +245,7 @@ def test_elements_of_all_arrays_are_counted_together(flexible: bool) -> None:
         read(4)
 
 
-def test_a_request_may_name_as_many_partitions_as_there_is_room_for() -> None:
+def test_the_limit_allows_as_many_partitions_as_fit_into_a_request() -> None:
     count = (8 << 20) // 18
     partitions = [OffsetCommitRequestPartition(partition_index=n) for n in range(count)]
     request = OffsetCommitRequest(
@@ -261,14 +261,14 @@ def test_a_request_may_name_as_many_partitions_as_there_is_room_for() -> None:
         decode_request(ApiKey.DELETE_GROUPS, 2, hostile)
 
 
-def test_memory_grows_with_the_input_and_not_with_what_it_claims() -> None:
-    """The densest input: a byte or two per element. A claim of 2**31 elements costs nothing."""
+def test_memory_is_in_proportion_to_the_input_and_not_to_its_counts() -> None:
+    """The input has one or two bytes for each element, or a count of 2**31."""
     read = compile_decoder(MetadataResponse, 1, flexible=False)
     broker = struct.pack(">ihih", 1, 0, 9092, -1)
     body = struct.pack(">i", 2**31 - 1) + broker * 10_000
     tracemalloc.start()
     try:
-        with pytest.raises(MALFORMED):
+        with pytest.raises(ERRORS):
             read(body, 0)
         _, peak = tracemalloc.get_traced_memory()
     finally:

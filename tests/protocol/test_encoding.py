@@ -1,7 +1,7 @@
-"""The encoders against hand-made bytes; `test_codec` holds them to other codecs.
+"""The encoders with known bytes; `test_codec` compares them with other codecs.
 
-On the machine the figures were taken on (Python 3.11, 2.5 GHz) encoding a Produce response with
-one partition takes 0.5 us (v7) to 0.7 us (v12), a Fetch response with one partition 0.9 us.
+Measured with Python 3.11 at 2.5 GHz: encoding a Produce response with one partition takes 0.5 us
+(v7) to 0.7 us (v12), a Fetch response with one partition 0.9 us.
 """
 
 import struct
@@ -25,7 +25,7 @@ class Leader:
 
 @message
 class Sample:
-    """A message of one flexible version, 1, after a rigid one, 0."""
+    """A message. Version 0 is not flexible, version 1 is."""
 
     error_code: int = int16()
     name: str | None = string(nullable_since=1)
@@ -37,16 +37,16 @@ class Sample:
     leader: Leader | None = optional(Leader, since=1, tag=3)
 
 
-write_rigid = compile_encoder(Sample, 0, flexible=False)
+write_plain = compile_encoder(Sample, 0, flexible=False)
 write_flexible = compile_encoder(Sample, 1, flexible=True)
 
 
 def written(value: Sample, *, flexible: bool) -> bytes:
     """The encoding in one piece."""
-    return b"".join(write_flexible(value) if flexible else write_rigid(value))
+    return b"".join(write_flexible(value) if flexible else write_plain(value))
 
 
-def test_a_rigid_version_has_plain_lengths() -> None:
+def test_versions_that_are_not_flexible_have_plain_lengths() -> None:
     sample = Sample(error_code=5, name="abc", ids=[bytes(range(16))], partitions=[7, 8])
     assert written(sample, flexible=False) == (
         struct.pack(">hh3si", 5, 3, b"abc", 1) + bytes(range(16)) + struct.pack(">iii", 2, 7, 8)
@@ -60,21 +60,21 @@ def test_a_flexible_version_has_compact_lengths_and_tags() -> None:
     )
 
 
-def test_lengths_of_128_and_more_take_further_bytes() -> None:
+def test_compact_lengths_of_128_and_more_have_several_bytes() -> None:
     start = written(Sample(name="x" * 127), flexible=True)[:4]
     assert start == b"\x00\x00\x80\x01"
     start = written(Sample(name="x" * 126), flexible=True)[:4]
     assert start == b"\x00\x00\x7fx"
 
 
-def test_null_and_empty_are_told_apart() -> None:
+def test_null_and_empty_are_different() -> None:
     assert written(Sample(name=None, partitions=None), flexible=True)[:5] == b"\x00\x00\x00\x01\x00"
     assert written(Sample(name="", partitions=[]), flexible=True)[:5] == b"\x00\x00\x01\x01\x01"
     assert written(Sample(partitions=None), flexible=False).endswith(b"\xff\xff\xff\xff")
     assert written(Sample(partitions=[]), flexible=False).endswith(b"\x00\x00\x00\x00")
 
 
-def test_tagged_fields_are_written_in_order_and_only_if_they_say_something() -> None:
+def test_tagged_fields_are_written_in_order_if_they_differ_from_their_defaults() -> None:
     tail = len(written(Sample(), flexible=True)) - 1
     assert written(Sample(), flexible=True)[tail:] == b"\x00"
     assert written(Sample(level=9), flexible=True)[tail:] == b"\x01\x04\x04\x00\x00\x00\x09"
@@ -83,18 +83,18 @@ def test_tagged_fields_are_written_in_order_and_only_if_they_say_something() -> 
     )
 
 
-def test_a_tagged_struct_of_defaults_says_nothing() -> None:
+def test_a_tagged_struct_of_defaults_is_not_written() -> None:
     assert written(Sample(leader=Leader()), flexible=True) == written(Sample(), flexible=True)
 
 
-def test_a_value_the_version_has_no_field_for_is_refused() -> None:
+def test_a_value_of_a_field_that_the_version_lacks_is_rejected() -> None:
     with pytest.raises(ProtocolError, match="version 0 cannot carry offset"):
-        write_rigid(Sample(offset=3))
+        write_plain(Sample(offset=3))
     with pytest.raises(ProtocolError, match="version 0 cannot carry leader"):
-        write_rigid(Sample(leader=Leader(leader_id=1)))
+        write_plain(Sample(leader=Leader(leader_id=1)))
 
 
-def test_an_ignorable_value_the_version_has_no_field_for_is_left_out() -> None:
+def test_an_ignorable_field_that_the_version_lacks_is_left_out() -> None:
     assert written(Sample(epoch=3), flexible=False) == written(Sample(), flexible=False)
 
 
@@ -103,7 +103,7 @@ def test_error_codes_are_written_as_numbers() -> None:
     assert written(sample, flexible=False)[:2] == b"\x00\x10"
 
 
-def test_encoding_leaves_the_message_as_it_was() -> None:
+def test_encoding_does_not_change_the_message() -> None:
     sample = Sample(name=None, partitions=[1], leader=Leader(leader_id=1))
     write_flexible(sample)
     assert sample == Sample(name=None, partitions=[1], leader=Leader(leader_id=1))

@@ -1,4 +1,4 @@
-"""Message sets of formats 0 and 1 against the builders and readers of two other clients."""
+"""Message sets of formats 0 and 1, compared with those of two other clients."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -108,7 +108,7 @@ def skip_what_they_lack(magic: int, codec: Codec, twin: Write | Read) -> None:
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("write", WRITERS)
-def test_what_other_clients_write_is_read_and_converted_up(
+def test_sets_of_other_clients_are_read_and_up_converted(
     write: Write, magic: int, codec: Codec
 ) -> None:
     skip_what_they_lack(magic, codec, write)
@@ -125,9 +125,7 @@ def test_what_other_clients_write_is_read_and_converted_up(
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("read", READERS)
-def test_what_is_converted_down_is_read_by_other_clients(
-    read: Read, magic: int, codec: Codec
-) -> None:
+def test_other_clients_read_down_converted_sets(read: Read, magic: int, codec: Codec) -> None:
     skip_what_they_lack(magic, codec, read)
     records = [
         record._replace(offset=70 + 2 * record.offset, headers=(("h", b"x"),)) for record in RECORDS
@@ -138,7 +136,7 @@ def test_what_is_converted_down_is_read_by_other_clients(
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_down_and_up_again_is_the_same(magic: int, codec: Codec) -> None:
+def test_down_and_up_conversion_is_a_round_trip(magic: int, codec: Codec) -> None:
     batch = build_batch(RECORDS, codec=codec)
     data = down_convert([batch], magic, 0)
     assert as_records(list(iter_messages(data))) == as_format(RECORDS, magic)
@@ -200,24 +198,24 @@ def test_log_append_time_is_kept_in_format_1(read: Read, codec: Codec) -> None:
     assert {(m.timestamp, m.is_log_append_time) for m in messages} == {(NOW_MS + 42, True)}
 
 
-def test_a_batch_that_compaction_emptied_leaves_nothing() -> None:
+def test_an_empty_batch_gives_no_message() -> None:
     for codec in OLD_CODECS:
         empty = build_batch([], base_offset=3, last_offset=9, codec=codec)
         assert down_convert([empty], 1, 0) == b""
 
 
-def test_zstd_is_refused_with_a_code_for_the_client() -> None:
+def test_zstd_is_rejected_with_an_error_code() -> None:
     with pytest.raises(ApiError) as refusal:
         down_convert([build_batch(RECORDS, codec=Codec.ZSTD)], 1, 0)
     assert refusal.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_an_empty_set_is_no_batch() -> None:
+def test_an_empty_set_gives_no_batch() -> None:
     assert up_convert(b"") == []
     assert down_convert([], 0, 0) == b""
 
 
-def test_wrappers_beside_plain_messages_count_up_as_one_batch() -> None:
+def test_wrappers_and_plain_messages_become_one_batch() -> None:
     plain = write_with_aiokafka(RECORDS[:2], 1, Codec.NONE)
     packed = write_with_aiokafka(RECORDS, 1, Codec.GZIP)
     (batch,) = up_convert(plain + packed)
@@ -235,7 +233,7 @@ def test_inner_offsets_of_format_1_are_relative_to_the_wrapper() -> None:
     assert [m.offset for m in iter_messages(data)] == [1_000, 1_001, 1_002, 1_003]
 
 
-def test_lz4_of_format_0_is_read_with_the_checksum_of_its_time() -> None:
+def test_lz4_of_format_0_is_read_with_its_header_checksum() -> None:
     inner = b"".join(_message(index, 0, 0, record) for index, record in enumerate(RECORDS))
     value = compress(Codec.LZ4, inner, is_format_0=True)
     data = _message(3, 0, Codec.LZ4, Record(3, -1, None, value))
@@ -243,7 +241,7 @@ def test_lz4_of_format_0_is_read_with_the_checksum_of_its_time() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_every_cut_is_a_protocol_error(magic: int) -> None:
+def test_every_truncated_set_is_a_protocol_error(magic: int) -> None:
     data = write_with_aiokafka(RECORDS[:1], magic, Codec.NONE)
     for end in range(1, len(data)):
         with pytest.raises(ProtocolError):
@@ -251,7 +249,7 @@ def test_every_cut_is_a_protocol_error(magic: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_every_changed_byte_behind_the_offset_is_a_protocol_error(magic: int) -> None:
+def test_every_changed_byte_after_the_offset_is_a_protocol_error(magic: int) -> None:
     data = bytearray(write_with_aiokafka(RECORDS[:1], magic, Codec.NONE))
     for at in range(8, len(data)):
         data[at] ^= 0x55
@@ -289,7 +287,7 @@ def test_malformed_sets_are_a_protocol_error(data: bytes) -> None:
         up_convert(data)
 
 
-def test_all_wrappers_together_unfold_to_no_more_than_the_limit() -> None:
+def test_the_limit_is_for_all_wrappers_together() -> None:
     value = compress(Codec.GZIP, packed(1, 0, bytes(5_000)))
     data = packed(1, Codec.GZIP, value) * 3
     assert len(list(iter_messages(data, limit=16_000))) == 3
@@ -300,7 +298,7 @@ def test_all_wrappers_together_unfold_to_no_more_than_the_limit() -> None:
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_mutated_sets_are_read_or_are_a_protocol_error(magic: int, codec: Codec) -> None:
-    """The CRC is renewed after each mutation of a message, so that the parser behind it is met."""
+    """The CRC is set after each mutation, so that the mutated fields are parsed."""
     chance = random.Random(40 + magic)
     inner = down_convert([build_batch(RECORDS)], magic, 0)
     refused = 0
@@ -323,7 +321,7 @@ def test_mutated_sets_are_read_or_are_a_protocol_error(magic: int, codec: Codec)
 
 @settings(derandomize=True, deadline=None, database=None)
 @given(st.binary(max_size=100))
-def test_garbage_is_a_protocol_error(data: bytes) -> None:
+def test_random_bytes_are_a_protocol_error(data: bytes) -> None:
     if data:
         with pytest.raises(ProtocolError):
             up_convert(data)
@@ -331,7 +329,7 @@ def test_garbage_is_a_protocol_error(data: bytes) -> None:
 
 @settings(derandomize=True, deadline=None, database=None)
 @given(st.sampled_from([0, 1]), st.binary(max_size=60), st.integers(0, 15))
-def test_garbage_behind_a_right_crc_is_a_message_or_a_protocol_error(
+def test_random_bytes_with_a_right_crc_are_a_message_or_a_protocol_error(
     magic: int, body: bytes, attributes: int
 ) -> None:
     rest = bytes((magic, attributes)) + body

@@ -28,33 +28,33 @@ def test_an_unsigned_varint_has_its_least_significant_bits_first(value: int, enc
     assert uvarint(value).hex() == encoded
 
 
-def test_a_varint_of_more_than_five_bytes_is_refused() -> None:
+def test_a_varint_of_more_than_five_bytes_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="exceeds 32 bits"):
         read_uvarint(b"\xff" * 5 + b"\x01", 0)
 
 
-def test_a_varint_that_runs_over_the_end_is_an_index_error() -> None:
+def test_a_truncated_varint_is_an_index_error() -> None:
     with pytest.raises(IndexError):
         read_uvarint(b"\xff\xff", 0)
 
 
-def test_skipping_a_tagged_section_ends_behind_its_last_field() -> None:
+def test_a_tagged_section_is_skipped() -> None:
     section = uvarint(5) + uvarint(3) + b"abc" + uvarint(1000) + uvarint(0)
     assert skip_tags(b"??" + section + b"rest", 2, 2) == 2 + len(section)
 
 
-def test_skipping_more_than_127_fields_reads_on_in_their_count() -> None:
+def test_a_tagged_section_of_more_than_127_fields_is_skipped() -> None:
     count = uvarint(200)
     data = count[1:] + b"\x07\x00" * 200
     assert skip_tags(data, 0, count[0]) == len(data)
 
 
-def test_a_hostile_count_of_tagged_fields_ends_with_the_input() -> None:
+def test_a_large_count_of_tagged_fields_ends_at_the_end_of_the_input() -> None:
     with pytest.raises(IndexError):
         skip_tags(b"\xff\xff\xff\x0f" + b"\x01\x00" * 10, 0, 0xFF)
 
 
-def test_refusals_name_the_field() -> None:
+def test_errors_name_the_field() -> None:
     with pytest.raises(ProtocolError, match="group_id"):
         refuse_null("group_id")
     with pytest.raises(ProtocolError, match="current_leader"):

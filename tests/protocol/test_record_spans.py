@@ -1,8 +1,7 @@
-"""Spans against the records they stand for.
+"""The positions of records, compared with the records.
 
-Measured with 1,000 records of 100 bytes a batch, uncompressed, on one core of the machine the
-benchmarks are made on: 1.1 us a record for `record_spans`, 0.1 us for `rebuild_batch` of half of
-them.
+Measured with uncompressed batches of 1,000 records of 100 bytes at 2.6 GHz: 1.1 us per record for
+`record_spans`, 0.1 us for `rebuild_batch` of half of them.
 """
 
 import random
@@ -54,7 +53,7 @@ def random_batch(dice: random.Random) -> tuple[bytes, list[Record]]:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_spans_name_the_keys_offsets_and_tombstones_of_the_records(seed: int) -> None:
+def test_spans_have_the_keys_offsets_and_tombstones_of_the_records(seed: int) -> None:
     batch, records = random_batch(random.Random(seed))
     header = read_header(batch)
     spans = record_spans(decompress_records(batch, header), header.record_count)
@@ -67,7 +66,7 @@ def test_spans_name_the_keys_offsets_and_tombstones_of_the_records(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_a_thinned_batch_has_the_kept_records_and_everything_else_of_its_header(seed: int) -> None:
+def test_a_compacted_batch_has_the_kept_records_and_its_old_header(seed: int) -> None:
     dice = random.Random(seed)
     batch, records = random_batch(dice)
     header = read_header(batch)
@@ -94,7 +93,7 @@ def test_a_thinned_batch_has_the_kept_records_and_everything_else_of_its_header(
         assert after.max_timestamp == header.max_timestamp
 
 
-def test_a_thinned_batch_of_log_append_time_keeps_that_time() -> None:
+def test_a_compacted_batch_keeps_its_log_append_time() -> None:
     records = [Record(at, 10 + at, b"k%d" % at, b"v") for at in range(3)]
     batch = build_batch(records, attributes=LOG_APPEND_TIME, max_timestamp=900)
     header = read_header(batch)
@@ -104,7 +103,7 @@ def test_a_thinned_batch_of_log_append_time_keeps_that_time() -> None:
     assert [record.timestamp for record in iter_records(thinned)] == [900]
 
 
-def test_thinning_again_keeps_horizon_and_timestamps() -> None:
+def test_a_second_compaction_keeps_delete_horizon_and_timestamps() -> None:
     records = [Record(at, 100 * at, b"k%d" % at, None) for at in range(4)]
     batch = build_batch(records)
     for _ in range(2):
@@ -118,7 +117,7 @@ def test_thinning_again_keeps_horizon_and_timestamps() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_spoiled_bytes_raise_protocol_error_or_stay_inside(seed: int) -> None:
+def test_mutated_bytes_are_a_protocol_error_or_spans_inside_the_data(seed: int) -> None:
     dice = random.Random(seed)
     records = random_records(dice, base_offset=0, count=5)
     header = read_header(build_batch(records))

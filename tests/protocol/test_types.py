@@ -14,7 +14,7 @@ def test_a_uuid_is_written_as_kafka_writes_it() -> None:
 
 
 @given(st.binary(min_size=16, max_size=16))
-def test_a_uuid_survives_its_text(value: bytes) -> None:
+def test_a_uuid_survives_a_round_trip(value: bytes) -> None:
     text = uuid_to_text(value)
     assert len(text) == 22
     assert uuid_from_text(text) == value
@@ -24,6 +24,6 @@ def test_a_uuid_survives_its_text(value: bytes) -> None:
     "text",
     ["", "AAAA", "A" * 21, "A" * 23, "A" * 24, "A" * 21 + "!", "A" * 21 + "ä", "A" * 10 + "+" * 12],
 )
-def test_what_is_no_uuid_is_refused(text: str) -> None:
+def test_text_that_is_not_a_uuid_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a base64 UUID"):
         uuid_from_text(text)
