@@ -11,8 +11,7 @@ Timers besides those of all newer groups (`modern.group_type`):
 Called by `shard`, which also owns the classic groups.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Collection
 from typing import Final
 
 from odradek.coordinator.group.classic.group import ClassicGroup, join_error
@@ -35,7 +34,6 @@ from odradek.coordinator.group.events import REASON_NOT_PROVIDED
 from odradek.coordinator.group.modern.event_history import heartbeat_reason
 from odradek.coordinator.group.modern.group_type import (
     GroupType,
-    GroupTypeHandler,
     described_assignment,
 )
 from odradek.coordinator.group.modern.heartbeats import (
@@ -71,8 +69,6 @@ from odradek.protocol.types import Uuid
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
-Adopt = Callable[[ClassicGroup], None]
-
 
 class ConsumerGroups(GroupType[ConsumerGroup]):
     """See the module's docstring. `adopt` takes the classic group that a group has become.
@@ -81,9 +77,9 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
     become classic groups and back.
     """
 
-    handlers: Mapping[type, GroupTypeHandler] = MappingProxyType({})
-
-    def __init__(self, timeline: Timeline, adopt: Adopt, unstored: UnstoredMembers) -> None:
+    def __init__(
+        self, timeline: Timeline, adopt: Callable[[ClassicGroup], None], unstored: UnstoredMembers
+    ) -> None:
         super().__init__(timeline, ConsumerGroup)
         self._adopt = adopt
         self._unstored = unstored
@@ -150,7 +146,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
             member_id = request.member_id
             check_member(group, member_id, request.instance_id)
             if request.member_epoch == LEAVE_GROUP_EPOCH:
-                self.remove(group, [member_id], step)
+                self._remove(group, [member_id], step)
             else:
                 leave_static(group, member_id, step)
             response = ConsumerGroupHeartbeatResponse(
@@ -161,7 +157,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
             self._note(group, step, why, after=before)
         step.reply(command.request_id, response)
 
-    def remove(self, group: ConsumerGroup, member_ids: Collection[str], step: GroupStep) -> None:
+    def _remove(self, group: ConsumerGroup, member_ids: Collection[str], step: GroupStep) -> None:
         """Remove members. If only classic members remain the group becomes a classic one."""
         if not self._can_downgrade(group, member_ids, step):
             remove_members(ConsumerTargetAssignmentBuilder(group), member_ids, step)
@@ -210,7 +206,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
                 self._unstored.note([found.member_id], step.now_ms)
             if found is not None and found.member is not None and found.member.classic is None:
                 # The replaced member may have been the last one of the consumer protocol.
-                step.set_timer(("downgrade", group.group_id), step.now_ms)
+                step.set_timer(group.own_key(), step.now_ms)
         except ApiError as error:
             step.reply(command.request_id, join_error(command, error.code, request.member_id))
 
@@ -268,7 +264,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
                 answer.error_code = error.code
             members.append(answer)
         if removed_ids:
-            self.remove(group, removed_ids, step)
+            self._remove(group, removed_ids, step)
             why = next((identity.reason for identity in identities if identity.reason), None)
             self._note(group, step, why or REASON_NOT_PROVIDED)
         response = LeaveGroupResponse(members=members)
@@ -300,9 +296,6 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
 
     def _assign(self, group: ConsumerGroup, step: GroupStep) -> None:
         ConsumerTargetAssignmentBuilder(group).assign_now(group.stored_epoch, step)
-
-    def _remove(self, group: ConsumerGroup, member_id: str, step: GroupStep) -> None:
-        self.remove(group, [member_id], step)
 
     def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
         """See GroupType."""

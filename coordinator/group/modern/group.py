@@ -318,6 +318,10 @@ class ModernGroup(ABC, Generic[M, T, C, E]):
         """The timer of a target assignment that was put off."""
         return (self.timers.assignment, self.group_id)
 
+    def own_key(self) -> TimerKey:
+        """The timer of groups that only this type has."""
+        return (self.timers.own, self.group_id)
+
     def member_keys(self, member_id: str) -> list[TimerKey]:
         """All timers that a member may have."""
         timers = self.timers

@@ -86,8 +86,6 @@ class GroupType(ABC, Generic[G]):
     is_kept_empty = False
     """Whether an Empty group is kept until a client deletes it: its positions are not offsets that
     expire."""
-    handlers: Mapping[type, GroupTypeHandler]
-    """The requests that only this type of group handles."""
 
     def __init__(self, timeline: Timeline, group_class: type[G]) -> None:
         self.name = group_class.group_type
@@ -96,6 +94,8 @@ class GroupType(ABC, Generic[G]):
         """The classes of the records that `replay` takes."""
         self.timer_kinds = group_class.timers.kinds()
         """The first parts of the keys of its timers; no other type has them."""
+        self.handlers: Mapping[type, GroupTypeHandler] = {}
+        """The requests that only this type of group handles."""
         self._timeline = timeline
         self._new_group = group_class
         self._groups: dict[str, G] = {}
@@ -224,7 +224,7 @@ class GroupType(ABC, Generic[G]):
         elif group.member(key[2]) is not None:
             why = self._why_removed(group, key[0], key[2], step)
             if why is not None:
-                self._remove(group, key[2], step)
+                self._remove(group, [key[2]], step)
                 self._note(group, step, f"{key[2]} {why}", is_expired=True)
 
     def _why_removed(self, group: G, timer: str, member_id: str, step: GroupStep) -> str | None:
@@ -242,8 +242,8 @@ class GroupType(ABC, Generic[G]):
         """Make the target assignment of the group's epoch."""
 
     @abstractmethod
-    def _remove(self, group: G, member_id: str, step: GroupStep) -> None:
-        """Remove a member that has left or that has expired."""
+    def _remove(self, group: G, member_ids: Collection[str], step: GroupStep) -> None:
+        """Remove members that have left or have expired."""
 
     def _fire_own(self, group: G, step: GroupStep) -> None:
         """The timer of groups that only this type has."""

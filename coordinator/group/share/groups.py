@@ -15,7 +15,7 @@ Called by `shard`, as one of its group types.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from odradek.coordinator.group.deleted_groups import deleted_group
 from odradek.coordinator.group.group_record import GroupRecord
@@ -59,7 +59,7 @@ from odradek.coordinator.group.share.target_assignment import (
     initialize_states,
 )
 from odradek.coordinator.group.step import GroupStep
-from odradek.coordinator.outcome import NO_REQUEST, Command, TimerKey
+from odradek.coordinator.outcome import NO_REQUEST, Command
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import DeletableGroupResult
@@ -78,12 +78,6 @@ STATE_RETRY_MS: Final = 1_000
 """After this time the initialization or deletion of states is retried."""
 
 
-def states_key(group_id: str) -> TimerKey:
-    """The timer that retries the initialization and deletion of states."""
-    return ("share-states", group_id)
-
-
-ExtraTombstones: TypeAlias = Callable[[str], Sequence[GroupRecord]]
 _OnStateReport = Callable[[Outcomes, GroupStep], None]
 
 
@@ -97,7 +91,7 @@ class ShareGroups(GroupType[ShareGroup]):
         self,
         timeline: Timeline,
         group_type_of: GroupTypeOf,
-        extra_tombstones: ExtraTombstones,
+        extra_tombstones: Callable[[str], Sequence[GroupRecord]],
     ) -> None:
         super().__init__(timeline, ShareGroup)
         self._group_type_of = group_type_of
@@ -132,7 +126,7 @@ class ShareGroups(GroupType[ShareGroup]):
         for group in self:
             if group.states.initializing or group.states.deleting:
                 self._failed[group.group_id] = group.states.initializing
-                step.set_timer(states_key(group.group_id), step.now_ms)
+                step.set_timer(group.own_key(), step.now_ms)
 
     def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
         """See GroupType. Waiting requests fail: their effects have been dropped."""
@@ -179,7 +173,7 @@ class ShareGroups(GroupType[ShareGroup]):
             response = heartbeat(group, command, request, step)
         else:
             check_member(group, member_id, None)
-            self._remove(group, member_id, step)
+            self._remove(group, [member_id], step)
             response = ShareGroupHeartbeatResponse(
                 member_id=member_id, member_epoch=LEAVE_GROUP_EPOCH
             )
@@ -192,8 +186,8 @@ class ShareGroups(GroupType[ShareGroup]):
     def _assign(self, group: ShareGroup, step: GroupStep) -> None:
         ShareTargetAssignmentBuilder(group).assign_now(group.stored_epoch, step)
 
-    def _remove(self, group: ShareGroup, member_id: str, step: GroupStep) -> None:
-        remove_members(ShareTargetAssignmentBuilder(group), [member_id], step)
+    def _remove(self, group: ShareGroup, member_ids: Collection[str], step: GroupStep) -> None:
+        remove_members(ShareTargetAssignmentBuilder(group), member_ids, step)
 
     def _fire_own(self, group: ShareGroup, step: GroupStep) -> None:
         self._retry_states(group, step)
@@ -237,7 +231,7 @@ class ShareGroups(GroupType[ShareGroup]):
         wanted = changes.intersection(states.initializing, self._failed.get(group_id, {}))
         topic_ids = wanted.keys() | states.deleting.keys()
         if any(step.topics.name_of(topic_id) is None for topic_id in topic_ids):
-            self._schedule_state_retry(group_id, step)
+            self._schedule_state_retry(group, step)
             return
         self._failed.pop(group_id, None)
         if wanted:
@@ -249,8 +243,8 @@ class ShareGroups(GroupType[ShareGroup]):
             step.send(DeleteStates(group_id, changes.all_partitions(states.deleting, step.topics)))
 
     @staticmethod
-    def _schedule_state_retry(group_id: str, step: GroupStep) -> None:
-        step.set_timer(states_key(group_id), step.now_ms + STATE_RETRY_MS)
+    def _schedule_state_retry(group: ShareGroup, step: GroupStep) -> None:
+        step.set_timer(group.own_key(), step.now_ms + STATE_RETRY_MS)
 
     def _await_report(self, command: Command, group_id: str, answer: _OnStateReport) -> None:
         if command.request_id != NO_REQUEST:
@@ -272,7 +266,7 @@ class ShareGroups(GroupType[ShareGroup]):
             if failed:
                 known = self._failed.get(group.group_id, {})
                 self._failed[group.group_id] = changes.union(known, failed)
-                self._schedule_state_retry(group.group_id, step)
+                self._schedule_state_retry(group, step)
             if made and not group.is_empty:
                 # Members wait for these partitions only, so the interval is not observed.
                 builder.assign_now(builder.start_epoch(step), step)
@@ -291,7 +285,7 @@ class ShareGroups(GroupType[ShareGroup]):
             }
             builder.store_states(changes.without_topics(builder.states, gone), step)
             if not report.outcomes.keys() <= gone:
-                self._schedule_state_retry(group.group_id, step)
+                self._schedule_state_retry(group, step)
             if not group.is_empty:
                 builder.ask_for_states(group.epoch, step)
         self._on_state_report(report.request_id, report.outcomes, step)
@@ -431,7 +425,7 @@ class ShareGroups(GroupType[ShareGroup]):
         if error is ErrorCode.NONE and group.exists:
             step.records += self._extra_tombstones(group.group_id)
             step.records += self.tombstones(group.group_id)
-            step.cancel_timer(states_key(group.group_id))
+            step.cancel_timer(group.own_key())
         return deleted_group(group.group_id, error)
 
     def _describe(self, command: Command, request: DescribeShareGroup, step: GroupStep) -> None:

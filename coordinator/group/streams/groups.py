@@ -4,7 +4,7 @@ State that determines tasks is stored in the log, other state is in `transient_s
 those of all newer groups (`modern.group_type`). Called by `shard`, as one of its group types.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
@@ -165,7 +165,7 @@ class StreamsGroups(GroupType[StreamsGroup]):
         if request.shutdown_application:
             self._transient.setdefault(group.group_id, TransientState()).request_shutdown(member_id)
         if request.member_epoch == LEAVE_GROUP_EPOCH:
-            self._remove(group, member_id, step)
+            self._remove(group, [member_id], step)
         else:
             leave_static(group, member_id, step)
         if step.records:
@@ -174,14 +174,15 @@ class StreamsGroups(GroupType[StreamsGroup]):
             member_id=member_id, member_epoch=request.member_epoch, status=[]
         )
 
-    def _remove(self, group: StreamsGroup, member_id: str, step: GroupStep) -> None:
+    def _remove(self, group: StreamsGroup, member_ids: Collection[str], step: GroupStep) -> None:
         builder = self._builder(group)
         builder.is_validating = False
-        remove_members(builder, [member_id], step)
+        remove_members(builder, member_ids, step)
         transient = self._transient.get(group.group_id)
         if transient is not None:
-            transient.forget(member_id)
-            if group.member_count == 1:
+            for member_id in member_ids:
+                transient.forget(member_id)
+            if group.member_count == len(member_ids):
                 del self._transient[group.group_id]
 
     # -- timers and topics ------------------------------------------------------------------------
