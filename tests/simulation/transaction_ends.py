@@ -143,6 +143,7 @@ class _Services:
     ) -> None:
         self._router = router
         self.node_id = router.node.own_id
+        self.metadata = router.metadata
         self.worker_client = _Fanout(router)
         self.logs = _Logs(router)
         self.authorizer = Authorizer()
