@@ -98,10 +98,6 @@ class LogAppend(msgspec.Struct, eq=False, gc=False):
         """Batches that are not in an arena."""
         return cls(memoryview(bytearray(batches)), 0, len(batches), origin=origin)
 
-    def part(self, start: int, length: int, *, has_headroom: bool) -> "LogAppend":
-        """One batch of several."""
-        return msgspec.structs.replace(self, start=start, length=length, has_headroom=has_headroom)
-
     def replace(self, content: memoryview) -> None:
         """Append `content`, a whole buffer of its own, instead."""
         self.arena, self.start, self.length, self.has_headroom = content, 0, len(content), False
@@ -299,7 +295,7 @@ class Turn:
         for at, size, header in batches:
             # Before the second batch lies the first, which has been put already.
             has_headroom = append.has_headroom and (not parts or is_replication) and not is_client
-            part = append.part(at, size, has_headroom=has_headroom)
+            part = msgspec.structs.replace(append, start=at, length=size, has_headroom=has_headroom)
             marker = None
             if is_client:
                 batch = append.arena[at : at + size]

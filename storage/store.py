@@ -134,15 +134,14 @@ class Store:
         """Create partitions in one synced change of the catalog. Existing ones get these settings
         and leader epoch. Returns the numbers in order. Raises StorageError."""
         wanted = list(partitions)
+        missing: dict[tuple[bytes, int], NewPartition] = {}
+        for new in wanted:
+            if (new.topic_id, new.partition) not in self.catalog.numbers:
+                missing.setdefault((new.topic_id, new.partition), new)
         created: list[PartitionLog] = []
-        if any((new.topic_id, new.partition) not in self.catalog.numbers for new in wanted):
+        if missing:
             with self.catalog.change(may_use_reserve=False) as change:
-                fresh: set[tuple[bytes, int]] = set()
-                for new in wanted:
-                    identity = new.topic_id, new.partition
-                    if identity in self.catalog.numbers or identity in fresh:
-                        continue
-                    fresh.add(identity)
+                for new in missing.values():
                     number = change.new_number()
                     if number >= self.status.slot_count:
                         raise StorageError(

@@ -341,7 +341,9 @@ class RaftNode:
                 self._send(AppendRejected(self.own_id, message.sender, self.term, 0, 0, 0))
             return
         if isinstance(message, TimeoutNow):
-            self._on_timeout_now(message)
+            is_from_leader = message.term == self.term and message.sender == self.leader_id
+            if is_from_leader and self._can_campaign():
+                self._campaign(is_transfer=True)
             return
         if not self._accept_leader(message.sender, message.term):
             self.dropped_count += 1
@@ -438,10 +440,6 @@ class RaftNode:
             self._become_follower(message.term, None)
         elif election.is_answer(message, self.term):
             self._count_vote(message.sender, is_granted=message.is_granted)
-
-    def _on_timeout_now(self, message: TimeoutNow) -> None:
-        if message.term == self.term and message.sender == self.leader_id and self._can_campaign():
-            self._campaign(is_transfer=True)
 
     # -- observers ---------------------------------------------------------------------------------
 
