@@ -23,7 +23,7 @@ from odradek.protocol.records import (
 )
 from odradek.storage.cursors import seek
 from odradek.storage.layout import STAMP_SIZE
-from odradek.storage.segment import Segment
+from odradek.storage.segment import Extent, Segment
 
 BATCHES_WALKED_MAX: Final = 64
 """Headers read for one backlog, unless the caller asks for fewer."""
@@ -50,15 +50,6 @@ class Backlog(NamedTuple):
     byte_count: int
     is_estimate: bool
     first_timestamp: int
-
-
-class SegmentRange(NamedTuple):
-    """The offsets [first_offset, end_offset) of a partition in one segment, with their bytes."""
-
-    segment: Segment
-    first_offset: int
-    end_offset: int
-    byte_count: int
 
 
 class _Walk:
@@ -110,27 +101,31 @@ class _Walk:
 
 
 def measure(
-    pieces: Iterable[SegmentRange], number: int, offset: int, end_offset: int, batches_max: int
+    extents: Iterable[tuple[Segment, Extent]],
+    number: int,
+    offset: int,
+    end_offset: int,
+    batches_max: int,
 ) -> Backlog:
-    """The backlog of [offset, end_offset). The pieces must be in the order of the log."""
+    """The backlog of [offset, end_offset). The extents must be in the order of the log."""
     walk = _Walk(batches_max)
     record_count = byte_count = 0
     is_estimate = False
-    for piece in pieces:
-        first = max(offset, piece.first_offset)
-        end = min(end_offset, piece.end_offset)
+    for segment, extent in extents:
+        first = max(offset, extent.first_offset)
+        end = min(end_offset, extent.end_offset)
         if first >= end:
             continue
         bytes_before = walk.byte_count
-        reached = walk.over(piece.segment, number, first, end) if walk.batches_left else first
+        reached = walk.over(segment, number, first, end) if walk.batches_left else first
         if reached >= end:
             continue
         record_count += end - reached
-        if first == piece.first_offset and end == piece.end_offset:
-            byte_count += piece.byte_count - (walk.byte_count - bytes_before)
+        if first == extent.first_offset and end == extent.end_offset:
+            byte_count += extent.byte_count - (walk.byte_count - bytes_before)
         else:
-            extent = piece.end_offset - piece.first_offset
-            byte_count += piece.byte_count * (end - reached) // extent
+            offset_count = extent.end_offset - extent.first_offset
+            byte_count += extent.byte_count * (end - reached) // offset_count
             is_estimate = True
     return Backlog(
         walk.record_count + record_count,

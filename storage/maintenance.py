@@ -15,6 +15,7 @@ On a StorageError the run ends, its unfinished files are removed, and the next r
 
 import logging
 from collections.abc import Callable, Generator, Mapping
+from functools import cache, partial
 
 from odradek.storage.catalog import Catalog
 from odradek.storage.compaction import CompactionPass, CompactionPlan, plan_compaction, scratch_path
@@ -106,14 +107,8 @@ class Maintenance:
 
     def _retain(self, now_ms: int) -> Slices:
         moves: dict[int, int] = {}
-        segments: dict[int, Segment] = {}
-
-        def open_segment(segment_id: int) -> Segment:
-            segment = segments.get(segment_id)
-            if segment is None:
-                segment = segments[segment_id] = Segment.open(self._catalog.directory, segment_id)
-            return segment
-
+        # Segments stay open until the end.
+        open_segment = cache(partial(Segment.open, self._catalog.directory))
         for at, number in enumerate(list(self._logs)):
             if at % _LOGS_PER_SLICE == _LOGS_PER_SLICE - 1:
                 yield True

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records import BatchHeader, iter_timestamps, unpack_header
 from odradek.storage import log_loader
-from odradek.storage.backlog import BATCHES_WALKED_MAX, Backlog, SegmentRange, measure
+from odradek.storage.backlog import BATCHES_WALKED_MAX, Backlog, measure
 from odradek.storage.catalog import CatalogFile, PartitionRow, SegmentState
 from odradek.storage.cursors import batches_from, last_delta_and_timestamp, rows_from, seek
 from odradek.storage.environment import StorageError
@@ -236,16 +236,10 @@ class StoreReader:
         segments = self._segments_from(number, offset)
         extents = self._extents_of(number)
         known = {extent.segment_id: extent for extent in extents}
-        pieces = []
-        for segment, _ in segments:
-            extent = known.get(segment.segment_id)
-            if extent is not None:
-                first, end, byte_count = extent.first_offset, extent.end_offset, extent.byte_count
-            else:
-                start = self.status.log_start_offset(number)
-                first = max((extent.end_offset for extent in extents), default=start)
-                end, byte_count = end_offset, self.status.active_bytes(number)
-            pieces.append(SegmentRange(segment, first, end, byte_count))
+        start = self.status.log_start_offset(number)
+        start = max((extent.end_offset for extent in extents), default=start)
+        active = Extent(self._active_id, start, end_offset, self.status.active_bytes(number), 0)
+        pieces = [(segment, known.get(segment.segment_id, active)) for segment, _ in segments]
         return measure(pieces, number, offset, end_offset, batches_max)
 
     def refresh(self) -> None:
