@@ -101,9 +101,9 @@ def up(
 ) -> None:
     """Run several nodes of one cluster on this machine, until Ctrl-C.
 
-    Topics get a replica on each of up to three nodes. A node that is killed is started again; try
-    it. The cluster comes up again with its data, its ports and its nodes; with a larger --nodes new
-    ones join, and as many of them get a vote as make the votes an odd number, up to five.
+    Topics get up to three replicas. A node that is killed is restarted. The next run starts the
+    same nodes with their data and ports. With a larger --nodes new nodes join, and some of them
+    become voters: the number of voters is odd, up to five.
     """
     from odradek.node.config import default_data_folder
     from odradek.node.embedded import BrokerFailure
@@ -119,9 +119,7 @@ def up(
         try:
             nodes.start()
             if nodes.layout.joined:
-                local = ClusterConnection(
-                    bootstrap=nodes.bootstrap_servers, timeout_s=30.0, properties={}
-                )
+                local = ClusterConnection(bootstrap=nodes.bootstrap_servers, timeout_s=30.0)
                 with ClusterClient(local) as client:
                     for node_id in promote_to_voters(sorted(nodes.nodes), client, output):
                         output.hint(f"Node {node_id} has joined as a voter.")
@@ -136,7 +134,7 @@ def up(
 
 
 def _layout(folder: Path, node_count: int | None, port: int | None) -> ClusterLayout:
-    """The layout that is there, with more nodes if that is asked for, or a new one."""
+    """The existing layout, extended to `node_count` nodes, or a new one."""
     from odradek.node.local_cluster import extended_layout, new_layout, read_layout, write_layout
 
     try:

@@ -159,13 +159,13 @@ def list_groups(
     """
     columns, refusals = ["group", "state", "type"], {}
     if is_odradek_cluster(client):
-        facts = GroupQueries(client)
-        rows = _explained_rows(client, facts)
+        queries = GroupQueries(client)
+        rows = _explained_rows(client, queries)
         columns += ["members", "topics", "lag", "seconds", "coordinator"]
-        if facts.leaderless_shard_count:
+        if queries.leaderless_shard_count:
             refusals[CONSUMER_OFFSETS] = (
-                f"{facts.leaderless_shard_count} partitions have no leader: the groups in them are"
-                " not shown"
+                f"{queries.leaderless_shard_count} partitions have no leader: the groups in them"
+                " are not shown"
             )
     else:
         rows, refusals = _listed_rows(client)
@@ -200,12 +200,12 @@ def _listed_rows(client: ClusterClient) -> tuple[list[Row], dict[str, str]]:
     return rows, refusals
 
 
-def _explained_rows(client: ClusterClient, facts: GroupQueries) -> list[Row]:
+def _explained_rows(client: ClusterClient, queries: GroupQueries) -> list[Row]:
     """The groups of all coordinators, and those that have configs and have not been used."""
-    groups = facts.all_groups()
+    groups = queries.all_groups()
     configured = configured_groups(client)
     unused = configured - {group.name for group in groups}
-    lags = group_lags(facts, groups)
+    lags = group_lags(queries, groups)
     rows: list[Row] = [
         _row(
             group.name,
@@ -221,7 +221,9 @@ def _explained_rows(client: ClusterClient, facts: GroupQueries) -> list[Row]:
         )
         for group in groups
     ]
-    rows += (_row(group.name, group.coordinator, configured=True) for group in facts.groups(unused))
+    rows += (
+        _row(group.name, group.coordinator, configured=True) for group in queries.groups(unused)
+    )
     return rows
 
 

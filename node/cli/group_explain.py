@@ -47,18 +47,18 @@ def print_findings(findings: Iterable[Finding], *, otherwise: str) -> None:
 
 
 def findings_of(
-    client: ClusterClient, facts: GroupQueries, group: GroupDescription
+    client: ClusterClient, queries: GroupQueries, group: GroupDescription
 ) -> list[Finding]:
     """The findings about a group and about the partitions that it reads."""
     partition_ids = set(group.commits())
     for member in group.explained.members:
         partition_ids.update(ids_of([*member.owned, *member.to_revoke]))
-    facts.fetch_metadata(group.topics())
-    existing = {topic for topic, _ in facts.partitions}
+    queries.fetch_metadata(group.topics())
+    existing = {topic for topic, _ in queries.partitions}
     if group.explained.group_type == SHARE:
         # Its members may acquire records of any partition that they subscribe to.
-        partition_ids |= set(facts.partitions)
-    views = collect_partition_views(client, facts, partition_ids, group.now_ms)
+        partition_ids |= set(queries.partitions)
+    views = collect_partition_views(client, queries, partition_ids, group.now_ms)
     return [
         *group_findings(group.explained, group.now_ms),
         *missing_topic_findings(topic for topic in group.explained.topics if topic not in existing),
@@ -101,11 +101,11 @@ def _event_rows(group: GroupDescription) -> list[dict[str, Json]]:
 @with_client
 def explain(name: str, client: ClusterClient, output: Output) -> None:
     """Say the state of a group, why it does not progress, and its recent events."""
-    facts = GroupQueries(client)
-    [group] = facts.existing_groups([name], with_events=True)
-    findings = findings_of(client, facts, group)
+    queries = GroupQueries(client)
+    [group] = queries.existing_groups([name], with_events=True)
+    findings = findings_of(client, queries, group)
     unread: Row = {"lag": 0, "bytes": 0, "seconds": 0.0}
-    lag = group_lags(facts, [group]).get(name, unread)
+    lag = group_lags(queries, [group]).get(name, unread)
     explained = group.explained
     heading: dict[str, Json] = {
         "group": name,

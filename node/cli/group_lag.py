@@ -54,7 +54,7 @@ class PartitionLag:
 
 
 def partition_lags(
-    facts: GroupQueries,
+    queries: GroupQueries,
     groups: Iterable[GroupDescription],
     topics: frozenset[str] = frozenset(),
     *,
@@ -65,14 +65,14 @@ def partition_lags(
     Share groups report their own lag: some records after their start offsets are acknowledged.
     """
     groups = list(groups)
-    facts.fetch_metadata({topic for group in groups for topic in group.topics()} | topics)
+    queries.fetch_metadata({topic for group in groups for topic in group.topics()} | topics)
     positions: list[tuple[GroupDescription, PartitionId, int]] = []
     for group in groups:
         commits = group.commits()
         wanted = topics or frozenset(group.topics())
-        partition_ids = {each for each in (*facts.partitions, *commits) if each[0] in wanted}
+        partition_ids = {each for each in (*queries.partitions, *commits) if each[0] in wanted}
         positions += ((group, each, commits.get(each, NO_OFFSET)) for each in sorted(partition_ids))
-    lags = facts.lag(
+    lags = queries.lag(
         ((partition_id, offset) for _, partition_id, offset in positions),
         waits_for_leaders=waits_for_leaders,
     )
@@ -88,9 +88,9 @@ def partition_lags(
     ]
 
 
-def group_lags(facts: GroupQueries, groups: Iterable[GroupDescription]) -> dict[Json, Row]:
+def group_lags(queries: GroupQueries, groups: Iterable[GroupDescription]) -> dict[Json, Row]:
     """The lag of each group as a row, by name. Partitions without a leader are not waited for."""
-    rows = map(lag_row, partition_lags(facts, groups, waits_for_leaders=False))
+    rows = map(lag_row, partition_lags(queries, groups, waits_for_leaders=False))
     return {row["group"]: row for row in sum_lags(rows, ("group",))}
 
 
@@ -158,9 +158,9 @@ def lag(
     """
     if bool(names) == is_all:
         raise click.UsageError("Name groups, or pass --all.")
-    facts = GroupQueries(client)
-    groups = facts.all_groups() if is_all else facts.existing_groups(names)
-    rows = [lag_row(found) for found in partition_lags(facts, groups, frozenset(topics))]
+    queries = GroupQueries(client)
+    groups = queries.all_groups() if is_all else queries.existing_groups(names)
+    rows = [lag_row(found) for found in partition_lags(queries, groups, frozenset(topics))]
     by = by or ("group" if is_all else "partition")
     if by == "partition":
         columns = [
@@ -259,7 +259,7 @@ class LagMonitor:
     def __init__(
         self, client: ClusterClient, name: str, topics: frozenset[str], *, is_committed_only: bool
     ) -> None:
-        self._facts = GroupQueries(client)
+        self._queries = GroupQueries(client)
         self._name = name
         self._topics = topics
         self._is_committed_only = is_committed_only
@@ -271,17 +271,17 @@ class LagMonitor:
 
     def fetch(self) -> list[PartitionLag]:
         """The lag now; empty if the group does not exist or has committed nothing."""
-        [group] = self._facts.groups([self._name])
+        [group] = self._queries.groups([self._name])
         if group.explained.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             return []
         raise_on_error(group.explained, f"group {self._name}")
         self._group = group
-        lags = partition_lags(self._facts, [group], self._topics, waits_for_leaders=False)
+        lags = partition_lags(self._queries, [group], self._topics, waits_for_leaders=False)
         self._last = [lag for lag in lags if lag.committed is not None]
         if not self._is_committed_only:
             # A partition without a commit is unread from its start.
             starts = {(lag.partition_id, 0): lag for lag in lags if lag.committed is None}
-            unread = self._facts.lag(starts, waits_for_leaders=False)
+            unread = self._queries.lag(starts, waits_for_leaders=False)
             self._last += (replace(lag, lag=unread[at]) for at, lag in starts.items())
         for lag in self._last:
             self._committed_first.setdefault(lag.partition_id, lag.committed)

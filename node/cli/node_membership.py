@@ -43,8 +43,8 @@ def add(node_id: int, client: ClusterClient, output: Output) -> None:
     """Give a node that has joined the cluster a vote in its quorum.
 
     Start the node first, with join and peer.listen in its configuration. It serves clients without
-    a vote as well; with three or five votes the cluster decides on as long as one or two of these
-    nodes are lost.
+    a vote as well. With three or five voters the cluster tolerates the failure of one or two of
+    them.
     """
     quorum = _quorum_with_leader(client)
     is_new = quorum.voter(node_id) is None or quorum.observer(node_id) is not None
@@ -68,8 +68,8 @@ def add(node_id: int, client: ClusterClient, output: Output) -> None:
 def remove(node_id: int, force: bool, client: ClusterClient, output: Output) -> None:
     """Take a node out of the cluster for good: its vote, then its registration.
 
-    Move its replicas away first (odradek node drain). A node that runs is to be stopped when it has
-    lost its vote; the command waits for that as long as --timeout says, and can be given again.
+    Move its replicas away first (odradek node drain). Stop the node when it has lost its vote: the
+    command waits for that until --timeout, and can be run again.
     """
     quorum = _quorum_with_leader(client)
     voter, observer = quorum.voter(node_id), quorum.observer(node_id)

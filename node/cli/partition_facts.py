@@ -28,22 +28,22 @@ from odradek.protocol.messages.transactions import (
 
 
 def collect_partition_views(
-    client: ClusterClient, facts: GroupQueries, partition_ids: Iterable[PartitionId], now_ms: int
+    client: ClusterClient, queries: GroupQueries, partition_ids: Iterable[PartitionId], now_ms: int
 ) -> dict[PartitionId, PartitionView]:
     """The partitions of these that exist; ages are relative to `now_ms`."""
     wanted = set(partition_ids)
-    facts.fetch_metadata({topic for topic, _ in wanted})
+    queries.fetch_metadata({topic for topic, _ in wanted})
     states = {
-        partition_id: facts.partitions[partition_id]
+        partition_id: queries.partitions[partition_id]
         for partition_id in sorted(wanted)
-        if partition_id in facts.partitions
+        if partition_id in queries.partitions
     }
     reports = _reports(client, states)
     views = {
         partition_id: _view(partition_id, state, reports[partition_id])
         for partition_id, state in states.items()
     }
-    return _with_transactions(client, facts, views, now_ms)
+    return _with_transactions(client, queries, views, now_ms)
 
 
 def _reports(
@@ -103,13 +103,13 @@ def _view(
 
 def _with_transactions(
     client: ClusterClient,
-    facts: GroupQueries,
+    queries: GroupQueries,
     views: dict[PartitionId, PartitionView],
     now_ms: int,
 ) -> dict[PartitionId, PartitionView]:
     """The partitions with what coordinators know of their open transactions."""
     producer_ids = {v.transaction.producer_id for v in views.values() if v.transaction is not None}
-    states = _transactions(client, facts, sorted(producer_ids)) if producer_ids else {}
+    states = _transactions(client, queries, sorted(producer_ids)) if producer_ids else {}
     named = dict(views)
     for partition_id, view in views.items():
         if view.transaction is None or view.transaction.producer_id not in states:
@@ -128,12 +128,12 @@ def _with_transactions(
 
 
 def _transactions(
-    client: ClusterClient, facts: GroupQueries, producer_ids: list[int]
+    client: ClusterClient, queries: GroupQueries, producer_ids: list[int]
 ) -> dict[int, DescribeTransactionsTransactionState]:
     """The transactions of these producers that coordinators know, by producer id."""
     listed_by: dict[str, int] = {}
     listing = ListTransactionsRequest(state_filters=[], producer_id_filters=producer_ids)
-    for broker in facts.brokers:
+    for broker in queries.brokers:
         answer = client.ask_node(broker, listing)
         for listed in answer.transaction_states if answer is not None else ():
             listed_by[listed.transactional_id] = broker

@@ -132,11 +132,11 @@ def rebalance(
     client: ClusterClient,
     output: Output,
 ) -> None:
-    """Spread replicas and leaders over the nodes, so that each carries the same.
+    """Balance replicas and leaders over the nodes.
 
-    No two nodes differ by more than one replica and one leader then, nor in bytes by more than the
-    largest partition or a tenth; replicas stay spread over racks, and no more is copied than that
-    takes. Nodes that were drained are left out until they are included. Clients notice nothing.
+    Afterwards no two nodes differ by more than one replica and one leader, or in bytes by more than
+    the largest partition or a tenth. Replicas stay spread over racks, and no more bytes are copied
+    than needed. Drained nodes get no replicas until they are included. Clients are not interrupted.
 
     Works with any Kafka. Ctrl-C cancels the moves in progress; another run does the rest.
     """
@@ -172,10 +172,9 @@ def rebalance(
 def drain(node_id: int, options: RebalanceOptions, client: ClusterClient, output: Output) -> None:
     """Move every replica off a node, so that it can be removed.
 
-    The node takes part in everything else, but is given no new replicas any more
-    (cordoned.log.dirs), until `odradek cluster rebalance --include NODE_ID`. A node that is down
-    can be drained of what others have in sync. Ctrl-C cancels the moves in progress; another run
-    does the rest.
+    The node keeps its other tasks, but gets no new replicas (cordoned.log.dirs) until `odradek
+    cluster rebalance --include NODE_ID`. If the node is down, its partitions are copied from
+    replicas that are in sync. Ctrl-C cancels the moves in progress; another run does the rest.
     """
     view = view_cluster(client)
     _check_nodes(view, (node_id,))

@@ -52,22 +52,22 @@ def _reader_rows(view: PartitionView) -> list[Row]:
 @with_client
 def explain(name: str, numbers: tuple[int, ...], client: ClusterClient, output: Output) -> None:
     """Show the state of partitions, their readers, and what blocks them."""
-    facts = GroupQueries(client)
-    facts.fetch_metadata([name])
+    queries = GroupQueries(client)
+    queries.fetch_metadata([name])
     partition_ids = [
         partition_id
-        for partition_id in facts.partitions
+        for partition_id in queries.partitions
         if not numbers or partition_id[1] in numbers
     ]
     if not partition_ids:
-        what = "no such partition" if facts.partitions else "no such topic"
+        what = "no such partition" if queries.partitions else "no such topic"
         raise click.ClickException(f"topic {name!r}: {what}")
     now_ms = time.time_ns() // 1_000_000
-    views = collect_partition_views(client, facts, partition_ids, now_ms)
+    views = collect_partition_views(client, queries, partition_ids, now_ms)
     findings: list[Finding] = [
         finding for view in views.values() for finding in partition_findings(view)
     ]
-    groups = [group for group in facts.all_groups() if name in group.topics()]
+    groups = [group for group in queries.all_groups() if name in group.topics()]
     for group in groups:
         findings += reader_findings(group.explained, views, group.now_ms)
     rows = [_row(view) for view in views.values()]
