@@ -181,7 +181,10 @@ class Child:
                         self.state = ChildState.READY
                         self._on_ready(self)
                 case MetricsReport():
-                    self._on_report(message)
+                    self._samples.extend(message.samples)
+                    if message.is_last and self._on_samples is not None:
+                        on_samples, self._on_samples = self._on_samples, None
+                        on_samples(self._samples)
                 case ShutdownAllowed():
                     self.can_shut_down = True
                 case ResizeWorkers():
@@ -285,12 +288,6 @@ class Child:
             return 0.0
         doubled = self._timeouts.restart_first * 2.0 ** min(self._quick_exits - 2, 30)
         return min(doubled, self._timeouts.restart_max)
-
-    def _on_report(self, report: MetricsReport) -> None:
-        self._samples.extend(report.samples)
-        if report.is_last and self._on_samples is not None:
-            on_samples, self._on_samples = self._on_samples, None
-            on_samples(self._samples)
 
     def _send(self, message: ToChild) -> bool:
         if self._connection is None:

@@ -114,21 +114,20 @@ class LocalCluster:
         self._settings = settings or {}
         self._timeout_s = timeout_s
         self._replicas = str(min(REPLICAS_MAX, len(layout.nodes)))
-        peers = ",".join(f"{n.node_id}@127.0.0.1:{n.peer_port}" for n in layout.bootstrap_nodes)
-        for node in layout.bootstrap_nodes:
-            self._add(node, {"peers": peers})
-        for node in layout.joined:
-            self._join(node)
+        for node in layout.nodes:
+            self._add(node)
 
-    def _join(self, node: LocalNode) -> None:
-        others = (n.peer_port for n in self.layout.nodes if n != node)
-        settings = {
-            "join": ",".join(f"127.0.0.1:{port}" for port in others),
-            "peer.listen": f"127.0.0.1:{node.peer_port}",
-        }
-        self._add(node, settings)
-
-    def _add(self, node: LocalNode, settings: dict[str, str]) -> None:
+    def _add(self, node: LocalNode) -> None:
+        voters = self.layout.bootstrap_nodes
+        if node in voters:
+            peers = ",".join(f"{n.node_id}@127.0.0.1:{n.peer_port}" for n in voters)
+            settings = {"peers": peers}
+        else:
+            others = (n.peer_port for n in self.layout.nodes if n != node)
+            settings = {
+                "join": ",".join(f"127.0.0.1:{port}" for port in others),
+                "peer.listen": f"127.0.0.1:{node.peer_port}",
+            }
         self.nodes[node.node_id] = EmbeddedBroker(
             self._folder / f"node-{node.node_id}",
             settings={
@@ -152,7 +151,7 @@ class LocalCluster:
             nodes=(*self.layout.nodes, node),
             founder_count=len(self.layout.bootstrap_nodes),
         )
-        self._join(node)
+        self._add(node)
         return self.nodes[node.node_id]
 
     @property

@@ -16,9 +16,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import msgspec
+
+from odradek.node.config import NodeConfig
 
 LINK_VARIABLE = "_ODRADEK_LINK"
 """Environment variable with the descriptor of the child's end of the link."""
@@ -40,17 +42,7 @@ FLOOD_LINES_MAX = 20
 # -- logging ---------------------------------------------------------------------------------------
 
 
-class LogConfig(Protocol):
-    """The settings of logging: a part of NodeConfig."""
-
-    @property
-    def log_level(self) -> str: ...
-
-    @property
-    def log_format(self) -> str: ...
-
-
-def configure_logging(config: LogConfig, process: str) -> None:
+def configure_logging(config: NodeConfig, process: str) -> None:
     """Log to stderr in the configured format."""
     is_text = config.log_format == "text" or (config.log_format == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)

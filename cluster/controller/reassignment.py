@@ -64,19 +64,15 @@ def ongoing_reassignments(
     Topics and partitions that do not exist are skipped, as in Kafka.
     """
     if wanted is None:
-        for topic in image.topics_by_id.values():
-            for number, partition in enumerate(topic.partitions):
-                if is_reassigned(partition):
-                    yield OngoingReassignment(topic, number, partition)
-        return
+        wanted = {name: range(len(t.partitions)) for name, t in image.topics_by_name.items()}
     for name, numbers in wanted.items():
-        found = image.topics_by_name.get(name)
-        if found is None:
+        topic = image.topics_by_name.get(name)
+        if topic is None:
             continue
         for number in dict.fromkeys(numbers):
-            state = image.partition(found.topic_id, number)
+            state = image.partition(topic.topic_id, number)
             if state is not None and is_reassigned(state):
-                yield OngoingReassignment(found, number, state)
+                yield OngoingReassignment(topic, number, state)
 
 
 def is_reassigned(partition: PartitionImage) -> bool:

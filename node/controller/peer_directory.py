@@ -48,8 +48,19 @@ class PeerDirectory:
         """`own_id` is this node's member id; `refuses` and `watch` are those of PeerBus. Raises
         PeerBusError if peer.listen cannot be bound."""
         self._own = own = _header(config, own_id)
-        self.bus = _bus(config, own, refuses, watch)
+        self.bus: PeerBus | None = None
         """None on a single node."""
+        if config.is_clustered:
+            self.bus = PeerBus(
+                header=own,
+                listen=PeerAddress(config.peer_host, config.peer_port),
+                others={},
+                secret=config.cluster_secret,
+                refuses=refuses,
+                watch=watch,
+            )
+            for socket in self.bus.sockets:
+                watch(socket, True)
         self._configured = {
             peer.node_id: PeerAddress(peer.host, peer.port)
             for peer in config.peers
@@ -174,24 +185,3 @@ def _header(config: NodeConfig, own_id: int) -> PeerHeader:
         "" if own is None else own.host,
         0 if own is None else own.port,
     )
-
-
-def _bus(
-    config: NodeConfig,
-    own: PeerHeader,
-    refuses: Callable[[PeerHeader], PeerRejected | None],
-    watch: Callable[[Socket, bool], None],
-) -> PeerBus | None:
-    if not config.is_clustered:
-        return None
-    bus = PeerBus(
-        header=own,
-        listen=PeerAddress(config.peer_host, config.peer_port),
-        others={},
-        secret=config.cluster_secret,
-        refuses=refuses,
-        watch=watch,
-    )
-    for socket in bus.sockets:
-        watch(socket, True)
-    return bus
