@@ -16,18 +16,14 @@ from odradek.coordinator.group.administration.ephemeral_groups import (
 )
 from odradek.coordinator.group.administration.explanation import GroupExplainer
 from odradek.coordinator.group.administration.group_cleanup import EXPIRY_KEY, GroupCleanup
-from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.classic.group import join_error
-from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.classic.records import GroupMetadataRecord
-from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.heartbeats import check
+from odradek.coordinator.group.group_directory import GroupDirectory
 from odradek.coordinator.group.group_record import GroupRecord, group_ids_of
 from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.modern.heartbeats import JOIN_GROUP_EPOCH
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
-from odradek.coordinator.group.offsets.offset_commands import OffsetCommands
-from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
+from odradek.coordinator.group.offset_commands import OffsetCommands
 from odradek.coordinator.group.offsets.records import OffsetCommitRecord
 from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.requests import (
@@ -39,9 +35,7 @@ from odradek.coordinator.group.requests import (
 from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder
 from odradek.coordinator.group.rewind.rewind_tables import RewindTables
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.step import GroupStep
-from odradek.coordinator.group.streams.groups import StreamsGroups
 from odradek.coordinator.group.topics import NO_TOPICS, TopicCatalog
 from odradek.coordinator.outcome import (
     Command,
@@ -78,48 +72,22 @@ class GroupShard:
     def __init__(self, settings: GroupSettings, topics: TopicCatalog = NO_TOPICS) -> None:
         self.settings = settings
         self.timeline = Timeline()
-        self.classic = ClassicGroups(self.timeline)
-        self.offsets = CommittedOffsets(self.timeline)
-        self.consumers = ConsumerGroups(self.timeline, self.classic.adopt, self.classic.unstored)
         self.rewinds = RewindTables(self.timeline)
-        self.shares = ShareGroups(self.timeline, self.group_type_of, self.rewinds.tombstones)
-        self.streams = StreamsGroups(self.timeline, self.group_type_of, self.classic)
-        self.group_types: tuple[GroupType[Any], ...] = (self.consumers, self.shares, self.streams)
+        self._directory = directory = GroupDirectory(self.timeline, self.rewinds.tombstones)
+        self.classic = directory.classic
+        self.consumers = directory.consumers
+        self.shares = directory.shares
+        self.streams = directory.streams
+        self.group_types = directory.group_types
+        self.offsets = directory.offsets
+        self.pending_offsets = directory.pending_offsets
         # Replaced by the host when they change, like the settings.
         self.topics = topics
         self.member_count_total = 1
         self.loop_delay_ms = 0
-        self.pending_offsets = PendingTransactionalOffsets(self.timeline)
-        self._directory = GroupDirectory(
-            self.classic,
-            self.consumers,
-            self.shares,
-            self.streams,
-            self.offsets,
-            self.pending_offsets,
-            self.rewinds,
-        )
-        self._rewinder = LiveRewinder(
-            self.rewinds,
-            self.classic,
-            self.consumers,
-            self.shares,
-            self.offsets,
-            self.pending_offsets,
-            self.group_type_of,
-            self._directory.is_empty,
-        )
-        self._cleanup = GroupCleanup(self._directory)
-        self._ephemeral_groups = EphemeralGroups(self._directory, self._cleanup)
-        self._offset_commands = OffsetCommands(
-            self._directory.exists,
-            self._directory.modern_type_of,
-            self.classic,
-            self.shares,
-            self.offsets,
-            self.pending_offsets,
-            self._rewinder,
-        )
+        self._rewinder = LiveRewinder(self.rewinds, directory)
+        self._cleanup = GroupCleanup(directory, self.rewinds)
+        self._ephemeral_groups = EphemeralGroups(directory, self._cleanup)
         self._register_handlers()
 
     def _register_handlers(self) -> None:
@@ -130,7 +98,7 @@ class GroupShard:
             LeaveGroupRequest: self._leave,
             ConsumerHeartbeat: self._consumer_heartbeat,
             UpdateTopics: self._update_topics,
-            **self._offset_commands.handlers,
+            **OffsetCommands(self._directory, self._rewinder).handlers,
             **self._directory.handlers,
             DeleteGroup: self._cleanup.delete,
             ExplainGroup: GroupExplainer(self._directory).explain,
@@ -236,13 +204,6 @@ class GroupShard:
 
     def _check_timers(self, group_ids: Iterable[str], now_ms: int) -> tuple[Timer, ...]:
         return self._ephemeral_groups.check_timers(group_ids, self.settings.policies, now_ms)
-
-    def group_type_of(self, group_id: str) -> str | None:
-        """See GroupTypeOf."""
-        group_type = self._directory.modern_type_of(group_id)
-        if group_type is not None:
-            return group_type.name
-        return GROUP_TYPE_CLASSIC if self._directory.exists(group_id) else None
 
     def _step(self, now_ms: int) -> GroupStep:
         return GroupStep(

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from odradek.coordinator.group.administration.group_cleanup import GroupCleanup
-from odradek.coordinator.group.administration.group_directory import GroupDirectory
+from odradek.coordinator.group.group_directory import GroupDirectory
 from odradek.coordinator.group.group_record import GroupRecord, group_ids_of
 from odradek.coordinator.group.policies import GroupPolicies
 from odradek.coordinator.group.share.groups import STATE_RETRY_MS

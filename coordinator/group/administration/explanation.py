@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC
 from odradek.coordinator.group.classic.members import ClassicGroupMember
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.events import GroupEvent
+from odradek.coordinator.group.group_directory import GroupDirectory
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import RebalanceTimings
 from odradek.coordinator.group.modern.group import AnyGroup, ModernGroupState

@@ -5,14 +5,15 @@ Called by `shard`.
 
 from typing import Final
 
-from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.records import GroupMetadata
 from odradek.coordinator.group.deleted_groups import deleted_group
+from odradek.coordinator.group.group_directory import GroupDirectory
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.offsets.committed_offsets import OffsetExpiration
 from odradek.coordinator.group.offsets.records import OffsetCommitRecord
 from odradek.coordinator.group.requests import DeleteGroup
+from odradek.coordinator.group.rewind.rewind_tables import RewindTables
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, Outcome, TimerKey
 from odradek.protocol.errors import ErrorCode
@@ -26,12 +27,12 @@ _SLICE_COUNT: Final = 2_000
 class GroupCleanup:
     """See the module's docstring."""
 
-    def __init__(self, directory: GroupDirectory) -> None:
+    def __init__(self, directory: GroupDirectory, rewinds: RewindTables) -> None:
         self._directory = directory
         self._classic = directory.classic
         self._offsets = directory.offsets
         self._pending_offsets = directory.pending_offsets
-        self._rewinds = directory.rewinds
+        self._rewinds = rewinds
         self._to_check: list[str] = []
 
     def expire(self, step: GroupStep) -> None:

@@ -22,16 +22,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from odradek.coordinator.group.classic.group import GroupState
-from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.consumer.group import ConsumerGroup
-from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.target_assignment import ConsumerTargetAssignmentBuilder
 from odradek.coordinator.group.events import EventKind
+from odradek.coordinator.group.group_directory import GroupDirectory
 from odradek.coordinator.group.group_record import GroupRecord
-from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
-from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
+from odradek.coordinator.group.modern.group_type import GroupTypeHandler
 from odradek.coordinator.group.requests import CommitRequest
 from odradek.coordinator.group.rewind import rewind_by_commit
 from odradek.coordinator.group.rewind.offset_moves import (
@@ -62,7 +59,6 @@ from odradek.coordinator.group.rewind.revocation_rounds import REASON, Revocatio
 from odradek.coordinator.group.rewind.rewind_planner import RewindPlanner
 from odradek.coordinator.group.rewind.rewind_tables import UNDO_COUNT_MAX, RewindTables
 from odradek.coordinator.group.rewind.snapshots import GroupSnapshots
-from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.share.requests import StatesRestarted
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.topics import NO_PARTITIONS, Partitions
@@ -99,24 +95,12 @@ class LiveRewinder:
 
     timer_kinds = frozenset({"rewind", "rewind-wait"})
 
-    def __init__(
-        self,
-        rewinds: RewindTables,
-        classic: ClassicGroups,
-        consumers: ConsumerGroups,
-        shares: ShareGroups,
-        offsets: CommittedOffsets,
-        pending_offsets: PendingTransactionalOffsets,
-        group_type_of: GroupTypeOf,
-        is_empty: Callable[[str], bool],
-    ) -> None:
+    def __init__(self, rewinds: RewindTables, directory: GroupDirectory) -> None:
         self._rewinds = rewinds
-        self._classic = classic
-        self._consumers = consumers
-        self._shares = shares
-        self._planner = RewindPlanner(
-            rewinds, classic, shares, offsets, pending_offsets, group_type_of, is_empty
-        )
+        self._classic = directory.classic
+        self._consumers = directory.consumers
+        self._shares = directory.shares
+        self._planner = RewindPlanner(rewinds, directory)
         self._waiters: dict[str, list[RewindWaiter]] = {}
         self._rounds = RevocationRounds()
         self._failure_counts: dict[str, int] = {}
@@ -125,7 +109,7 @@ class LiveRewinder:
         self.handlers: Mapping[type, GroupTypeHandler] = {
             RewindGroup: self._on_request,
             StatesRestarted: self._states_restarted,
-            **GroupSnapshots(rewinds, offsets, group_type_of).handlers,
+            **GroupSnapshots(rewinds, directory).handlers,
         }
 
     # -- requests ---------------------------------------------------------------------------------

@@ -3,21 +3,17 @@
 Called by `live_rewinder`.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.group_directory import GroupDirectory
 from odradek.coordinator.group.modern.group import GROUP_TYPE_STREAMS
-from odradek.coordinator.group.modern.group_type import GroupTypeOf
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
-from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.offsets.records import CommittedOffset
 from odradek.coordinator.group.rewind.offset_moves import move_to, with_previous
 from odradek.coordinator.group.rewind.records import OffsetMove
 from odradek.coordinator.group.rewind.requests import RewindGroup
 from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX, RewindTables
-from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_OFFSET, ZERO_UUID, Uuid
 
@@ -36,20 +32,15 @@ class RewindPlanner:
     """See the module's docstring."""
 
     _rewinds: RewindTables
-    _classic: ClassicGroups
-    _shares: ShareGroups
-    _offsets: CommittedOffsets
-    _pending_offsets: PendingTransactionalOffsets
-    _group_type_of: GroupTypeOf
-    _is_empty: Callable[[str], bool]
+    _directory: GroupDirectory
 
     def refusal(
         self, request: RewindGroup, refused: Collection[tuple[str, int, ErrorCode]]
     ) -> tuple[ErrorCode, str | None]:
         """The error of an invalid rewind, with what to do about it; NONE if it is valid."""
         group_id = request.group_id
-        kind = self._group_type_of(group_id)
-        group = self._classic.group(group_id)
+        kind = self._directory.group_type_of(group_id)
+        group = self._directory.classic.group(group_id)
         pending = self._rewinds.pending(group_id)
         if kind is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
@@ -82,13 +73,13 @@ class RewindPlanner:
 
     def _is_topology_running(self, group_id: str) -> bool:
         """Whether members run a Kafka Streams topology, which has state stores."""
-        if self._is_empty(group_id):
+        if self._directory.is_empty(group_id):
             return False
-        group = self._classic.group(group_id)
+        group = self._directory.classic.group(group_id)
         if group is not None:
             protocols = {name for member in group.members for name, _ in member.protocols}
             return _STREAMS_PROTOCOL in protocols
-        return self._group_type_of(group_id) == GROUP_TYPE_STREAMS
+        return self._directory.group_type_of(group_id) == GROUP_TYPE_STREAMS
 
     def moves(
         self, request: RewindGroup
@@ -98,9 +89,11 @@ class RewindPlanner:
         refused = []
         for at in request.positions:
             before = self._committed(request.group_id, at.topic, at.topic_id, at.partition)
-            if request.group_id in self._shares:
+            if request.group_id in self._directory.shares:
                 before = None if at.previous == NO_OFFSET else CommittedOffset(at.previous)
-            if self._pending_offsets.is_unstable((request.group_id, at.topic, at.partition)):
+            if self._directory.pending_offsets.is_unstable(
+                (request.group_id, at.topic, at.partition)
+            ):
                 refused.append((at.topic, at.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT))
             elif at.offset is None and before is None:
                 refused.append((at.topic, at.partition, ErrorCode.INVALID_REQUEST))
@@ -116,7 +109,7 @@ class RewindPlanner:
         self, group_id: str, topic: str, topic_id: Uuid, partition: int
     ) -> CommittedOffset | None:
         """The group's offset, unless it belongs to an earlier topic of that name."""
-        found = self._offsets.newest(group_id, topic, partition)
+        found = self._directory.offsets.newest(group_id, topic, partition)
         if found is None or ZERO_UUID in (topic_id, found.topic_id) or found.topic_id == topic_id:
             return found
         return None

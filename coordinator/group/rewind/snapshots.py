@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from odradek.coordinator.group.group_directory import GroupDirectory
 from odradek.coordinator.group.modern.group import GROUP_TYPE_SHARE
-from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.modern.group_type import GroupTypeHandler
 from odradek.coordinator.group.rewind.records import (
     OffsetMove,
     OffsetSnapshot,
@@ -38,12 +38,10 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 class GroupSnapshots:
     """See the module's docstring."""
 
-    def __init__(
-        self, rewinds: RewindTables, offsets: CommittedOffsets, group_type_of: GroupTypeOf
-    ) -> None:
+    def __init__(self, rewinds: RewindTables, directory: GroupDirectory) -> None:
         self._rewinds = rewinds
-        self._offsets = offsets
-        self._group_type_of = group_type_of
+        self._offsets = directory.offsets
+        self._group_type_of = directory.group_type_of
         self.handlers: Mapping[type, GroupTypeHandler] = {
             DescribeRewinds: self.describe,
             TakeSnapshot: self.take,

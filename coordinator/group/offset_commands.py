@@ -1,7 +1,7 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete of one shard.
 
-Offsets belong to no type of group: the current type of the group validates the request. Live
-rewinds, which are above this package, take part in commits as `CommitGuard`.
+Offsets belong to no type of group: the current type of the group validates the request. A live
+rewind fences commits, and a commit may be handled as a rewind.
 
 In transactions (TxnOffsetCommit), members of the group are fenced as in OffsetCommit (KIP-447), but
 a rebalance is no reason to refuse a commit. A producer whose transaction is not known to this shard
@@ -11,24 +11,21 @@ transaction of that producer has ended since, it must be verified again. Called 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from odradek.coordinator.group.classic.group import ClassicGroup
-from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.group_directory import GroupDirectory
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupType
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets, refused_commit
-from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
+from odradek.coordinator.group.offsets.committed_offsets import refused_commit
 from odradek.coordinator.group.requests import (
     CommitInTransaction,
-    CommitRequest,
     DropTopicOffsets,
     EndProducerTransaction,
     FetchOffsets,
     VerificationRequired,
 )
-from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import (
     Command,
@@ -56,31 +53,17 @@ _Outcome: TypeAlias = Outcome[GroupRecord]
 OffsetHandler: TypeAlias = Callable[[Command, Any, GroupStep], _Outcome]
 
 
-class CommitGuard(Protocol):
-    """The part of live rewinds in commits (rewind.live_rewinder.LiveRewinder)."""
-
-    def by_commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> bool:
-        """Rewind to the offsets of a commit without a member (group.rewind.by.commit.enable);
-        returns False if the commit is not to be handled so."""
-
-    def commit_error(self, request: CommitRequest) -> ErrorCode:
-        """The error of a commit of records that were read before a rewind."""
-
-
-@dataclass(eq=False)
 class OffsetCommands:
-    """See the module's docstring. `exists` says whether there is a group of any type,
-    `modern_type_of` which of the newer types it has."""
+    """See the module's docstring."""
 
-    _exists: Callable[[str], bool]
-    _modern_type_of: Callable[[str], GroupType[Any] | None]
-    _classic: ClassicGroups
-    _shares: ShareGroups
-    _offsets: CommittedOffsets
-    _pending_offsets: PendingTransactionalOffsets
-    _commit_guard: CommitGuard
-
-    def __post_init__(self) -> None:
+    def __init__(self, directory: GroupDirectory, rewinder: LiveRewinder) -> None:
+        self._directory = directory
+        self._modern_type_of = directory.modern_type_of
+        self._classic = directory.classic
+        self._shares = directory.shares
+        self._offsets = directory.offsets
+        self._pending_offsets = directory.pending_offsets
+        self._rewinder = rewinder
         self.handlers: Mapping[type, OffsetHandler] = {
             OffsetCommitRequest: self.commit,
             FetchOffsets: self.fetch,
@@ -118,12 +101,12 @@ class OffsetCommands:
         ):
             is_new = command.api_version >= 9
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
-        if error is ErrorCode.UNKNOWN_MEMBER_ID and self._commit_guard.by_commit(
+        if error is ErrorCode.UNKNOWN_MEMBER_ID and self._rewinder.by_commit(
             command, request, step
         ):
             return step.build()
         if error is ErrorCode.NONE:
-            error = self._commit_guard.commit_error(request)
+            error = self._rewinder.commit_error(request)
         if error is not ErrorCode.NONE:
             return respond(command, refused_commit(request, error))
         records, response = self._offsets.commit(request, step.now_ms, step.settings)
@@ -166,7 +149,7 @@ class OffsetCommands:
         else:
             error = _modern_error(group_type, request, command.api_version)
         if error is ErrorCode.NONE:
-            error = self._commit_guard.commit_error(request)
+            error = self._rewinder.commit_error(request)
         if not 0 < len(request.group_id) <= TEXT_LENGTH_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:
@@ -196,7 +179,7 @@ class OffsetCommands:
         """OffsetDelete: topics that no member subscribes to."""
         group = self._classic.group(request.group_id)
         is_share_group = request.group_id in self._shares
-        if is_share_group or not request.group_id or not self._exists(request.group_id):
+        if is_share_group or not request.group_id or not self._directory.exists(request.group_id):
             is_named = bool(request.group_id)
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
             return respond(command, OffsetDeleteResponse(error_code=error))

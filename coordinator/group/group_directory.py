@@ -1,11 +1,11 @@
-"""Which groups a shard has, and how they appear to DescribeGroups and ListGroups.
+"""The groups of one shard, of all types: lookup, ListGroups and DescribeGroups.
 
-A group exists if it has members or had some, or if it has offsets, pending ones included. The
-directory holds the tables of the shard for this package; nothing is changed here.
+A group exists if it has or had members, or if it has offsets, also pending ones. The directory has
+the tables of the shard, except those of live rewinds, and changes nothing in them. Called by
+`shard` and by everything that handles groups of all types.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
@@ -16,11 +16,11 @@ from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.requests import DescribeConsumerGroup, DescribeGroup
-from odradek.coordinator.group.rewind.rewind_tables import RewindTables
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams.groups import StreamsGroups
 from odradek.coordinator.outcome import Command, Outcome, respond
+from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
@@ -36,24 +36,20 @@ DEAD: Final = "Dead"
 _ERRORS_SINCE: Final = 6
 
 
-@dataclass(eq=False)
 class GroupDirectory:
-    """See the module's docstring."""
+    """See the module's docstring. `rewind_tombstones` returns the records that remove the rewinds
+    of a group."""
 
-    classic: ClassicGroups
-    consumers: ConsumerGroups
-    shares: ShareGroups
-    streams: StreamsGroups
-    offsets: CommittedOffsets
-    pending_offsets: PendingTransactionalOffsets
-    rewinds: RewindTables
-
-    def __post_init__(self) -> None:
-        self._group_types: tuple[GroupType[Any], ...] = (
-            self.consumers,
-            self.shares,
-            self.streams,
-        )
+    def __init__(
+        self, timeline: Timeline, rewind_tombstones: Callable[[str], Sequence[GroupRecord]]
+    ) -> None:
+        self.classic = ClassicGroups(timeline)
+        self.consumers = ConsumerGroups(timeline, self.classic.adopt, self.classic.unstored)
+        self.shares = ShareGroups(timeline, self.group_type_of, rewind_tombstones)
+        self.streams = StreamsGroups(timeline, self.group_type_of, self.classic)
+        self.group_types: tuple[GroupType[Any], ...] = (self.consumers, self.shares, self.streams)
+        self.offsets = CommittedOffsets(timeline)
+        self.pending_offsets = PendingTransactionalOffsets(timeline)
         self.handlers: Mapping[type, Callable[[Command, Any, GroupStep], Outcome[GroupRecord]]] = {
             DescribeGroup: self.describe,
             DescribeConsumerGroup: self.describe_consumers,
@@ -64,7 +60,7 @@ class GroupDirectory:
         """Every group that exists, except those that only have pending offsets."""
         ids = set(self.classic.live_groups)
         ids.update(group_id for group_id, _ in self.classic.generations.items())
-        for group_type in self._group_types:
+        for group_type in self.group_types:
             ids.update(group_type.group_ids())
         ids.update(
             group_id for group_id in self.offsets.group_ids() if self.offsets.has_any(group_id)
@@ -82,9 +78,14 @@ class GroupDirectory:
 
     def modern_type_of(self, group_id: str) -> GroupType[Any] | None:
         """The newer type that the group has; None if it is a classic group or does not exist."""
-        return next(
-            (group_type for group_type in self._group_types if group_id in group_type), None
-        )
+        return next((group_type for group_type in self.group_types if group_id in group_type), None)
+
+    def group_type_of(self, group_id: str) -> str | None:
+        """See GroupTypeOf."""
+        group_type = self.modern_type_of(group_id)
+        if group_type is not None:
+            return group_type.name
+        return GROUP_TYPE_CLASSIC if self.exists(group_id) else None
 
     def is_empty(self, group_id: str) -> bool:
         """Whether the group has no members, of whatever type it is."""
