@@ -6,6 +6,7 @@ memory only, as in classic groups: those before the coordinator moved here are n
 `modern.group_type` before the records are replayed; read by `administration.explanation`.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -38,8 +39,8 @@ class RebalanceTimings:
 
     __slots__ = ("revoked_ms", "revoking_since_ms", "settled_ms", "started_ms")
 
-    def __init__(self, started_ms: int = -1) -> None:
-        self.started_ms = started_ms
+    def __init__(self) -> None:
+        self.started_ms = -1
         """When the group's epoch last increased."""
         self.revoking_since_ms: dict[str, int] = {}
         """When members started to revoke, as absolute times."""
@@ -69,8 +70,8 @@ class EventHistory:
     __slots__ = ("_buffers", "_timings")
 
     def __init__(self) -> None:
-        self._buffers: dict[str, EventBuffer] = {}
-        self._timings: dict[str, RebalanceTimings] = {}
+        self._buffers: defaultdict[str, EventBuffer] = defaultdict(EventBuffer)
+        self._timings: defaultdict[str, RebalanceTimings] = defaultdict(RebalanceTimings)
 
     def newest(self, group_id: str) -> tuple[GroupEvent, ...]:
         """The newest events, oldest first."""
@@ -88,7 +89,7 @@ class EventHistory:
 
     def add(self, group_id: str, at_ms: int, kind: EventKind, reason: str) -> None:
         """Add an event that is not in the group's own records."""
-        self._buffers.setdefault(group_id, EventBuffer()).add(at_ms, kind, "", reason)
+        self._buffers[group_id].add(at_ms, kind, "", reason)
 
     def add_records(
         self,
@@ -102,12 +103,7 @@ class EventHistory:
         """Add the events of records that will be replayed next. `is_expired`: the members that they
         remove have exceeded a timeout."""
         group_id = group.group_id
-        buffer = self._buffers.get(group_id)
-        if buffer is None:
-            buffer = self._buffers[group_id] = EventBuffer()
-        timings = self._timings.get(group_id)
-        if timings is None:
-            timings = self._timings[group_id] = RebalanceTimings()
+        buffer, timings = self._buffers[group_id], self._timings[group_id]
         target_count = sum(
             isinstance(record, TargetRecord) and record.value is not None for record in records
         )
