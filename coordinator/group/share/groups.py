@@ -15,7 +15,7 @@ Called by `shard`, as one of its group types.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from odradek.coordinator.group.deleted_groups import deleted_group
 from odradek.coordinator.group.group_record import GroupRecord
@@ -78,7 +78,8 @@ STATE_RETRY_MS: Final = 1_000
 """After this time the initialization or deletion of states is retried."""
 
 
-_OnStateReport = Callable[[Outcomes, GroupStep], None]
+_MakeResponse: TypeAlias = Callable[[Outcomes, GroupStep], object]
+"""Makes the response to a request that waits for a report."""
 
 
 class ShareGroups(GroupType[ShareGroup]):
@@ -98,7 +99,7 @@ class ShareGroups(GroupType[ShareGroup]):
         self._extra_tombstones = extra_tombstones
         # In memory only: requests that wait for a report of the share coordinator, with their
         # groups.
-        self._awaiting_report: dict[int, tuple[str, _OnStateReport]] = {}
+        self._awaiting_report: dict[int, tuple[str, _MakeResponse]] = {}
         # In memory only: partitions whose states could not be initialized, by group, until the
         # retry.
         self._failed: dict[str, TopicStates] = {}
@@ -130,10 +131,9 @@ class ShareGroups(GroupType[ShareGroup]):
 
     def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
         """See GroupType. Waiting requests fail: their effects have been dropped."""
-        for request_id, (group_id, answer) in list(self._awaiting_report.items()):
+        for request_id, (group_id, _) in list(self._awaiting_report.items()):
             if group_id in group_ids:
-                del self._awaiting_report[request_id]
-                answer(changes.ALL_FAILED, step)
+                self._on_state_report(request_id, changes.ALL_FAILED, step)
         super().on_append_failed(group_ids, step)
 
     # -- finding groups ---------------------------------------------------------------------------
@@ -246,14 +246,14 @@ class ShareGroups(GroupType[ShareGroup]):
     def _schedule_state_retry(group: ShareGroup, step: GroupStep) -> None:
         step.set_timer(group.own_key(), step.now_ms + STATE_RETRY_MS)
 
-    def _await_report(self, command: Command, group_id: str, answer: _OnStateReport) -> None:
+    def _await_report(self, command: Command, group_id: str, make_response: _MakeResponse) -> None:
         if command.request_id != NO_REQUEST:
-            self._awaiting_report[command.request_id] = (group_id, answer)
+            self._awaiting_report[command.request_id] = (group_id, make_response)
 
     def _on_state_report(self, request_id: int, outcomes: Outcomes, step: GroupStep) -> None:
         found = self._awaiting_report.pop(request_id, None)
         if found is not None:
-            found[1](outcomes, step)
+            step.reply(request_id, found[1](outcomes, step))
 
     def _states_initialized(
         self, command: Command, report: StatesInitialized, step: GroupStep
@@ -353,12 +353,11 @@ class ShareGroups(GroupType[ShareGroup]):
         builder = ShareTargetAssignmentBuilder(group)
         epoch = builder.start_epoch(step)
         builder.assign_now(epoch, step)
-
-        def answer(outcomes: Outcomes, later: GroupStep) -> None:
-            response = alter_response(request, offsets, outcomes, later.topics)
-            later.reply(command.request_id, response)
-
-        self._await_report(command, group_id, answer)
+        self._await_report(
+            command,
+            group_id,
+            lambda outcomes, later: alter_response(request, offsets, outcomes, later.topics),
+        )
         step.send(InitializeStates(group_id, epoch.epoch, offsets, command.request_id))
 
     def _delete_offsets(
@@ -369,27 +368,26 @@ class ShareGroups(GroupType[ShareGroup]):
         if not names:
             step.reply(command.request_id, delete_response(request, names, {}))
             return
-        topics = self._begin_deletion(group, names, step)
+        self._await_report(
+            command, group.group_id, lambda outcomes, _: delete_response(request, names, outcomes)
+        )
+        self._delete_states(group, names, step, command.request_id)
 
-        def answer(outcomes: Outcomes, later: GroupStep) -> None:
-            later.reply(command.request_id, delete_response(request, names, outcomes))
-
-        self._await_report(command, group.group_id, answer)
-        step.send(DeleteStates(group.group_id, topics, command.request_id))
-
-    def _begin_deletion(
-        self, group: ShareGroup, names: Mapping[Uuid, str], step: GroupStep
-    ) -> dict[Uuid, frozenset[int]]:
-        """Write that the states of these topics are being deleted; returns their partitions."""
+    @staticmethod
+    def _delete_states(
+        group: ShareGroup, names: Mapping[Uuid, str], step: GroupStep, request_id: int = NO_REQUEST
+    ) -> None:
+        """Write that the states of these topics are being deleted, and delete them."""
         states = group.states
         ShareTargetAssignmentBuilder(group).store_states(changes.deleting(states, names), step)
         deleted_before = changes.all_partitions(states.deleting, step.topics)
-        return {
+        topics = {
             topic_id: changes.indexes_of(states.initializing, topic_id)
             | changes.indexes_of(states.initialized, topic_id)
             | deleted_before.get(topic_id, frozenset())
             for topic_id in names
         }
+        step.send(DeleteStates(group.group_id, topics, request_id))
 
     def has_states(self, group_id: str) -> bool:
         """Whether states must be deleted before the group is."""
@@ -400,20 +398,17 @@ class ShareGroups(GroupType[ShareGroup]):
         if group_id not in self or not self.has_states(group_id):
             return False
         group = self._groups[group_id]
-        topics = self._begin_deletion(group, changes.names_of(group.states), step)
-        step.send(DeleteStates(group_id, topics))
+        self._delete_states(group, changes.names_of(group.states), step)
         return True
 
     def delete(self, command: Command, request: DeleteGroup, step: GroupStep) -> None:
         """Delete the states of a group without members, and then the group."""
-        group = self._groups[request.group_id]
-        topics = self._begin_deletion(group, changes.names_of(group.states), step)
-
-        def answer(outcomes: Outcomes, later: GroupStep) -> None:
-            later.reply(command.request_id, self._finish_deletion(group, outcomes, later))
-
-        self._await_report(command, group.group_id, answer)
-        step.send(DeleteStates(group.group_id, topics, command.request_id))
+        group_id = request.group_id
+        group = self._groups[group_id]
+        self._await_report(
+            command, group_id, lambda outcomes, later: self._finish_deletion(group, outcomes, later)
+        )
+        self._delete_states(group, changes.names_of(group.states), step, command.request_id)
 
     def _finish_deletion(
         self, group: ShareGroup, outcomes: Outcomes, step: GroupStep
