@@ -141,31 +141,25 @@ class StoreReader:
                 return found
         return None
 
-    def max_timestamp_offset(
-        self, number: int, *, end_offset: int | None = None
-    ) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp in [log start, `end_offset`) (default: the
-        high watermark). None if no record has a timestamp."""
+    def max_timestamp_offset(self, number: int, *, end_offset: int) -> TimestampAndOffset | None:
+        """The first record with the largest timestamp in [log start, `end_offset`). None if no
+        record has a timestamp."""
         start = self.status.log_start_offset(number)
-        if end_offset is None:
-            end_offset = self.status.high_watermark(number)
         segments = self._segments_from(number, start)
-        largest = max((_largest_timestamp(segment, number) for segment, _ in segments), default=-1)
-        if largest < 0:
+        latest = max(_largest_timestamp(segment, number) for segment, _ in segments)
+        if latest < 0:
             return None
-        found = self.offset_for_timestamp(number, largest, end_offset=end_offset)
-        if found is None:
-            # That record is deleted or not replicated yet. Search the batches.
-            largest = max(
-                (
-                    _largest_between(segment, number, start, min(end, end_offset))
-                    for segment, end in segments
-                ),
-                default=-1,
-            )
-            if largest >= 0:
-                found = self.offset_for_timestamp(number, largest, end_offset=end_offset)
-        return found
+        found = self.offset_for_timestamp(number, latest, end_offset=end_offset)
+        if found is not None:
+            return found
+        # That record is deleted or not replicated yet. Search the batches.
+        latest = max(
+            _largest_between(segment, number, start, min(end, end_offset))
+            for segment, end in segments
+        )
+        if latest < 0:
+            return None
+        return self.offset_for_timestamp(number, latest, end_offset=end_offset)
 
     def end_offset_for_epoch(self, number: int, leader_epoch: int) -> tuple[int, int]:
         """For OffsetForLeaderEpoch: the largest epoch up to the requested one, and its end

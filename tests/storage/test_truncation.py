@@ -142,7 +142,7 @@ def test_a_lookup_by_timestamp_does_not_find_truncated_records(store: Store) -> 
     store.truncate({number: 1}, NOW_MS)
     reader = reader_of(store)
     assert reader.offset_for_timestamp(number, NOW_MS) is None
-    found = reader.max_timestamp_offset(number)
+    found = reader.max_timestamp_offset(number, end_offset=1)
     assert found is not None
     assert (found.offset, found.timestamp) == (0, NOW_MS - 9)
     append_now(store, number, batch_of(timestamp=NOW_MS + 1))
