@@ -39,7 +39,7 @@ class LocatedLog(NamedTuple):
         return status.high_watermark(self.number) + status.last_stable_offset(self.number)
 
 
-LET_GO_S = 5.0
+RELEASE_INTERVAL_S = 5.0
 """How often dropped segment files are closed; a check reads one word of each store."""
 
 
@@ -101,7 +101,7 @@ class Logs:
                 reader.refresh()
 
     def _schedule_release(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(LET_GO_S, self._schedule_release, loop)
+        self._timer = loop.call_later(RELEASE_INTERVAL_S, self._schedule_release, loop)
         self.release_dropped_segments()
 
     def close(self) -> None:

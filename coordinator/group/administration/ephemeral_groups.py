@@ -30,7 +30,7 @@ from odradek.coordinator.group.share.groups import STATE_RETRY_MS
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Outcome, Timer, TimerKey
 
-CHECK: Final = "ephemeral-look"
+CHECK: Final = "ephemeral-check"
 EXPIRATION: Final = "ephemeral-end"
 EPHEMERAL_TIMERS: Final = frozenset({CHECK, EXPIRATION})
 _RECHECK_MS: Final = 1_000

@@ -32,7 +32,7 @@ from odradek.coordinator.share.requests import (
 )
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.share.state_batches import batches_of, messages_of
-from odradek.node.bus.reply import Reply, drive, start_coroutine
+from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.backoff import exponential_backoff
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.metadata_cache import MetadataCache
@@ -96,22 +96,11 @@ class SharePersister:
         )
         return reply
 
-    def summaries(
-        self, group_id: str, partitions: Iterable[tuple[Uuid, int]]
-    ) -> Reply[dict[tuple[Uuid, int], ShareStateSummary | ErrorCode]]:
-        """The summary of each (topic id, partition), or the error; start offset -1 if the state is
-        not initialized. The reply itself never fails."""
-        return start_coroutine(self._summaries(group_id, partitions))
-
-    def close(self) -> None:
-        """Retry no more: pending calls fail with their next error."""
-        self._is_closed = True
-
-    # -- inside -----------------------------------------------------------------------------------
-
-    async def _summaries(
+    async def summaries(
         self, group_id: str, partitions: Iterable[tuple[Uuid, int]]
     ) -> dict[tuple[Uuid, int], ShareStateSummary | ErrorCode]:
+        """The summary of each (topic id, partition), or the error; start offset -1 if the state is
+        not initialized."""
         replies = {
             partition: self.call(SummarizeShareState(ShareKey(group_id, *partition)))
             for partition in dict.fromkeys(partitions)
@@ -123,6 +112,12 @@ class SharePersister:
             except ApiError as error:
                 summaries[key] = error.code
         return summaries
+
+    def close(self) -> None:
+        """Retry no more: pending calls fail with their next error."""
+        self._is_closed = True
+
+    # -- inside -----------------------------------------------------------------------------------
 
     def _dispatch(self, call: _PendingCall) -> None:
         coordinator = self._share_coordinator

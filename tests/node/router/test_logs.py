@@ -128,7 +128,7 @@ def test_dropped_segment_files_are_closed(logs: Logs, tmp_path: Path) -> None:
 def test_an_idle_router_closes_dropped_segment_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("odradek.node.router.logs.LET_GO_S", 0.01)
+    monkeypatch.setattr("odradek.node.router.logs.RELEASE_INTERVAL_S", 0.01)
     store = open_numbered(tmp_path, index_of(0))
     number = create(store, 0)
     append_now(store, number, batch_of())

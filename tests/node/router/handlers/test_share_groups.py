@@ -9,6 +9,7 @@ from odradek.cluster.metadata.features import SHARE_VERSION
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import FeatureLevelChanged
 from odradek.coordinator.share.requests import ShareStateSummary
+from odradek.node.bus.reply import start_coroutine
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.groups import (
     handle_delete_groups,
@@ -98,7 +99,7 @@ def joined(harness: GroupHarness, *, group: str = "s", topics: list[str] | None 
 
 def state_epoch_of(harness: GroupHarness, group: str, topic_id: Uuid, index: int) -> int:
     """The state epoch at the share coordinator, 0 without a state."""
-    asked = harness.services.share_persister.summaries(group, [(topic_id, index)])
+    asked = start_coroutine(harness.services.share_persister.summaries(group, [(topic_id, index)]))
     summary = harness.result(asked)[topic_id, index]
     assert isinstance(summary, ShareStateSummary)
     return summary.state_epoch

@@ -17,6 +17,7 @@ from odradek.coordinator.share.requests import (
     WriteShareState,
 )
 from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
+from odradek.node.bus.reply import start_coroutine
 from odradek.node.router.share.persister import SharePersister
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share_state import (
@@ -74,7 +75,9 @@ def test_a_written_state_is_read(harness: ShareHarness, states: SharePersister) 
         (harness.topic_id, 2): NO_STATE_SUMMARY,
     }
     assert (
-        harness.result(states.summaries(GROUP, [(harness.topic_id, 1), (harness.topic_id, 2)]))
+        harness.result(
+            start_coroutine(states.summaries(GROUP, [(harness.topic_id, 1), (harness.topic_id, 2)]))
+        )
         == expected
     )
     harness.result(states.call(DeleteShareState(name)))
@@ -144,11 +147,13 @@ def test_errors_of_the_shard_are_raised_with_their_messages(
         refusal(harness, states.call(InitializeShareState(stranger, state_epoch=1, start_offset=0)))
         == expected
     )
-    assert harness.result(states.summaries(GROUP, [stranger[1:]])) == {stranger[1:]: expected}
+    assert harness.result(start_coroutine(states.summaries(GROUP, [stranger[1:]]))) == {
+        stranger[1:]: expected
+    }
 
 
 def test_summaries_of_no_partitions_are_empty(harness: ShareHarness) -> None:
-    assert harness.result(harness.here.summaries(GROUP, [])) == {}
+    assert harness.result(start_coroutine(harness.here.summaries(GROUP, []))) == {}
 
 
 def test_writes_of_one_turn_are_one_request(harness: ShareHarness) -> None:
@@ -309,7 +314,7 @@ def test_an_unknown_partition_fails_without_retries(
 
 def test_a_repeated_partition_is_requested_once(harness: ShareHarness) -> None:
     name = harness.topic_id, 0
-    harness.result(harness.there.summaries(GROUP, [name] * 5))
+    harness.result(start_coroutine(harness.there.summaries(GROUP, [name] * 5)))
     [request] = harness.remote_link.asked
     assert isinstance(request, ReadShareGroupStateSummaryRequest)
     [topic] = request.topics
