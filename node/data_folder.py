@@ -5,7 +5,6 @@ the number of stores and the version of the layout. Formatting writes it once; e
 it, so that a volume mounted at the wrong node is not served.
 """
 
-import base64
 import errno
 import fcntl
 import os
@@ -18,6 +17,7 @@ import msgspec
 
 from odradek.node.config import DEFAULT_STORE_COUNT, NodeConfig
 from odradek.node.config_sources import ConfigurationError
+from odradek.protocol.types import uuid_to_text
 
 LAYOUT_VERSION = 1
 META_NAME = "meta.properties"
@@ -40,7 +40,7 @@ class MetaProperties(NamedTuple):
 def new_cluster_id() -> str:
     """A random cluster id in Kafka's form: 22 characters of url-safe base64."""
     while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        text = uuid_to_text(uuid.uuid4().bytes)
         # A command line takes a leading dash for an option.
         if not text.startswith("-"):
             return text

@@ -9,20 +9,13 @@ import selectors
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from odradek.node.config_sources import ConfigurationError
 
 CONNECTIONS_MAX = 32
 REQUEST_BYTES_MAX = 8 * 1024
 CONNECTION_S_MAX = 10.0
-
-_REASONS: Mapping[int, str] = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    503: "Service Unavailable",
-}
 
 Respond = Callable[[int, str], None]
 Route = Callable[[Respond], None]
@@ -109,7 +102,7 @@ class HttpServer:
             if client in self._connections:
                 body = text.encode()
                 client.response = (
-                    f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
+                    f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
                     "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
                     f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
                 ).encode() + body
@@ -124,7 +117,7 @@ class HttpServer:
             return
         route = self._routes.get(words[1].split(b"?", 1)[0].decode("latin-1"))
         if route is None:
-            respond(404, f"try {' '.join(sorted(self._routes))}\n")
+            respond(404, f"The paths are {' '.join(sorted(self._routes))}\n")
             return
         route(respond)
 

@@ -20,7 +20,7 @@ whose heartbeats are missing. The broker epoch is the log offset of a registrati
 grows.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from odradek.cluster.controller.broker_sessions import BrokerSession
@@ -40,7 +40,7 @@ from odradek.cluster.controller.elections import (
     hand_over_partitions,
     remove_from_isrs,
 )
-from odradek.cluster.controller.state import ControllerResult, ControllerState
+from odradek.cluster.controller.state import ControllerResult, ControllerState, is_active
 from odradek.cluster.metadata.image import BrokerImage, ConfigResourceType
 from odradek.cluster.metadata.records import (
     BrokerChanged,
@@ -155,13 +155,18 @@ def fence_stale_brokers(state: ControllerState, now_ms: int) -> list[Record]:
     """Fence all brokers whose sessions have expired, in one go."""
     timeout_ms = state.broker_settings.broker_session_timeout_ms
     state.sessions.forgive_pause(now_ms, timeout_ms)
-    stale = set()
+    stale = {}
     for broker_id in state.sessions.expired(now_ms, timeout_ms):
         state.sessions.remove(broker_id)
         broker = state.image.brokers.get(broker_id)
         if broker is not None and not broker.is_fenced:
-            stale.add(broker_id)
-    return _fence(state, stale) if stale else []
+            stale[broker_id] = broker
+    if not stale:
+        return []
+    return [
+        *(BrokerChanged(id_, True, b.is_in_controlled_shutdown) for id_, b in stale.items()),
+        *remove_from_isrs(state, stale.keys()),
+    ]
 
 
 def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) -> ControllerResult:
@@ -264,16 +269,6 @@ def _predecessor_losses(
     )
 
 
-def _fence(state: ControllerState, broker_ids: Set[int]) -> list[Record]:
-    brokers = state.image.brokers
-    records: list[Record] = [
-        BrokerChanged(broker_id, True, brokers[broker_id].is_in_controlled_shutdown)
-        for broker_id in sorted(broker_ids)
-    ]
-    records.extend(remove_from_isrs(state, broker_ids))
-    return records
-
-
 class _BrokerControlState(NamedTuple):
     """The state of a broker after a heartbeat."""
 
@@ -346,5 +341,5 @@ def _can_shut_down(
     if session.shutdown_offset is None:
         # A previous controller has begun it: what it did is in the log by now.
         session.shutdown_offset = state.image.offset
-    others = [other.broker_id for other in state.active_brokers()]
+    others = [other.broker_id for other in state.registered_brokers() if is_active(other)]
     return state.sessions.have_all_applied(others, session.shutdown_offset)

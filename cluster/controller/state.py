@@ -95,10 +95,6 @@ class ControllerState:
         """The existing topic whose name collides with this one in metrics, or None."""
         return self._topic_by_collision_key.get(unify_collision_chars(name))
 
-    def active_brokers(self) -> Sequence[BrokerImage]:
-        """The brokers that may lead, by id."""
-        return [broker for broker in self.registered_brokers() if is_active(broker)]
-
     def registered_brokers(self) -> Sequence[BrokerImage]:
         """All brokers, by id."""
         return sorted(self.image.brokers.values(), key=lambda broker: broker.broker_id)
