@@ -2,12 +2,12 @@ from odradek.protocol.apis import APIS, PRIVATE_KEY_MIN, Api, ApiKey
 from odradek.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from odradek.protocol.messages.share_state import ShareGroupStateResponse
 
-# Keys 4-7 were removed from Kafka; the others are spoken among Kafka's own nodes only.
-NOT_OURS = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
+# Kafka removed 4 to 7. The others are between Kafka's own nodes only.
+NOT_SERVED = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 
 
 def test_all_keys_of_kafkas_public_apis_are_in_the_table() -> None:
-    assert {key for key, api in APIS.items() if not api.is_private} == set(range(95)) - NOT_OURS
+    assert {key for key, api in APIS.items() if not api.is_private} == set(range(95)) - NOT_SERVED
     assert set(APIS) == {int(key) for key in ApiKey}
 
 

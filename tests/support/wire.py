@@ -68,7 +68,7 @@ class WireClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; doing so twice is fine."""
+        """Close the connection; a second call has no effect."""
         self.socket.close()
 
     def ask(self, request: object, version: int, response: type[R]) -> R:
@@ -89,7 +89,7 @@ class WireClient:
         api, version, expected_id = self._expected.pop(0)
         frame = self.receive_frame()
         correlation_id, at = decode_response_header(api.key, version, frame)
-        assert correlation_id == expected_id, "answers must leave in the order of the requests"
+        assert correlation_id == expected_id, "responses must be in the order of the requests"
         message = decode_response(api.key, version, frame, at)
         assert isinstance(message, response)
         return message
@@ -117,12 +117,12 @@ class WireClient:
         return False
 
     def wait_until_closed(self) -> None:
-        """Return when the broker has closed the connection; AssertionError if it sends anything."""
+        """Wait until the broker closes the connection; AssertionError if it sends anything."""
         try:
             data = self.socket.recv(1)
         except ConnectionResetError:
             return
-        assert data == b"", f"an answer where the connection should have been closed: {data!r}"
+        assert data == b"", f"a response instead of a closed connection: {data!r}"
 
     @contextmanager
     def deadline(self, timeout_s: float) -> Iterator[None]:

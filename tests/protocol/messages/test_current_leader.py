@@ -1,4 +1,4 @@
-"""The structs of KIP-951 are the same in every API that names leaders."""
+"""The structs of KIP-951 are the same in all APIs that have them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Our own messages have no other codec to compare with: the tests have their bytes."""
+"""The bytes of private messages. No other codec has them."""
 
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.messages.diagnostics import (
