@@ -245,7 +245,7 @@ class DescribedGroup:
 
 @struct
 class DescribeGroupsResponse:
-    """The groups asked for; v1 adds the throttle time."""
+    """The requested groups; v1 adds the throttle time."""
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup)
@@ -408,7 +408,7 @@ class ConsumerGroupDescribedGroup(DescribedGroupEpochs):
 
 @struct
 class ConsumerGroupDescribeResponse:
-    """The groups asked for."""
+    """The requested groups."""
 
     throttle_time_ms: int = int32()
     groups: list[ConsumerGroupDescribedGroup] = array(ConsumerGroupDescribedGroup)

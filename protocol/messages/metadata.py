@@ -182,7 +182,7 @@ class DescribeClusterBroker:
 
 @struct
 class DescribeClusterResponse(ErrorMessageResponse):
-    """The cluster's nodes and, if asked for, the authorized operations."""
+    """The cluster's nodes and, if requested, the authorized operations."""
 
     endpoint_type: int = int8(default=1, since=1, ignorable=True)
     cluster_id: str = string()

@@ -91,7 +91,7 @@ class ShareGroupDescribedGroup(DescribedGroupEpochs):
 
 @struct
 class ShareGroupDescribeResponse:
-    """The groups asked for."""
+    """The requested groups."""
 
     throttle_time_ms: int = int32()
     groups: list[ShareGroupDescribedGroup] = array(ShareGroupDescribedGroup)

@@ -283,7 +283,7 @@ class StreamsGroupDescribedGroup(DescribedGroupEpochs):
 
 @struct
 class StreamsGroupDescribeResponse:
-    """The groups asked for."""
+    """The requested groups."""
 
     throttle_time_ms: int = int32()
     groups: list[StreamsGroupDescribedGroup] = array(StreamsGroupDescribedGroup)
@@ -293,7 +293,7 @@ class StreamsGroupDescribeResponse:
 class StreamsGroupTopologyDescriptionUpdateRequest(
     Request["StreamsGroupTopologyDescriptionUpdateResponse"]
 ):
-    """A member's answer to a heartbeat that asked for the description (KIP-1331)."""
+    """The description that a heartbeat response requested (KIP-1331)."""
 
     group_id: str = string()
     member_id: str = string()
