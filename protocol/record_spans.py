@@ -17,6 +17,7 @@ from odradek.protocol.records import (
     CODEC_MASK,
     DELETE_HORIZON,
     LOG_APPEND_TIME,
+    ZIGZAG,
     BatchHeader,
     compression_of,
     encode_batch,
@@ -51,36 +52,28 @@ def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
     try:
         for _ in range(record_count):
             start = at
-            number = data[at]
-            at += 1
-            if number > 127:
-                number, at = read_varint(data, start)
+            if (number := data[at]) < 128:
+                number, at = ZIGZAG[number], at + 1
             else:
-                number = (number >> 1) ^ -(number & 1)
+                number, at = read_varint(data, at)
             body = at
             end = at + number
             if number < 6 or end > size_of_data:
                 raise ProtocolError(f"invalid record size {number} at {start} of {size_of_data}")
             at += 1  # attributes
-            delta_ms = data[at]
-            at += 1
-            if delta_ms > 127:
-                delta_ms, at = read_varint(data, at - 1)
+            if (delta_ms := data[at]) < 128:
+                delta_ms, at = ZIGZAG[delta_ms], at + 1
             else:
-                delta_ms = (delta_ms >> 1) ^ -(delta_ms & 1)
+                delta_ms, at = read_varint(data, at)
             rest = at
-            offset_delta = data[at]
-            at += 1
-            if offset_delta > 127:
-                offset_delta, at = read_varint(data, at - 1)
+            if (offset_delta := data[at]) < 128:
+                offset_delta, at = ZIGZAG[offset_delta], at + 1
             else:
-                offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
-            number = data[at]
-            at += 1
-            if number > 127:
-                number, at = read_varint(data, at - 1)
+                offset_delta, at = read_varint(data, at)
+            if (number := data[at]) < 128:
+                number, at = ZIGZAG[number], at + 1
             else:
-                number = (number >> 1) ^ -(number & 1)
+                number, at = read_varint(data, at)
             if number < 0:
                 key = None
             else:

@@ -62,6 +62,9 @@ _new_tuple = tuple.__new__
 
 _INT64: Final = 1 << 63
 
+ZIGZAG: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(128))
+"""The values of the varints of one byte."""
+
 Header: TypeAlias = tuple[str, bytes | None]
 
 
@@ -245,35 +248,27 @@ def iter_records(
     for _ in range(header.record_count):
         try:
             end, at = _read_record_end(data, at)
-            delta_ms = data[at]
-            at += 1
-            if delta_ms > 127:
-                delta_ms, at = read_varint(data, at - 1)
+            if (delta_ms := data[at]) < 128:
+                delta_ms, at = ZIGZAG[delta_ms], at + 1
             else:
-                delta_ms = (delta_ms >> 1) ^ -(delta_ms & 1)
-            offset_delta = data[at]
-            at += 1
-            if offset_delta > 127:
-                offset_delta, at = read_varint(data, at - 1)
+                delta_ms, at = read_varint(data, at)
+            if (offset_delta := data[at]) < 128:
+                offset_delta, at = ZIGZAG[offset_delta], at + 1
             else:
-                offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
-            size = data[at]
-            at += 1
-            if size > 127:
-                size, at = read_varint(data, at - 1)
+                offset_delta, at = read_varint(data, at)
+            if (size := data[at]) < 128:
+                size, at = ZIGZAG[size], at + 1
             else:
-                size = (size >> 1) ^ -(size & 1)
+                size, at = read_varint(data, at)
             if size < 0:
                 key = None
             else:
                 key = data[at : at + size]
                 at += size
-            size = data[at]
-            at += 1
-            if size > 127:
-                size, at = read_varint(data, at - 1)
+            if (size := data[at]) < 128:
+                size, at = ZIGZAG[size], at + 1
             else:
-                size = (size >> 1) ^ -(size & 1)
+                size, at = read_varint(data, at)
             if size < 0:
                 value = None
             else:
@@ -416,12 +411,10 @@ def decompress_records(
 
 def _read_record_end(data: bytes, at: int) -> tuple[int, int]:
     """The end of the record at `at`, within the data, and the position of its timestamp delta."""
-    size = data[at]
-    at += 1
-    if size > 127:
-        size, at = read_varint(data, at - 1)
+    if (size := data[at]) < 128:
+        size, at = ZIGZAG[size], at + 1
     else:
-        size = (size >> 1) ^ -(size & 1)
+        size, at = read_varint(data, at)
     # Attributes (unused), two deltas, two lengths and a header count.
     if not 6 <= size <= len(data) - at:
         raise ProtocolError(f"record size {size} exceeds the {len(data) - at} bytes left")
@@ -429,12 +422,10 @@ def _read_record_end(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    size = data[at]
-    at += 1
-    if size > 127:
-        size, at = read_varint(data, at - 1)
+    if (size := data[at]) < 128:
+        size, at = ZIGZAG[size], at + 1
     else:
-        size = (size >> 1) ^ -(size & 1)
+        size, at = read_varint(data, at)
     if size < 0:
         return None, at
     stop = at + size
