@@ -233,11 +233,9 @@ def iter_records(
 ) -> Iterator[Record]:
     """The records of the batch that `batch` starts with, decompressed to at most `limit` bytes.
 
-    The CRC is not checked. ProtocolError is raised at the first malformed record, or at the end if
-    bytes are left over: some records may have been yielded before.
+    The CRC is not checked. ProtocolError can be raised after some records.
     """
-    if header is None:
-        header = read_header(batch)
+    header = header or read_header(batch)
     data = decompress_records(batch, header, limit=limit)
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
@@ -296,8 +294,7 @@ def iter_timestamps(
     batch: Bytes, header: BatchHeader | None = None, *, limit: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[tuple[int, int]]:
     """(offset, timestamp) of each record; keys, values and headers are not read."""
-    if header is None:
-        header = read_header(batch)
+    header = header or read_header(batch)
     data = decompress_records(batch, header, limit=limit)
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
