@@ -197,7 +197,7 @@ class ConsumerGroupScenario:
         if group is None or group.member(member.member_id) is None or not member.epoch:
             return
         who, current = member.member_id, group.current(member.member_id)
-        instance = member.given.get("instance")
+        instance = member.options.get("instance")
         if current.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
             if self._due() == "assigned at once" and group.epoch == group.target_epoch:
                 yield (
@@ -321,7 +321,7 @@ class ConsumerGroupScenario:
 
     def _leave(self, member: Consumer) -> GroupCall:
         self.members.pop(member.member_id)
-        return self.play.beat_call(member.member_id, -1, instance=member.given.get("instance"))
+        return self.play.beat_call(member.member_id, -1, instance=member.options.get("instance"))
 
     def _remove(self, member: Consumer) -> GroupCall:
         self.members.pop(member.member_id)
@@ -329,7 +329,7 @@ class ConsumerGroupScenario:
 
     def _replace(self, member: Consumer) -> GroupCall:
         self.members.pop(member.member_id)
-        return self._ask(self.member(**member.given))
+        return self._ask(self.member(**member.options))
 
     def _classic(self, member: ClassicConsumer) -> Iterator[Told]:
         group, play = self._group(), self.play
@@ -455,12 +455,12 @@ def consumer_scenes() -> list[Callable[[], ConsumerGroupScenario]]:
             for member in scene.members.values():
                 member.beat()
             for each in scene.classic:
-                each.turn()
+                each.poll()
 
     def step_out(which: int) -> Alter:
         def act(scene: ConsumerGroupScenario) -> None:
             member = list(scene.members.values())[which]
-            instance = member.given["instance"]
+            instance = member.options["instance"]
             scene.play.beat(member.member_id, -2, instance=instance)
 
         return act

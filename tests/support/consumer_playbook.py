@@ -194,20 +194,19 @@ class Consumer:
     """
 
     def __init__(
-        self, stage: Stage, member_id: str, *, topics: Sequence[str] = ("a",), **given: str
+        self, stage: Stage, member_id: str, *, topics: Sequence[str] = ("a",), **options: str
     ) -> None:
         self.stage = stage
         self.member_id = member_id
         self.topics = list(topics)
-        self.given = given
+        self.options = options
         self.epoch = 0
         self.owned: Owned = {}
-        self.told: Owned | None = None
         self.interval_ms = 0
         self.errors: list[ErrorCode] = []
         self.is_terse = False
         self.connection = 1
-        self._said: Owned | None = None
+        self._last_report: Owned | None = None
 
     def call(self) -> GroupCall:
         """Send what a client sends: all fields to join, and the owned partitions always."""
@@ -217,12 +216,12 @@ class Consumer:
             self.epoch,
             topics=self.topics if is_join else None,
             owned=None
-            if self.is_terse and not is_join and self.owned == self._said
+            if self.is_terse and not is_join and self.owned == self._last_report
             else {name: sorted(indexes) for name, indexes in self.owned.items() if indexes},
             timeout_ms=REBALANCE_TIMEOUT_MS if is_join else -1,
-            instance=self.given.get("instance"),
-            rack=self.given.get("rack"),
-            assignor=self.given.get("assignor"),
+            instance=self.options.get("instance"),
+            rack=self.options.get("rack"),
+            assignor=self.options.get("assignor"),
             connection=self.connection,
         )
 
@@ -238,11 +237,11 @@ class Consumer:
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 ErrorCode.UNKNOWN_MEMBER_ID,
             ), response
-            self.owned, self.told, self.epoch = {}, None, 0
-            self._said = None
+            self.owned, self.epoch = {}, 0
+            self._last_report = None
             return
         self.epoch = response.member_epoch
-        self._said = self.owned
+        self._last_report = self.owned
         self.interval_ms = response.heartbeat_interval_ms
         if response.assignment is not None:
             self.owned = {

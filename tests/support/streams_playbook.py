@@ -220,9 +220,9 @@ class StreamsThread:
         self.statuses = [status.status_code for status in response.status or ()]
         if response.active_tasks is not None:
             self.tasks = TasksTuple(
-                told(response.active_tasks),
-                told(response.standby_tasks),
-                told(response.warmup_tasks),
+                assigned_tasks(response.active_tasks),
+                assigned_tasks(response.standby_tasks),
+                assigned_tasks(response.warmup_tasks),
             )
 
     @property
@@ -269,7 +269,7 @@ class LagReportingThread(StreamsThread):
         self.hear(self.stage.ask(request, version=1).response(StreamsHeartbeatResult).response)
 
 
-def told(tasks: list[TaskIds] | None) -> dict[str, frozenset[int]]:
+def assigned_tasks(tasks: list[TaskIds] | None) -> dict[str, frozenset[int]]:
     assert tasks is not None
     return {each.subtopology_id: frozenset(each.partitions) for each in tasks}
 

@@ -68,7 +68,7 @@ class Classic:
     def heartbeat(self) -> int:
         return self.stage.heartbeat(self.member_id, self.generation_id, instance=self.instance)
 
-    def turn(self) -> None:
+    def poll(self) -> None:
         """What a client does periodically."""
         if self.generation_id < 0 or self.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS:
             assert self.join().error_code == ErrorCode.NONE
@@ -79,12 +79,12 @@ def rest(*members: Consumer | Classic) -> None:
     for _ in range(12):
         for member in members:
             if isinstance(member, Classic):
-                member.turn()
+                member.poll()
             else:
                 member.beat()
 
 
-def mixed() -> tuple[Stage, Consumer, Classic]:
+def mixed_group() -> tuple[Stage, Consumer, Classic]:
     """A Stable group with one member of each protocol."""
     stage = Stage({"a": 4}, STAY)
     modern = Consumer(stage, "m")
@@ -95,7 +95,7 @@ def mixed() -> tuple[Stage, Consumer, Classic]:
 
 
 def test_a_classic_member_gets_partitions_after_others_have_revoked_them() -> None:
-    stage, modern, classic = mixed()
+    stage, modern, classic = mixed_group()
     assert len(modern.partitions) == len(classic.owned) == 2
     assert not modern.partitions & classic.owned
     assert stage.consumers().state == "Stable"
@@ -103,14 +103,14 @@ def test_a_classic_member_gets_partitions_after_others_have_revoked_them() -> No
 
 
 def test_the_response_of_join_group_has_neither_leader_nor_members() -> None:
-    _, _, classic = mixed()
+    _, _, classic = mixed_group()
     joined = classic.join()
     assert (joined.leader, joined.members) == ("", [])
     assert (joined.protocol_type, joined.protocol_name) == ("consumer", "range")
 
 
 def test_a_heartbeat_returns_rebalance_in_progress_when_there_is_a_next_step() -> None:
-    stage, modern, classic = mixed()
+    stage, modern, classic = mixed_group()
     assert classic.heartbeat() == ErrorCode.NONE
     stage.topics({"a": 5})
     assert classic.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
@@ -119,7 +119,7 @@ def test_a_heartbeat_returns_rebalance_in_progress_when_there_is_a_next_step() -
 
 
 def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
-    stage, modern, classic = mixed()
+    stage, modern, classic = mixed_group()
     stage.topics({"a": 5})
     waited_ms = 0
     while waited_ms < REBALANCE_MS:
@@ -133,7 +133,7 @@ def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
 
 
 def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
-    stage, modern, classic = mixed()
+    stage, modern, classic = mixed_group()
     assert classic.join().error_code == ErrorCode.NONE
     waited_ms = 0
     while waited_ms < REBALANCE_MS:
@@ -145,7 +145,7 @@ def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
 
 
 def test_a_classic_member_is_removed_after_its_own_session_timeout() -> None:
-    stage, modern, classic = mixed()
+    stage, modern, classic = mixed_group()
     stage.tick(SESSION_MS - 1)
     modern.beat()
     stage.tick(1)
@@ -153,7 +153,7 @@ def test_a_classic_member_is_removed_after_its_own_session_timeout() -> None:
 
 
 def test_a_classic_member_that_leaves_is_removed() -> None:
-    stage, modern, classic = mixed()
+    stage, modern, classic = mixed_group()
     [left] = stage.leave(MemberIdentity(member_id=classic.member_id)).members
     assert left.error_code == ErrorCode.NONE
     settle(modern)
@@ -165,7 +165,7 @@ def test_a_classic_member_that_leaves_is_removed() -> None:
 
 def test_leave_group_removes_members_of_either_protocol() -> None:
     """Kafka's administrators use it for both."""
-    stage, modern, classic = mixed()
+    stage, modern, classic = mixed_group()
     Consumer(stage, "static", instance="i").beat()
     gone = [
         MemberIdentity(member_id=modern.member_id),
@@ -178,14 +178,14 @@ def test_leave_group_removes_members_of_either_protocol() -> None:
 
 
 def test_a_wrong_generation_is_refused() -> None:
-    _, _, classic = mixed()
+    _, _, classic = mixed_group()
     classic.generation_id += 1
     assert classic.heartbeat() == ErrorCode.ILLEGAL_GENERATION
     assert classic.sync() == ErrorCode.ILLEGAL_GENERATION
 
 
 def test_a_sync_for_another_protocol_is_refused() -> None:
-    stage, _, classic = mixed()
+    stage, _, classic = mixed_group()
     by = (classic.member_id, classic.generation_id)
     for given in ({"protocol_name": "sticky"}, {"protocol_type": "connect"}):
         code = stage.sync(*by, **given).synced.error_code  # type: ignore[arg-type]  # as it is
@@ -193,7 +193,7 @@ def test_a_sync_for_another_protocol_is_refused() -> None:
 
 
 def test_a_sync_behind_the_group_epoch_gets_rebalance_in_progress() -> None:
-    stage, _, classic = mixed()
+    stage, _, classic = mixed_group()
     stage.topics({"a": 5})
     assert classic.sync() == ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -210,7 +210,7 @@ def test_a_sync_behind_the_group_epoch_gets_rebalance_in_progress() -> None:
 def test_a_member_without_a_common_protocol_is_refused(
     protocol_type: str, protocols: list[tuple[str, bytes]]
 ) -> None:
-    stage, _, _ = mixed()
+    stage, _, _ = mixed_group()
     joined = stage.join("x", protocol_type=protocol_type, protocols=protocols).joined
     assert joined.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -231,7 +231,7 @@ def test_a_static_member_may_change_its_protocol_with_a_restart() -> None:
 
 
 def test_classic_members_continue_when_the_coordinator_moves() -> None:
-    stage, modern, classic = mixed()
+    stage, modern, classic = mixed_group()
     stage.reload()
     assert classic.heartbeat() == ErrorCode.NONE
     rest(classic, modern)
@@ -239,7 +239,7 @@ def test_classic_members_continue_when_the_coordinator_moves() -> None:
 
 
 def test_commits_of_classic_members_have_their_generation() -> None:
-    stage, _, classic = mixed()
+    stage, _, classic = mixed_group()
     by = {"member_id": classic.member_id, "version": 8}
     offsets = {("a", 0): 1}
     ok = stage.commit(offsets, generation_id=classic.generation_id, **by)  # type: ignore[arg-type]

@@ -215,9 +215,10 @@ def test_a_member_is_described_with_its_assignment_and_its_target() -> None:
     first, second = Consumer(stage, "m"), Consumer(stage, "n", rack="r")
     settle(first)
     second.beat()
-    told = stage.describe_consumers()
-    assert (told.group_state, told.group_epoch, told.assignment_epoch) == ("Reconciling", 2, 2)
-    by_id = {member.member_id: member for member in told.members}
+    described = stage.describe_consumers()
+    assert described.group_state == "Reconciling"
+    assert described.group_epoch == described.assignment_epoch == 2
+    by_id = {member.member_id: member for member in described.members}
 
     def partitions(member_id: str) -> tuple[list[int], list[int]]:
         member = by_id[member_id]
@@ -360,7 +361,7 @@ class Members(RuleBasedStateMachine):
 
     @rule(data=st.data())
     @precondition(lambda self: self.members)
-    def lose_the_answer(self, data: st.DataObject) -> None:
+    def lose_response(self, data: st.DataObject) -> None:
         """The client repeats its request with all fields."""
         member = self.members[data.draw(st.sampled_from(sorted(self.members)))]
         call = member.call()
@@ -376,7 +377,7 @@ class Members(RuleBasedStateMachine):
 
     @rule(data=st.data())
     @precondition(lambda self: self.members)
-    def die(self, data: st.DataObject) -> None:
+    def crash(self, data: st.DataObject) -> None:
         """The member sends nothing more and stops reading."""
         del self.members[data.draw(st.sampled_from(sorted(self.members)))]
 

@@ -134,7 +134,7 @@ def test_an_epoch_from_the_future_is_fenced() -> None:
     assert refused(stage, "m", 2, owned={}) == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def bumped() -> Stage:
+def at_second_epoch() -> Stage:
     """m is at epoch 2, after epoch 1, with the partitions 0 to 3 in both."""
     stage = Stage({"a": 4})
     stage.beat("m")
@@ -146,18 +146,18 @@ def bumped() -> Stage:
 def test_the_previous_epoch_is_valid_with_assigned_partitions() -> None:
     """The response with the new epoch may have been lost."""
     for owned in ({"a": [0, 1, 2, 3]}, {"a": [0]}, {}):
-        assert refused(bumped(), "m", 1, owned=owned) == ErrorCode.NONE
+        assert refused(at_second_epoch(), "m", 1, owned=owned) == ErrorCode.NONE
 
 
 def test_over_another_connection_the_previous_epoch_is_valid_without_partitions() -> None:
     """librdkafka repeats a heartbeat without a response, and sends no partitions if they have not
     changed. Over the same connection it has received the response."""
-    assert refused(bumped(), "m", 1) == ErrorCode.FENCED_MEMBER_EPOCH
-    assert bumped().beat("m", 1, connection=2).error_code == ErrorCode.NONE
+    assert refused(at_second_epoch(), "m", 1) == ErrorCode.FENCED_MEMBER_EPOCH
+    assert at_second_epoch().beat("m", 1, connection=2).error_code == ErrorCode.NONE
 
 
 def test_a_member_that_has_not_received_its_epoch_gets_it_again_and_does_not_advance() -> None:
-    stage = bumped()
+    stage = at_second_epoch()
     for count in range(6, 10):
         stage.topics({"a": count})
         again = stage.beat("m", 1, connection=count)
@@ -187,7 +187,7 @@ def test_the_previous_epoch_is_valid_with_partitions_to_revoke() -> None:
 
 
 def test_an_assignment_is_sent_over_new_connections_until_the_member_confirms_it() -> None:
-    stage = bumped()
+    stage = at_second_epoch()
     assert stage.beat("m", 2).assignment is None
     for connection in range(2, 5):
         again = stage.beat("m", 2, connection=connection)
@@ -200,7 +200,7 @@ def test_an_assignment_is_sent_over_new_connections_until_the_member_confirms_it
 
 
 def test_a_new_coordinator_sends_assignments_that_members_may_not_have_received() -> None:
-    stage = bumped()
+    stage = at_second_epoch()
     stage.beat("m", 2, owned={"a": [0, 1, 2, 3, 4]})
     stage.reload()
     assert stage.beat("m", 2).assignment is not None
@@ -213,7 +213,7 @@ def test_a_new_coordinator_sends_assignments_that_members_may_not_have_received(
 def test_the_previous_epoch_is_fenced_with_anything_else() -> None:
     for owned in ({"a": [9]}, {"b": [0]}):
         for connection in (1, 2):
-            answer = refused(bumped(), "m", 1, owned=owned, connection=connection)
+            answer = refused(at_second_epoch(), "m", 1, owned=owned, connection=connection)
             assert answer == ErrorCode.FENCED_MEMBER_EPOCH
 
 
@@ -243,7 +243,7 @@ def test_records_of_continuing_members_linger_and_those_of_new_members_do_not() 
 
 
 def test_an_epoch_before_the_previous_one_is_fenced() -> None:
-    stage = bumped()
+    stage = at_second_epoch()
     stage.topics({"a": 6})
     assert stage.beat("m", 2, owned={"a": [0]}).member_epoch == 3
     assert refused(stage, "m", 1, owned={}) == ErrorCode.FENCED_MEMBER_EPOCH

@@ -94,7 +94,7 @@ def test_a_member_whose_session_ends_downgrades_the_group_too() -> None:
         stage.tick(5_000)
         if stage.shard.consumers.get("g") is not None:
             for member in members:
-                member.turn()
+                member.poll()
     assert stage.list_groups()["g"].group_type == "classic"
 
 

@@ -6,7 +6,7 @@ from tests.support.share_group_playbook import ShareConsumerMember, ShareStage, 
 from tests.support.streams_playbook import StreamsStage, StreamsThread, settle_threads
 
 
-def happened(stage: Stage) -> list[tuple[int, str]]:
+def events_of(stage: Stage) -> list[tuple[int, str]]:
     """(kind, member) of the events."""
     return [(event.kind, event.member_id) for event in stage.explained().events]
 
@@ -18,7 +18,7 @@ def reasons(stage: Stage, kind: EventKind) -> list[str]:
 def test_a_member_joins_and_leaves() -> None:
     stage = Stage({"a": 2})
     stage.beat("m")
-    assert happened(stage) == [
+    assert events_of(stage) == [
         (EventKind.MEMBER_JOINED, "m"),
         (EventKind.REBALANCE_STARTED, ""),
         (EventKind.TARGET_ASSIGNED, ""),
@@ -26,7 +26,7 @@ def test_a_member_joins_and_leaves() -> None:
     assert reasons(stage, EventKind.MEMBER_JOINED) == ["client at /127.0.0.1 joined"]
     assert reasons(stage, EventKind.TARGET_ASSIGNED) == ["epoch 1: new targets for 1 members"]
     stage.beat("m", -1)
-    assert (EventKind.MEMBER_LEFT, "m") in happened(stage)
+    assert (EventKind.MEMBER_LEFT, "m") in events_of(stage)
     assert reasons(stage, EventKind.TARGET_ASSIGNED)[-1] == "epoch 2: new targets for 0 members"
     assert reasons(stage, EventKind.MEMBER_LEFT) == ["client at /127.0.0.1 left"]
 
@@ -76,7 +76,7 @@ def test_a_changed_subscription_is_the_reason_of_an_epoch() -> None:
     stage = Stage({"a": 2, "b": 2})
     epoch = stage.beat("m").member_epoch
     stage.beat("m", epoch, topics=["a", "b"])
-    assert (EventKind.MEMBER_CHANGED, "m") in happened(stage)
+    assert (EventKind.MEMBER_CHANGED, "m") in events_of(stage)
 
 
 def test_the_number_of_events_is_limited_and_those_of_deleted_groups_are_dropped() -> None:
@@ -84,7 +84,7 @@ def test_the_number_of_events_is_limited_and_those_of_deleted_groups_are_dropped
     for _ in range(EVENT_COUNT_MAX):
         stage.beat("m")
         stage.beat("m", -1)
-    assert len(happened(stage)) == EVENT_COUNT_MAX
+    assert len(events_of(stage)) == EVENT_COUNT_MAX
     assert stage.delete_group().error_code == 0
     assert stage.shard.consumers.events.newest("g") == ()
     assert stage.shard.consumers.events.timings("g").started_ms == -1
@@ -93,10 +93,10 @@ def test_the_number_of_events_is_limited_and_those_of_deleted_groups_are_dropped
 def test_heartbeats_that_change_nothing_add_no_events() -> None:
     stage = Stage({"a": 2})
     epoch = stage.beat("m").member_epoch
-    before = happened(stage)
+    before = events_of(stage)
     for _ in range(3):
         stage.beat("m", epoch)
-    assert happened(stage) == before
+    assert events_of(stage) == before
 
 
 def test_events_of_a_share_group() -> None:
@@ -134,7 +134,7 @@ def test_events_of_a_streams_group() -> None:
     stage.tick(70)
     first.beat()
     second.beat()
-    assert (EventKind.MEMBER_JOINED, "second") in happened(stage)
+    assert (EventKind.MEMBER_JOINED, "second") in events_of(stage)
     assert reasons(stage, EventKind.REVOCATION_STARTED)[0].endswith(" tasks")
     assert reasons(stage, EventKind.REVOKED) == ["after 70 ms"]
     stage.streams_beat("second", -1)

@@ -11,7 +11,7 @@ from odradek.coordinator.group.share.records import ShareEpochRecord
 from odradek.coordinator.timeline import Timeline
 
 
-class Room:
+class GroupTable:
     """A table whose records are committed when the test says so."""
 
     def __init__(self) -> None:
@@ -28,36 +28,36 @@ class Room:
 
 
 def test_a_group_exists_from_its_first_record_to_its_tombstone() -> None:
-    room = Room()
-    assert room.table.get("g") is None
-    room.replay("g", 1)
-    assert "g" in room.table
-    assert list(room.table.group_ids()) == ["g"]
-    assert room.table.is_empty("g")
-    room.replay("g", None)
-    assert "g" not in room.table
-    assert list(room.table) == []
+    groups = GroupTable()
+    assert groups.table.get("g") is None
+    groups.replay("g", 1)
+    assert "g" in groups.table
+    assert list(groups.table.group_ids()) == ["g"]
+    assert groups.table.is_empty("g")
+    groups.replay("g", None)
+    assert "g" not in groups.table
+    assert list(groups.table) == []
 
 
 def test_a_reverted_deletion_leaves_the_group_unchanged() -> None:
-    room = Room()
-    room.replay("g", 1)
-    room.commit()
-    before = room.table.get("g")
-    room.replay("g", None)
-    room.timeline.revert()
-    assert room.table.get("g") is before
+    groups = GroupTable()
+    groups.replay("g", 1)
+    groups.commit()
+    before = groups.table.get("g")
+    groups.replay("g", None)
+    groups.timeline.revert()
+    assert groups.table.get("g") is before
     assert before is not None
 
 
 def test_the_object_of_a_group_is_dropped_after_the_commit_of_its_deletion() -> None:
-    room = Room()
-    room.replay("g", 1)
-    room.replay("g", None)
-    assert list(room.table._groups) == ["g"]
-    room.commit()
-    room.replay("other", 1)
-    assert list(room.table._groups) == ["other"]
+    groups = GroupTable()
+    groups.replay("g", 1)
+    groups.replay("g", None)
+    assert list(groups.table._groups) == ["g"]
+    groups.commit()
+    groups.replay("other", 1)
+    assert list(groups.table._groups) == ["other"]
 
 
 def group_types() -> tuple[GroupType[Any], ...]:

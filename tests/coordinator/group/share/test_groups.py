@@ -29,7 +29,7 @@ from tests.support.share_group_playbook import SESSION_MS, ShareConsumerMember, 
 A = id_of("a")
 
 
-def resting(topics: dict[str, int] | None = None) -> ShareStage:
+def group_without_members(topics: dict[str, int] | None = None) -> ShareStage:
     """A shard with a group that has states and no members."""
     stage = ShareStage(topics)
     member = ShareConsumerMember(stage, "m", topics=[*(topics or ("a",))])
@@ -72,8 +72,8 @@ def test_incomplete_initializations_are_repeated_after_a_load() -> None:
     assert isinstance(again, InitializeStates)
     assert again.state_epoch == 2
     stage.keep_states()
-    told = stage.share("m", 1)
-    assert stage.assigned(told) == {"a": [0]}
+    response = stage.share("m", 1)
+    assert stage.assigned(response) == {"a": [0]}
     # The attempt of the previous coordinator is fenced.
     assert isinstance(late, InitializeStates)
     assert stage._keep(late, A, 0) == ErrorCode.FENCED_STATE_EPOCH
@@ -233,7 +233,7 @@ def test_share_members_cannot_join_groups_of_other_types() -> None:
 
 
 def test_a_share_group_has_no_offsets_to_commit_fetch_or_delete() -> None:
-    stage = resting()
+    stage = group_without_members()
     assert stage.commit({("a", 0): 5}, group="s") == ErrorCode.GROUP_ID_NOT_FOUND
     assert stage.fetch_all(group="s") == {}
     request = OffsetDeleteRequest(group_id="s")
@@ -247,7 +247,7 @@ def test_a_share_group_has_no_offsets_to_commit_fetch_or_delete() -> None:
 
 
 def test_an_empty_share_group_does_not_expire() -> None:
-    stage = resting()
+    stage = group_without_members()
     stage.tick(8 * 24 * 3_600_000)
     assert "s" in stage.list_groups()
 
@@ -256,7 +256,7 @@ def test_an_empty_share_group_does_not_expire() -> None:
 
 
 def test_deleting_a_group_deletes_its_states() -> None:
-    stage = resting({"a": 2})
+    stage = group_without_members({"a": 2})
     call = stage.delete_call("s")
     assert call.is_parked
     assert stage.sent == [DeleteStates("s", {A: frozenset({0, 1})}, call.request_id)]
@@ -283,7 +283,7 @@ def test_a_group_with_members_is_not_deleted() -> None:
 
 
 def test_a_failed_deletion_is_reported_and_retried() -> None:
-    stage = resting()
+    stage = group_without_members()
     call = stage.delete_call("s")
     stage.keep_states({"a": ErrorCode.COORDINATOR_NOT_AVAILABLE})
     result = call.response(DeletableGroupResult)
@@ -297,7 +297,7 @@ def test_a_failed_deletion_is_reported_and_retried() -> None:
 
 
 def test_a_member_that_joins_during_the_deletion_of_the_group_stops_it() -> None:
-    stage = resting()
+    stage = group_without_members()
     call = stage.delete_call("s")
     member = ShareConsumerMember(stage, "n")
     member.beat()
@@ -307,7 +307,7 @@ def test_a_member_that_joins_during_the_deletion_of_the_group_stops_it() -> None
 
 
 def test_a_deletion_that_could_not_be_written_fails_and_changes_nothing() -> None:
-    stage = resting()
+    stage = group_without_members()
     stage.hold_log()
     call = stage.delete_call("s")
     assert stage.sent == []
@@ -318,7 +318,7 @@ def test_a_deletion_that_could_not_be_written_fails_and_changes_nothing() -> Non
 
 
 def test_incomplete_deletions_are_repeated_after_a_load() -> None:
-    stage = resting({"a": 2})
+    stage = group_without_members({"a": 2})
     stage.delete_call("s")
     stage.reload()
     stage.tick(0)
@@ -331,7 +331,7 @@ def test_incomplete_deletions_are_repeated_after_a_load() -> None:
 
 
 def test_offsets_are_set_in_a_later_state_epoch() -> None:
-    stage = resting({"a": 2})
+    stage = group_without_members({"a": 2})
     epoch = stage.shares().epoch
     call = stage.alter({"a": {0: 7, 9: 1}, "none": {0: 3}})
     assert call.is_parked
@@ -350,7 +350,7 @@ def test_offsets_are_set_in_a_later_state_epoch() -> None:
 
 
 def test_offsets_are_not_set_while_others_are_being_deleted() -> None:
-    stage = resting({"a": 1, "b": 1})
+    stage = group_without_members({"a": 1, "b": 1})
     stage.forget("b")
     refused = stage.alter({"a": {0: 7}}).response(AlterShareGroupOffsetsResponse)
     assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -361,7 +361,7 @@ def test_offsets_are_not_set_while_others_are_being_deleted() -> None:
 
 
 def test_two_deletions_of_a_group_at_the_same_time_delete_it_once() -> None:
-    stage = resting()
+    stage = group_without_members()
     calls = [stage.delete_call("s"), stage.delete_call("s")]
     stage.keep_states()
     results = [call.response(DeletableGroupResult).error_code for call in calls]
@@ -405,7 +405,7 @@ def test_offsets_of_a_group_with_members_or_of_another_type_are_not_deleted() ->
 
 
 def test_offsets_that_could_not_be_set_get_an_error_each() -> None:
-    stage = resting({"a": 1, "b": 1})
+    stage = group_without_members({"a": 1, "b": 1})
     call = stage.alter({"a": {0: 1}, "b": {0: 2}})
     stage.keep_states({"b": ErrorCode.COORDINATOR_NOT_AVAILABLE})
     response = call.response(AlterShareGroupOffsetsResponse)
@@ -416,7 +416,7 @@ def test_offsets_that_could_not_be_set_get_an_error_each() -> None:
 
 
 def test_only_deleted_topics_are_forgotten() -> None:
-    stage = resting({"a": 2, "b": 1})
+    stage = group_without_members({"a": 2, "b": 1})
     call = stage.forget("a", "c")
     assert stage.sent == [DeleteStates("s", {A: frozenset({0, 1})}, call.request_id)]
     stage.keep_states()
@@ -433,7 +433,7 @@ def test_only_deleted_topics_are_forgotten() -> None:
 # -- the log --------------------------------------------------------------------------------------
 
 
-def eventful(make: type[ShareStage] = ShareStage) -> ShareStage:
+def stage_with_history(make: type[ShareStage] = ShareStage) -> ShareStage:
     """A shard with a long log."""
     stage = make({"a": 3, "b": 2})
     members = [ShareConsumerMember(stage, name, topics=["a", "b"]) for name in ("m", "n")]
@@ -466,7 +466,7 @@ def hard_state(stage: ShareStage) -> object:
     }
 
 
-class Remembering(ShareStage):
+class RecordingStage(ShareStage):
     """A shard that records its state at every length of its log."""
 
     def ask(
@@ -480,15 +480,15 @@ class Remembering(ShareStage):
 
 
 def test_every_prefix_of_the_log_loads_a_state_that_the_group_had() -> None:
-    stage = eventful(Remembering)
-    assert isinstance(stage, Remembering)
+    stage = stage_with_history(RecordingStage)
+    assert isinstance(stage, RecordingStage)
     assert len(stage.states_at) > 15
     for length, state in stage.states_at.items():
         assert hard_state(ShareStage(log=stage.log[:length])) == state, length
 
 
 def test_a_group_loaded_from_any_prefix_of_its_log_continues() -> None:
-    log = eventful().log
+    log = stage_with_history().log
     assert len(log) > 40
     for length in range(len(log) + 1):
         stage = ShareStage({"a": 4, "b": 2}, log=log[:length])
@@ -514,7 +514,7 @@ def test_a_loaded_group_equals_the_written_one() -> None:
 
 
 def test_nothing_is_left_of_a_group_that_was_deleted() -> None:
-    stage = eventful()
+    stage = stage_with_history()
     assert (stage.list_groups(), stage.states) == ({}, {})
     newest: dict[bytes, bytes | None] = dict(stage.log)
     assert all(value is None for value in newest.values())

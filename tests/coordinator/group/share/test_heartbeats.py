@@ -49,8 +49,8 @@ def test_a_partition_is_assigned_after_its_state_is_initialized() -> None:
     assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 1)
     assert stage.assigned(joined) == {}
     stage.keep_states()
-    told = stage.share("m", 1)
-    assert (told.member_epoch, stage.assigned(told)) == (2, {"a": [0, 1, 2]})
+    response = stage.share("m", 1)
+    assert (response.member_epoch, stage.assigned(response)) == (2, {"a": [0, 1, 2]})
     assert stage.assigned(stage.share("m", 2)) is None
 
 
@@ -77,9 +77,9 @@ def test_a_member_that_has_not_received_its_epoch_gets_it_again_and_does_not_adv
     stage.share("m")
     stage.keep_states()
     for count in range(2, 6):
-        told = stage.share("m", 1)
-        assert (told.error_code, told.member_epoch) == (ErrorCode.NONE, 2)
-        assert stage.assigned(told) == {"a": [0]}
+        response = stage.share("m", 1)
+        assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 2)
+        assert stage.assigned(response) == {"a": [0]}
         stage.topics({"a": count})
         stage.keep_states()
     assert stage.share("m", 2).member_epoch > 3

@@ -64,11 +64,11 @@ def test_every_partition_gets_its_result() -> None:
     request = to_alter(a={0: 5, 1: 6, 2: 7}, b={0: 1}, none={0: 1})
     offsets = alterable_offsets(request, TOPICS)
     response = alter_response(request, offsets, {A: {0: ErrorCode.NONE, 1: AWAY}}, TOPICS)
-    told = [
+    results = [
         (topic.topic_name, topic.topic_id, [part.error_code for part in topic.partitions])
         for topic in response.responses
     ]
-    assert told == [
+    assert results == [
         ("a", A, [ErrorCode.NONE, AWAY, UNKNOWN]),
         ("b", B, [AWAY]),
         ("none", ZERO_UUID, [UNKNOWN]),

@@ -25,7 +25,7 @@ from tests.support.streams_playbook import (
 )
 
 
-def picture(stage: StreamsStage) -> object:
+def stored_state(stage: StreamsStage) -> object:
     """The state of a group that is in the log."""
     group = stage.shard.streams.get("g")
     if group is None:
@@ -52,11 +52,11 @@ def picture(stage: StreamsStage) -> object:
 
 def test_every_prefix_of_the_log_loads_a_state_that_the_group_had() -> None:
     stage = StreamsStage(settings=STANDBY)
-    pictures = {0: picture(stage)}
+    pictures = {0: stored_state(stage)}
     threads = [StreamsThread(stage, name) for name in "abc"]
 
     def note() -> None:
-        pictures[len(stage.log)] = picture(stage)
+        pictures[len(stage.log)] = stored_state(stage)
 
     for round_ in range(12):
         for thread in threads[: 1 + round_ // 3]:
@@ -85,7 +85,7 @@ def test_every_prefix_of_the_log_loads_a_state_that_the_group_had() -> None:
     assert len(pictures) > 20
     for length, expected in pictures.items():
         loaded = StreamsStage(settings=STANDBY, log=stage.log[:length])
-        assert picture(loaded) == expected, f"a prefix of {length} records"
+        assert stored_state(loaded) == expected, f"a prefix of {length} records"
 
 
 def test_members_continue_after_the_coordinator_has_moved() -> None:
@@ -148,12 +148,12 @@ def test_a_request_whose_write_fails_changes_nothing() -> None:
     stage = StreamsStage()
     a = StreamsThread(stage, "a")
     settle_threads(a)
-    before = picture(stage)
+    before = stored_state(stage)
     stage.hold_log()
     call = stage.streams_call("a", -1)
     stage.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert call.refused_with is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert picture(stage) == before
+    assert stored_state(stage) == before
     stage.tick(46_000)
     assert stage.streams().is_empty, "its session goes on"
 

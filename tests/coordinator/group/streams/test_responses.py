@@ -54,17 +54,17 @@ def test_a_description_has_all_fields() -> None:
     stage = StreamsStage(settings=STANDBY)
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b", process="other")
     settle_threads(a, b)
-    told = stage.describe_streams()
-    assert (told.error_code, told.group_state) == (ErrorCode.NONE, "Stable")
-    assert told.group_epoch == told.assignment_epoch == a.epoch
-    assert told.topology is not None
-    first, second = told.topology.subtopologies or []
+    described = stage.describe_streams()
+    assert (described.error_code, described.group_state) == (ErrorCode.NONE, "Stable")
+    assert described.group_epoch == described.assignment_epoch == a.epoch
+    assert described.topology is not None
+    first, second = described.topology.subtopologies or []
     assert (first.source_topics, first.repartition_sink_topics) == (["in"], ["words"])
     assert [(topic.name, topic.partitions) for topic in second.state_changelog_topics] == [
         ("counts", 3)
     ]
     assert [topic.name for topic in second.repartition_source_topics] == ["words"]
-    members = {member.member_id: member for member in told.members}
+    members = {member.member_id: member for member in described.members}
     assert members["b"].process_id == "other"
     assert members["a"].client_host == "/127.0.0.1"
     assert members["a"].assignment == members["a"].target_assignment
@@ -79,8 +79,8 @@ def test_a_description_has_all_fields() -> None:
 def test_while_topics_are_missing_the_topology_is_described_as_sent() -> None:
     stage = StreamsStage({})
     stage.streams_beat("m")
-    told = stage.describe_streams()
-    assert told.group_state == "NotReady"
-    assert told.topology is not None
-    [_, second] = told.topology.subtopologies or []
+    described = stage.describe_streams()
+    assert described.group_state == "NotReady"
+    assert described.topology is not None
+    [_, second] = described.topology.subtopologies or []
     assert [topic.partitions for topic in second.state_changelog_topics] == [0]

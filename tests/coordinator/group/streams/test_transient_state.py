@@ -29,10 +29,10 @@ def test_the_first_member_that_requested_a_shutdown_is_named() -> None:
 def test_the_newest_task_offsets_are_stored() -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
-    told = [TaskOffset(subtopology_id="1", partition=0, offset=7)]
-    stage.streams_call("m", 2, offsets=told)
+    reported = [TaskOffset(subtopology_id="1", partition=0, offset=7)]
+    stage.streams_call("m", 2, offsets=reported)
     stage.streams_beat("m", 2)
-    assert stage.describe_streams().members[0].task_offsets == told
+    assert stage.describe_streams().members[0].task_offsets == reported
     stage.reload()
     assert stage.describe_streams().members[0].task_offsets == []
 
@@ -47,9 +47,9 @@ def test_a_group_whose_first_records_failed_leaves_nothing() -> None:
 def test_the_number_of_stored_task_offsets_is_limited() -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
-    told = [
+    reported = [
         TaskOffset(subtopology_id="1", partition=index, offset=7)
         for index in range(OFFSETS_MAX + 1)
     ]
-    stage.streams_call("m", 2, offsets=told)
-    assert stage.describe_streams().members[0].task_offsets == told[:OFFSETS_MAX]
+    stage.streams_call("m", 2, offsets=reported)
+    assert stage.describe_streams().members[0].task_offsets == reported[:OFFSETS_MAX]

@@ -16,8 +16,8 @@ from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
 from tests.support.streams_playbook import (
     LagReportingThread,
     StreamsStage,
+    assigned_tasks,
     settle_threads,
-    told,
     word_count,
 )
 
@@ -132,7 +132,7 @@ def test_a_task_without_a_runner_moves_at_once() -> None:
     stage.streams_beat("a", -1)
     settle_threads(b)
     assert len(b.active) == 6
-    assert told([]) == {}
+    assert assigned_tasks([]) == {}
 
 
 def test_responses_have_the_interval_of_task_offsets() -> None:
