@@ -16,6 +16,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -255,30 +256,19 @@ class MetadataLog:
         with self._write() as transaction:
             transaction.put(_BOOTSTRAP_VOTERS, bootstrap_voters, db=self._marks)
 
-    def read(
-        self, from_index: int, to_index: int | None = None, *, bytes_max: int | None = None
-    ) -> list[MetadataLogEntry]:
-        """Entries `[from_index, to_index)`, by default to the end.
-
-        Stops after the entry that reaches `bytes_max`, so that at least one is returned. Raises
-        LookupError if `from_index` has been replaced by the snapshot.
-        """
-        if from_index < self.first_index:
-            raise LookupError(f"entry {from_index} has been replaced by the snapshot")
-        end = self._last_index + 1 if to_index is None else min(to_index, self._last_index + 1)
-        entries: list[MetadataLogEntry] = []
-        total = 0
+    def read_entries(self) -> list[MetadataLogEntry]:
+        """All entries."""
+        entries = []
         with (
             self._environment.begin(buffers=True) as transaction,
             transaction.cursor(db=self._entries) as cursor,
         ):
-            for entry in _iter_entries(cursor, from_index):
-                if entry.index >= end:
-                    break
-                entries.append(entry)
-                total += len(entry.data)
-                if bytes_max is not None and total >= bytes_max:
-                    break
+            for index, pieces in groupby(cursor, key=lambda row: int(_KEY.unpack(row[0])[0])):
+                value = b"".join(piece for _, piece in pieces)
+                term, length = _ENTRY_HEAD.unpack_from(value)
+                data = value[_ENTRY_HEAD.size :]
+                assert len(data) == length, f"entry {index} has {len(data)} of {length} bytes"
+                entries.append(MetadataLogEntry(index, term, data))
         return entries
 
     def term_at(self, index: int) -> int | None:
@@ -455,27 +445,3 @@ class SnapshotWriter:
             self._file.close()
         self._unfinished.unlink(missing_ok=True)
         self._log._writer = None
-
-
-def _iter_entries(cursor: lmdb.Cursor, from_index: int) -> Iterator[MetadataLogEntry]:
-    if not cursor.set_range(_KEY.pack(from_index, 0)):
-        return
-    index, term, length = -1, 0, 0
-    pieces: list[bytes] = []
-    for key, value in cursor.iternext():
-        key_index, piece = _KEY.unpack(key)
-        if piece == 0:
-            if index >= 0:
-                yield _join_entry(index, term, length, pieces)
-            index = key_index
-            term, length = _ENTRY_HEAD.unpack_from(value)
-            pieces = [bytes(value[_ENTRY_HEAD.size :])]
-        else:
-            pieces.append(bytes(value))
-    yield _join_entry(index, term, length, pieces)
-
-
-def _join_entry(index: int, term: int, length: int, pieces: list[bytes]) -> MetadataLogEntry:
-    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    assert len(data) == length, f"entry {index} has {len(data)} of {length} bytes"
-    return MetadataLogEntry(index, term, data)

@@ -135,8 +135,7 @@ class MetadataLogWriter:
         return Restored(
             hard_state=HardState(hard_state.term, hard_state.vote, hard_state.commit),
             entries=tuple(
-                Entry(entry.index, entry.term, entry.data)
-                for entry in metadata_log.read(first_index)
+                Entry(entry.index, entry.term, entry.data) for entry in metadata_log.read_entries()
             ),
             previous_term=metadata_log.term_at(first_index - 1),
             snapshot=self.snapshot,

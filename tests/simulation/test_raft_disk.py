@@ -81,7 +81,7 @@ def restored_from(log: MetadataLog) -> Restored:
     mark = log.snapshot
     return Restored(
         hard_state=HardState(log.hard_state.term, log.hard_state.vote, log.hard_state.commit),
-        entries=tuple(Entry(e.index, e.term, e.data) for e in log.read(log.first_index)),
+        entries=tuple(Entry(e.index, e.term, e.data) for e in log.read_entries()),
         previous_term=log.term_at(log.first_index - 1),
         snapshot=None
         if mark is None
@@ -109,7 +109,7 @@ def test_the_metadata_log_holds_what_the_simulated_disk_holds(tmp_path: Path, se
     for own_id, twin in twins.items():
         twin.log.close()
         log = MetadataLog.open(tmp_path / str(own_id), map_bytes=1 << 26)
-        assert [(e.index, e.term, e.data) for e in log.read(log.first_index)] == [
+        assert [(e.index, e.term, e.data) for e in log.read_entries()] == [
             (e.index, e.term, e.data) for e in twin.entries
         ]
         assert (log.first_index - 1, log.term_at(log.first_index - 1)) == (

@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def payloads_of(log: MetadataLog) -> list[bytes]:
-    return [entry.data for entry in log.read(log.first_index)]
+    return [entry.data for entry in log.read_entries()]
 
 
 def write_snapshot(log: MetadataLog, *, index: int, term: int, content: bytes) -> None:
@@ -58,7 +58,7 @@ def test_a_new_log_is_empty_and_starts_at_index_one(folder: Path) -> None:
     assert log.hard_state == StoredHardState(term=0, vote=None, commit=0)
     assert log.snapshot is None
     assert log.term_at(0) == 0
-    assert log.read(1) == []
+    assert log.read_entries() == []
     log.close()
 
 
@@ -69,17 +69,7 @@ def test_entries_of_all_sizes_are_read_after_reopening(folder: Path) -> None:
     log.close()
     log = MetadataLog.open(folder)
     assert payloads_of(log) == payloads
-    assert {entry.term for entry in log.read(1)} == {3}
-    log.close()
-
-
-def test_read_stops_at_its_end_and_after_the_entry_that_fills_it(folder: Path) -> None:
-    log = MetadataLog.open(folder)
-    append_payloads(log, [bytes([at]) * 100 for at in range(10)], term=1)
-    assert [entry.index for entry in log.read(3, 6)] == [3, 4, 5]
-    assert [entry.index for entry in log.read(3, bytes_max=150)] == [3, 4]
-    assert [entry.index for entry in log.read(3, bytes_max=1)] == [3]
-    assert log.read(11) == []
+    assert {entry.term for entry in log.read_entries()} == {3}
     log.close()
 
 
@@ -89,7 +79,7 @@ def test_an_entry_at_a_known_index_replaces_the_suffix(folder: Path) -> None:
     log = MetadataLog.open(folder)
     append_payloads(log, [b"1", b"2" * 5000, b"3", b"4"], term=1)
     log.append_entries([MetadataLogEntry(2, 2, b"two")])
-    assert [(e.index, e.term, e.data) for e in log.read(1)] == [(1, 1, b"1"), (2, 2, b"two")]
+    assert [(e.index, e.term, e.data) for e in log.read_entries()] == [(1, 1, b"1"), (2, 2, b"two")]
     with pytest.raises(AssertionError, match="gap"):
         log.append_entries([MetadataLogEntry(4, 2, b"four")])
     log.close()
@@ -133,8 +123,7 @@ def test_a_snapshot_replaces_the_prefix_after_truncate_prefix(folder: Path) -> N
     log.truncate_prefix(7)
     assert (log.first_index, log.last_index) == (7, 10)
     assert (log.term_at(6), log.term_at(5), log.term_at(7)) == (4, None, 4)
-    with pytest.raises(LookupError):
-        log.read(6)
+    assert [entry.index for entry in log.read_entries()] == [7, 8, 9, 10]
     log.close()
     log = MetadataLog.open(folder)
     assert (log.first_index, log.last_index, log.term_at(6)) == (7, 10, 4)
@@ -156,7 +145,7 @@ def test_a_snapshot_beyond_the_log_drops_the_log(folder: Path) -> None:
     assert append_payloads(log, [b"new"], term=3) == 21
     log.close()
     log = MetadataLog.open(folder)
-    assert [(e.index, e.data) for e in log.read(21)] == [(21, b"new")]
+    assert [(e.index, e.data) for e in log.read_entries()] == [(21, b"new")]
     log.close()
 
 
@@ -238,7 +227,7 @@ def test_random_histories_equal_a_list(folder: Path, seed: int) -> None:
             case _:
                 pass
         assert (log.first_index, log.last_index) == (first, first + len(model) - 1)
-        assert [(e.index, e.term, e.data) for e in log.read(first)] == model
+        assert [(e.index, e.term, e.data) for e in log.read_entries()] == model
     log.close()
 
 
@@ -258,7 +247,7 @@ def test_appends_that_returned_survive_sigkill(folder: Path, answers: int) -> No
     assert log.last_index >= answered
     assert log.last_index % 5 == 0, "half a batch"
     assert log.hard_state == StoredHardState(log.last_index - 4, 1, log.last_index - 5)
-    for entry in log.read(1):
+    for entry in log.read_entries():
         assert entry.data == b"%d:" % entry.index + b"x" * (entry.index * 977 % 9000)
         assert entry.term == (entry.index - 1) // 5 * 5 + 1
     log.close()

@@ -221,7 +221,7 @@ def test_on_a_full_disk_the_metadata_log_accepts_entries_that_free_space(disk: S
     for _ in range(SMALL_CHANGES):
         append_payloads(log, [bytes(100)], term=1, may_use_reserve=True)
     assert log.last_index == before + SMALL_CHANGES
-    assert [entry.index for entry in log.read(1)] == list(range(1, log.last_index + 1))
+    assert [entry.index for entry in log.read_entries()] == list(range(1, log.last_index + 1))
 
     disk.empty()
     log.refill_reserve()

@@ -24,7 +24,7 @@ def harness(tmp_path: Path) -> Iterator[RaftHarness]:
 
 
 def on_disk(member: RaftMember) -> list[bytes]:
-    entries = member.log.read(member.log.first_index)
+    entries = member.log.read_entries()
     return [e.data for e in entries if Entry(e.index, e.term, e.data).is_command]
 
 
