@@ -6,7 +6,7 @@ they outlive the group. The state in the log is in tables, which only `replay` c
 coordinator.runtime, with one shard per partition of `__consumer_offsets`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from odradek.coordinator.group.administration.admission import protocol_refusal
@@ -40,7 +40,6 @@ from odradek.coordinator.group.topics import NO_TOPICS, TopicCatalog
 from odradek.coordinator.outcome import (
     Command,
     Outcome,
-    Timer,
     TimerKey,
     TransactionalRecord,
     TransactionMarker,
@@ -170,7 +169,7 @@ class GroupShard:
         self._rewinder.on_loaded(step)
         step.set_timer(EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
         if self.settings.policies.has_ephemeral:
-            step.timers += self._check_timers(self._directory.group_ids(), now_ms)
+            self._ephemeral_groups.schedule_checks(self._directory.group_ids(), step)
         return step.build()
 
     def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
@@ -197,13 +196,8 @@ class GroupShard:
         for group_type in self.group_types:
             group_type.on_append_failed(group_ids, step)
         self._rewinder.on_append_failed(records, step)
-        step.timers += self._check_timers(group_ids, now_ms)
+        self._ephemeral_groups.schedule_checks(group_ids, step)
         return step.build()
-
-    # -- finding groups ---------------------------------------------------------------------------
-
-    def _check_timers(self, group_ids: Iterable[str], now_ms: int) -> tuple[Timer, ...]:
-        return self._ephemeral_groups.check_timers(group_ids, self.settings.policies, now_ms)
 
     def _step(self, now_ms: int) -> GroupStep:
         return GroupStep(
@@ -318,6 +312,6 @@ class GroupShard:
         for group_type in self.group_types:
             group_type.update_topics(request, step)
         if request.has_new_rules:
-            step.timers += self._check_timers(self._directory.group_ids(), step.now_ms)
+            self._ephemeral_groups.schedule_checks(self._directory.group_ids(), step)
         step.reply(command.request_id, None)
         return step.build(is_atomic=False)

@@ -17,7 +17,6 @@ expire. Called by `shard`, which has the timers.
 """
 
 from collections.abc import Iterable
-from enum import Enum, auto
 from typing import Final
 
 import msgspec
@@ -31,7 +30,7 @@ from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Outcome, Timer, TimerKey
 
 CHECK: Final = "ephemeral-check"
-EXPIRATION: Final = "ephemeral-end"
+EXPIRATION: Final = "ephemeral-expiration"
 EPHEMERAL_TIMERS: Final = frozenset({CHECK, EXPIRATION})
 _RECHECK_MS: Final = 1_000
 """Between two checks of a group with pending members."""
@@ -44,17 +43,6 @@ class EphemeralGroupExpired(msgspec.Struct, frozen=True, gc=False):
     ttl_ms: int
 
 
-class GroupOccupancy(Enum):
-    """Whether a group has members."""
-
-    NEVER_JOINED = auto()
-    """There is no group, or one with offsets only."""
-    EMPTY = auto()
-    PENDING = auto()
-    """Without members, but some have got a member id to join with."""
-    NON_EMPTY = auto()
-
-
 class EphemeralGroups:
     """See the module's docstring."""
 
@@ -63,19 +51,6 @@ class EphemeralGroups:
     def __init__(self, directory: GroupDirectory, cleanup: GroupCleanup) -> None:
         self._directory = directory
         self._cleanup = cleanup
-
-    def occupancy(self, group_id: str) -> GroupOccupancy:
-        """Whether the group has members."""
-        directory = self._directory
-        if not directory.is_empty(group_id):
-            return GroupOccupancy.NON_EMPTY
-        if directory.modern_type_of(group_id) is not None:
-            return GroupOccupancy.EMPTY
-        group = directory.classic.live_groups.get(group_id)
-        if group is not None and group.pending:
-            return GroupOccupancy.PENDING
-        is_known = group_id in directory.classic
-        return GroupOccupancy.EMPTY if is_known else GroupOccupancy.NEVER_JOINED
 
     @staticmethod
     def with_check_timers(
@@ -92,16 +67,13 @@ class EphemeralGroups:
         return msgspec.structs.replace(outcome, timers=(*outcome.timers, *timers))
 
     @staticmethod
-    def check_timers(
-        group_ids: Iterable[str], policies: GroupPolicies, now_ms: int
-    ) -> tuple[Timer, ...]:
-        """Timers for these groups: ephemeral ones are checked, others do not expire."""
-        return tuple(
-            Timer((EXPIRATION, group_id), None)
-            if policies.ttl_ms(group_id) is None
-            else Timer((CHECK, group_id), now_ms)
-            for group_id in group_ids
-        )
+    def schedule_checks(group_ids: Iterable[str], step: GroupStep) -> None:
+        """Set the timers of these groups: ephemeral ones are checked, others do not expire."""
+        for group_id in group_ids:
+            if step.settings.policies.ttl_ms(group_id) is None:
+                step.cancel_timer((EXPIRATION, group_id))
+            else:
+                step.set_timer((CHECK, group_id), step.now_ms)
 
     def fire(self, key: TimerKey, step: GroupStep) -> None:
         """A timer of this module: the group may have expired."""
@@ -122,10 +94,13 @@ class EphemeralGroups:
         kind, group_id = key
         end = (EXPIRATION, group_id)
         ttl_ms = policies.ttl_ms(group_id)
-        occupancy = self.occupancy(group_id)
-        if ttl_ms is None or occupancy in (GroupOccupancy.NEVER_JOINED, GroupOccupancy.NON_EMPTY):
+        directory = self._directory
+        is_modern = directory.modern_type_of(group_id) is not None
+        has_had_members = is_modern or group_id in directory.classic
+        if ttl_ms is None or not has_had_members or not directory.is_empty(group_id):
             return Timer(end, None)
-        if occupancy is GroupOccupancy.PENDING:
+        group = directory.classic.live_groups.get(group_id)
+        if group is not None and group.pending and not is_modern:
             return Timer(end, now_ms + max(ttl_ms, _RECHECK_MS))
         if kind == CHECK and ttl_ms > 0:
             return Timer(end, now_ms + ttl_ms)
