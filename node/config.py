@@ -132,8 +132,6 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The longest controlled shutdown of a node in a cluster; 0: it stops at once."""
     directory_id: str = ""
     """Of the data folder; empty if an older release formatted it."""
-    settings_without_effect: tuple[str, ...] = ()
-    """Keys that are set and have no effect here: the supervisor warns of them."""
     static_configs: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
@@ -165,6 +163,12 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         if own is None and self.peer_port:
             return PeerConfig(self.node_id, self.peer_host, self.peer_port)
         return own
+
+    @property
+    def settings_without_effect(self) -> list[str]:
+        """Keys that are set and have no effect here: the supervisor warns of them."""
+        definitions = {key: broker_config(key) for key in sorted(self.static_configs)}
+        return [key for key, each in definitions.items() if each and not each.has_effect]
 
     def worker_port(self, index: int) -> int:
         """Where a worker listens for the workers of other nodes: the ports after the peer port."""
@@ -321,13 +325,6 @@ class _ConfigReader:
             cluster_secret=secret,
             controlled_shutdown_ms=self._parse_setting(
                 "controlled.shutdown.timeout.ms", parse_count(0, 3_600_000), 10_000
-            ),
-            settings_without_effect=tuple(
-                sorted(
-                    key
-                    for key in self._settings
-                    if (definition := broker_config(key)) is not None and not definition.has_effect
-                )
             ),
             static_configs=self._static_configs(),
         )

@@ -69,7 +69,7 @@ def test_kafkas_own_settings_are_kept_by_kafkas_names(tmp_path: Path) -> None:
         "num.io.threads": "8",
         "process.roles": "broker,controller",
     }
-    assert config.settings_without_effect == ("num.io.threads", "process.roles")
+    assert config.settings_without_effect == ["num.io.threads", "process.roles"]
 
 
 def test_listeners_have_names_protocols_and_addresses_for_others() -> None:
