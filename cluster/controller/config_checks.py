@@ -41,9 +41,13 @@ def check_resource(state: ControllerState, resource_type: int, name: str) -> Con
             _check_topic(state, name)
         case ConfigResourceType.BROKER:
             _check_broker(state, name)
-        case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS:
+        case ConfigResourceType.GROUP:
             if not name:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "The resource name must not be empty.")
+                text = "Default group resources are not allowed."
+                raise ApiError(ErrorCode.INVALID_REQUEST, text)
+        case ConfigResourceType.CLIENT_METRICS:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
         case ConfigResourceType.BROKER_LOGGER:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Log levels cannot be set as configs.")
         case _:
