@@ -99,8 +99,8 @@ class SchemaValue:
 
     def _compile_encoder(self, version: int) -> Encode:
         flexible = version >= self._flexible_since
-        lead = _INT16.pack(version)
-        encode = compile_record_encoder(self._declared, version, flexible=flexible, lead=lead)
+        prefix = _INT16.pack(version)
+        encode = compile_record_encoder(self._declared, version, flexible=flexible, prefix=prefix)
         self._encoders[version] = _composed(encode, self._to_struct)
         return self._encoders[version]
 
@@ -142,8 +142,8 @@ class RecordFormat:
 
     def key_encoder(self) -> Encode:
         """The encoder of a record's key."""
-        lead = _INT16.pack(self.types[0])
-        encode = compile_record_encoder(self._key, 0, flexible=False, lead=lead)
+        prefix = _INT16.pack(self.types[0])
+        encode = compile_record_encoder(self._key, 0, flexible=False, prefix=prefix)
         return _composed(encode, self._key_of)
 
     def decode(self, key: bytes, value: bytes | None) -> object:

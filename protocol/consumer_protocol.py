@@ -80,7 +80,9 @@ def decode_assignment(data: bytes | bytearray | memoryview) -> ConsumerProtocolA
     return _decode(ConsumerProtocolAssignment, data, _version(data))
 
 
-_encode_assignment = compile_record_encoder(ConsumerProtocolAssignment, 0, flexible=False, lead=b"")
+_encode_assignment = compile_record_encoder(
+    ConsumerProtocolAssignment, 0, flexible=False, prefix=b""
+)
 
 
 def _version(data: bytes | bytearray | memoryview) -> int:

@@ -51,11 +51,11 @@ def compile_encoder(struct_class: type, version: int, *, flexible: bool) -> Enco
 
 
 def compile_record_encoder(
-    struct_class: type, version: int, *, flexible: bool, lead: bytes
+    struct_class: type, version: int, *, flexible: bool, prefix: bytes = b""
 ) -> Callable[[object], bytes]:
-    """A function of a message without records that returns `lead` and the message as one piece."""
+    """A function of a message without records that returns `prefix` and the message as bytes."""
     source = _EncoderSource(version, flexible=flexible)
-    source.emit(f"return {source.message(struct_class, lead)}")
+    source.emit(f"return {source.message(struct_class, prefix)}")
     what = f"record encoder of {struct_class.__name__} v{version}"
     return cast("Callable[[object], bytes]", source.compile("encode", "message", what))
 
@@ -81,13 +81,13 @@ class _EncoderSource(SourceWriter):
         self._parts = ""
         self._has_parts = False
 
-    def message(self, struct_class: type, lead: bytes = b"") -> str:
+    def message(self, struct_class: type, prefix: bytes = b"") -> str:
         """Write the encoding of the parameter `message`. Returns an expression for its bytes; those
         up to the last record buffers are in `buffers` by then."""
 
         def write() -> None:
-            if lead:
-                self._pieces.append(repr(lead))
+            if prefix:
+                self._pieces.append(repr(prefix))
             self._struct(struct_class, "message")
 
         return self._bytes_of(write)

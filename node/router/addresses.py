@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 from typing import Protocol
 
 from odradek.cluster.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
-from odradek.protocol.messages.current_leader import NodeEndpoint
+from odradek.protocol.messages.responses import NodeEndpoint
 
 
 class ConnectedListener(Protocol):

@@ -6,7 +6,7 @@ contain only the changes since the last one of its session (KIP-227).
 
 from __future__ import annotations
 
-from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
+from odradek.protocol.messages.responses import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.schema import (
     array,
     int8,

@@ -4,9 +4,8 @@ DescribeTopicPartitions (75).
 
 from __future__ import annotations
 
-from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.messages.partitions import TopicName
-from odradek.protocol.messages.responses import ErrorMessageResponse
+from odradek.protocol.messages.responses import ErrorMessageResponse, NodeEndpoint
 from odradek.protocol.schema import (
     array,
     boolean,

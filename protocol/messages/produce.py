@@ -6,7 +6,7 @@ records stay a view of the received frame; they are never copied here.
 
 from __future__ import annotations
 
-from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
+from odradek.protocol.messages.responses import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.schema import (
     array,
     int16,

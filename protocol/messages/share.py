@@ -7,7 +7,6 @@ one struct name for different things, it carries its API's name in front.
 
 from __future__ import annotations
 
-from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.messages.groups import (
     DescribedAssignment,
     DescribedGroupEpochs,
@@ -20,7 +19,7 @@ from odradek.protocol.messages.partitions import (
     TopicOffsets,
     TopicPartitions,
 )
-from odradek.protocol.messages.responses import ErrorMessageResponse
+from odradek.protocol.messages.responses import ErrorMessageResponse, NodeEndpoint
 from odradek.protocol.schema import (
     array,
     boolean,

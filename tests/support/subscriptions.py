@@ -10,8 +10,8 @@ def encode_subscription(
     subscription: ConsumerProtocolSubscription, version: int = VERSION_MAX
 ) -> bytes:
     """The bytes of a version from 0 to 3, which comes first."""
-    lead = pack(">h", version)
+    prefix = pack(">h", version)
     encode = compile_record_encoder(
-        ConsumerProtocolSubscription, version, flexible=False, lead=lead
+        ConsumerProtocolSubscription, version, flexible=False, prefix=prefix
     )
     return encode(subscription)

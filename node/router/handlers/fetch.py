@@ -31,7 +31,6 @@ from odradek.node.router.fetch_sessions import (
 from odradek.node.router.logs import LocatedLog
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.legacy_records import down_convert
-from odradek.protocol.messages.current_leader import LeaderIdAndEpoch
 from odradek.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -40,6 +39,7 @@ from odradek.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from odradek.protocol.messages.responses import LeaderIdAndEpoch
 
 READ_COMMITTED = 1
 _UNLIMITED = 2**31 - 1

@@ -20,7 +20,6 @@ from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceT
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.messages.metadata import (
     Cursor,
     DescribeClusterBroker,
@@ -36,6 +35,7 @@ from odradek.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from odradek.protocol.messages.responses import NodeEndpoint
 from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
 
 RESPONSE_PARTITIONS_MAX = 2000

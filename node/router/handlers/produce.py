@@ -24,7 +24,6 @@ from odradek.node.router.transactions.partition_verification import (
 )
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.legacy_records import up_convert
-from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -33,6 +32,7 @@ from odradek.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from odradek.protocol.messages.responses import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.records import (
     ATTRIBUTES_AT,
     HEADER_BYTES,

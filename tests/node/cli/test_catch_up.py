@@ -10,12 +10,12 @@ from odradek.node.cli.catch_up import (
 )
 from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import make_connection
-from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from odradek.protocol.messages.responses import NodeEndpoint
 from tests.support.stand_in_cluster import stand_in_cluster
 
 T0 = UnderReplicatedPartition("t", 0, 1, (2, 3))

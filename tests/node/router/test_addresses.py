@@ -12,7 +12,7 @@ from odradek.cluster.metadata.image import (
     PartitionImage,
 )
 from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
-from odradek.protocol.messages.current_leader import NodeEndpoint
+from odradek.protocol.messages.responses import NodeEndpoint
 
 
 @dataclass

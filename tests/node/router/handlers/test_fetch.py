@@ -15,8 +15,8 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.control_records import ControlType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.legacy_records import iter_messages
-from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.messages.fetch import AbortedTransaction, FetchEpochEndOffset
+from odradek.protocol.messages.responses import LeaderIdAndEpoch, NodeEndpoint
 from tests.support.controller_harness import topic_id
 from tests.support.fetching import (
     NEWEST,

@@ -15,7 +15,6 @@ from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.produce import handle_produce
 from odradek.protocol.compression import Codec, compress
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -23,6 +22,7 @@ from odradek.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from odradek.protocol.messages.responses import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
 from tests.support.controller_harness import topic_id
 from tests.support.router_harness import RouterHarness

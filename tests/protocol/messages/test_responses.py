@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.protocol.apis import APIS, ApiKey
-from odradek.protocol.messages.current_leader import NodeEndpoint
+from odradek.protocol.messages.responses import NodeEndpoint
 from odradek.protocol.schema import fields_of
 
 
