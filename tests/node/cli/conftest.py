@@ -1,4 +1,4 @@
-"""What the tests of the command line share: the command run in this process, and a cluster.
+"""Fixtures of the command line's tests: the command in this process, and a cluster.
 
 The cluster is an Odradek of the session. With TEST_BOOTSTRAP=HOST:PORT the same tests run
 against another one, Apache Kafka for instance: what they expect is what any Kafka does.
@@ -93,5 +93,5 @@ def keeps_old_records(kafka: Run, topic: str) -> None:
 
 @pytest.fixture
 def group_name() -> str:
-    """A group id that nobody has."""
+    """A new group id."""
     return f"cli-group-{uuid4().hex[:12]}"

@@ -1,4 +1,4 @@
-"""`odradek bench` against a cluster: that it counts right, not how fast it is."""
+"""`odradek bench` against a cluster: its counts, not its speed."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_every_record_is_counted(kafka: Run, test: str, has_latency: bool) -> No
         assert row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
 
 
-def test_the_topic_made_for_it_is_gone_afterwards(kafka: Run) -> None:
+def test_the_new_topic_of_a_benchmark_is_deleted(kafka: Run) -> None:
     kafka("bench", "produce", "-n", "10")
     assert kafka("topic", "list", "odradek-bench-*", "-o", "json").json() == []
 

@@ -1,4 +1,4 @@
-"""What is said of replicas that are behind, from what brokers tell of their sizes."""
+"""Estimates for replicas that are behind, from the sizes that brokers report."""
 
 from odradek.node.cli.catch_up import (
     ReplicaCatchUp,
@@ -34,14 +34,14 @@ def metadata(*isr: list[int]) -> MetadataResponse:
     return MetadataResponse(brokers=brokers, topics=topics)
 
 
-def test_replicas_are_lacking_that_are_not_in_sync() -> None:
+def test_replicas_that_are_not_in_sync_are_under_replicated() -> None:
     assert under_replicated_partitions(metadata([1], [1, 2, 3], [1, 3])) == [
         UnderReplicatedPartition("t", 0, 1, (2, 3)),
         UnderReplicatedPartition("t", 2, 1, (2,)),
     ]
 
 
-def test_a_node_lacks_what_its_leaders_have_more() -> None:
+def test_a_node_is_behind_by_the_size_that_its_leaders_have_more() -> None:
     sizes = {(1, "t", 0): 100, (1, "t", 1): 50, (2, "t", 0): 30, (2, "t", 1): 60, (3, "t", 0): 0}
     assert gaps([T0, T1], sizes) == {2: 70, 3: 100}, "more than the leader has is not too little"
     del sizes[2, "t", 1]
@@ -50,7 +50,7 @@ def test_a_node_lacks_what_its_leaders_have_more() -> None:
     assert gaps([T0], sizes) == {2: None, 3: None}
 
 
-def test_the_rest_takes_as_long_as_the_gap_needs_to_close() -> None:
+def test_the_rest_is_estimated_from_the_rate_of_the_gap() -> None:
     before = {(1, "t", 0): 1_000, (2, "t", 0): 0, (3, "t", 0): 900}
     # The leader grows meanwhile: 2 comes nearer by 300, 3 by nothing.
     after = {(1, "t", 0): 1_100, (2, "t", 0): 400, (3, "t", 0): 1_000}
@@ -60,13 +60,13 @@ def test_the_rest_takes_as_long_as_the_gap_needs_to_close() -> None:
     ]
 
 
-def test_what_is_there_already_only_has_to_be_taken_in() -> None:
+def test_a_replica_with_all_bytes_has_no_rest() -> None:
     sizes = {(1, "t", 0): 10, (2, "t", 0): 10, (3, "t", 0): 4}
     found = estimate([T0], sizes, sizes, 1.0)
     assert found == [ReplicaCatchUp(2, 1, 0, 0.0), ReplicaCatchUp(3, 1, 6, None)]
 
 
-def test_nodes_that_do_not_answer_are_behind_nobody_knows_how_far() -> None:
+def test_the_gap_of_a_node_that_does_not_answer_is_not_known() -> None:
     with stand_in_cluster(1) as cluster:
         client = ClusterClient(make_connection(cluster.bootstrap, 1.0, None, ()))
         assert catch_up_progress(metadata([3, 2, 1]), client) == []

@@ -1,4 +1,4 @@
-"""`odradek cluster status` against a cluster, and what it makes of clusters in trouble."""
+"""`odradek cluster` against clusters, and the health of clusters with faults."""
 
 import json
 import os
@@ -36,7 +36,7 @@ NODES = 3
 
 
 @pytest.mark.e2e
-def test_a_healthy_cluster_is_shown_whole(kafka: Run, topic: str, bootstrap: str) -> None:
+def test_the_status_of_a_healthy_cluster(kafka: Run, topic: str, bootstrap: str) -> None:
     ran = kafka("cluster", "status", "-o", "json")
     document = ran.json()
     assert isinstance(document, dict)
@@ -52,7 +52,7 @@ def test_a_healthy_cluster_is_shown_whole(kafka: Run, topic: str, bootstrap: str
     assert document["cluster_id"] in shown
 
 
-def test_an_absent_cluster_is_said_to_be_absent(odradek: Run) -> None:
+def test_a_cluster_that_does_not_run_is_an_error(odradek: Run) -> None:
     ran = odradek("cluster", "status", "-b", f"127.0.0.1:{free_port()}")
     assert ran.exit_code == 1
     assert "cannot reach the cluster" in ran.stderr
@@ -93,7 +93,7 @@ def in_trouble() -> ClusterHealth:
     )
 
 
-def test_partitions_are_counted_where_they_lack_something() -> None:
+def test_under_replicated_and_offline_partitions_are_counted() -> None:
     health = in_trouble()
     assert health.partition_count == 3
     assert health.under_replicated == ["t-0"]
@@ -101,7 +101,7 @@ def test_partitions_are_counted_where_they_lack_something() -> None:
     assert is_unhealthy(health)
 
 
-def test_every_node_and_voter_has_a_line() -> None:
+def test_every_node_and_voter_has_a_row() -> None:
     rows = {row["node"]: row for row in nodes_of(in_trouble())}
     assert rows.keys() == {0, 1, 2, 9}
     assert [rows[n]["state"] for n in (0, 1, 2, 9)] == ["serving", "serving", "fenced", "no broker"]
@@ -112,7 +112,7 @@ def test_every_node_and_voter_has_a_line() -> None:
     assert [rows[n]["replicas_behind"] for n in (0, 1, 2, 9)] == [0, 0, 1, 0]
 
 
-def test_a_quorum_without_a_leader_is_no_sound_one() -> None:
+def test_a_cluster_is_unhealthy_without_a_quorum_leader() -> None:
     health = in_trouble()
     health.offline.clear()
     assert not is_unhealthy(health)
@@ -127,7 +127,7 @@ def test_a_quorum_without_a_leader_is_no_sound_one() -> None:
     assert is_unhealthy(health)
 
 
-def test_a_node_that_follows_beside_its_old_replica_is_shown_with_that_vote() -> None:
+def test_an_observer_beside_its_old_replica_is_shown_as_old_vote() -> None:
     health = in_trouble()
     assert health.quorum is not None
     health.quorum.observers.append(DescribeQuorumReplicaState(replica_id=1, log_end_offset=90))
@@ -135,14 +135,14 @@ def test_a_node_that_follows_beside_its_old_replica_is_shown_with_that_vote() ->
     assert (rows[1]["quorum"], rows[1]["metadata_lag"]) == ("old vote", 10)
 
 
-def test_a_broker_that_tells_nothing_of_the_quorum_is_shown_without() -> None:
+def test_nodes_have_no_quorum_role_if_the_broker_reports_no_quorum() -> None:
     health = in_trouble()
     health.quorum = None
     assert [row["quorum"] for row in nodes_of(health)] == [None, None, None]
 
 
 @pytest.mark.e2e
-def test_a_cluster_and_a_node_that_is_killed_run_until_told_to_stop(tmp_path: Path) -> None:
+def test_a_cluster_runs_until_a_signal_and_restarts_a_killed_node(tmp_path: Path) -> None:
     port = free_port()
     write_layout(tmp_path, ClusterLayout("cluster-of-the-test", (LocalNode(0, port, free_pair()),)))
     command = python_command("odradek", "cluster", "up")
@@ -151,8 +151,8 @@ def test_a_cluster_and_a_node_that_is_killed_run_until_told_to_stop(tmp_path: Pa
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
-            assert told["bootstrap"] == f"127.0.0.1:{port}"
+            ready = json.loads(process.stdout.readline())
+            assert ready["bootstrap"] == f"127.0.0.1:{port}"
             state = tmp_path / "node-0" / "data" / "node.json"
             killed = json.loads(state.read_bytes())["pid"]
             os.kill(killed, signal.SIGKILL)
@@ -167,7 +167,7 @@ def test_a_cluster_and_a_node_that_is_killed_run_until_told_to_stop(tmp_path: Pa
 
 
 @pytest.mark.e2e
-def test_a_cluster_of_one_grows_when_more_nodes_are_asked_for(tmp_path: Path) -> None:
+def test_a_cluster_of_one_node_grows_with_nodes(tmp_path: Path) -> None:
     port = free_range(NODES)
     write_layout(tmp_path, new_layout(1, port))
     command = python_command("odradek", "cluster", "up", "--nodes", str(NODES))
@@ -178,8 +178,8 @@ def test_a_cluster_of_one_grows_when_more_nodes_are_asked_for(tmp_path: Path) ->
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
-            assert [node["node"] for node in told["nodes"]] == [0, 1, 2]
+            ready = json.loads(process.stdout.readline())
+            assert [node["node"] for node in ready["nodes"]] == [0, 1, 2]
             local = make_connection(f"127.0.0.1:{port}", 10.0, None, ())
             with ClusterClient(local) as client:
                 quorum = quorum_state(client)
@@ -200,9 +200,7 @@ def free_range(count: int) -> int:
             return port
 
 
-def test_fewer_nodes_and_other_ports_than_there_were_are_refused(
-    odradek: Run, tmp_path: Path
-) -> None:
+def test_fewer_nodes_and_other_ports_are_refused(odradek: Run, tmp_path: Path) -> None:
     write_layout(tmp_path, new_layout(3, 9092))
     for option, value in (("--nodes", "2"), ("--port", "9000")):
         ran = odradek("cluster", "up", option, value, "--data", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Questions that outlive the brokers they are asked of."""
+"""Requests to a cluster whose brokers stop and return."""
 
 from collections.abc import Iterator
 
@@ -37,14 +37,14 @@ def asked(cluster: StandInCluster) -> list[int]:
     return [node for node, request in cluster.requests if isinstance(request, MetadataRequest)]
 
 
-def test_whoever_answered_last_is_asked_first(three: StandInCluster) -> None:
+def test_the_broker_that_answered_last_is_asked_first(three: StandInCluster) -> None:
     with ClusterClient(connection_to(three)) as client:
         for _ in range(3):
             client.ask(MetadataRequest(topics=[]))
     assert asked(three) == [0, 0, 0]
 
 
-def test_an_api_that_no_broker_supports_is_told_at_once(three: StandInCluster) -> None:
+def test_an_unsupported_api_is_an_error_at_once(three: StandInCluster) -> None:
     with (
         ClusterClient(connection_to(three)) as client,
         pytest.raises(click.ClickException, match="does not support ListTransactions"),
@@ -52,7 +52,7 @@ def test_an_api_that_no_broker_supports_is_told_at_once(three: StandInCluster) -
         client.ask(ListTransactionsRequest())
 
 
-def test_another_broker_is_asked_when_one_is_gone(three: StandInCluster) -> None:
+def test_another_broker_is_asked_when_one_does_not_answer(three: StandInCluster) -> None:
     with ClusterClient(connection_to(three)) as client:
         client.ask(MetadataRequest(topics=[]))
         three.stop(0)
@@ -61,7 +61,7 @@ def test_another_broker_is_asked_when_one_is_gone(three: StandInCluster) -> None
     assert asked(three) == [0, 1, 1]
 
 
-def test_brokers_that_the_cluster_told_of_are_asked_too(three: StandInCluster) -> None:
+def test_brokers_of_the_metadata_are_asked_too(three: StandInCluster) -> None:
     first, second, _ = three.bootstrap.split(",")
     host, port = second.split(":")
     with ClusterClient(make_connection(first, 10.0, None, ())) as client:
@@ -71,7 +71,7 @@ def test_brokers_that_the_cluster_told_of_are_asked_too(three: StandInCluster) -
     assert asked(three) == [1]
 
 
-def test_a_connection_that_was_closed_meanwhile_is_made_again(three: StandInCluster) -> None:
+def test_a_closed_connection_is_opened_again(three: StandInCluster) -> None:
     host, port = three.bootstrap.split(",")[2].split(":")
     with ClusterClient(connection_to(three)) as client:
         client.learn({2: (host, int(port))})
@@ -81,14 +81,14 @@ def test_a_connection_that_was_closed_meanwhile_is_made_again(three: StandInClus
     assert asked(three) == [2, 2]
 
 
-def test_a_broker_that_is_gone_does_not_answer(three: StandInCluster) -> None:
+def test_a_broker_that_has_stopped_does_not_answer(three: StandInCluster) -> None:
     with ClusterClient(connection_to(three)) as client:
         client.learn({7: ("127.0.0.1", free_port())})
         assert client.ask_node(7, MetadataRequest(topics=[])) is None
         assert client.ask_node(8, MetadataRequest(topics=[])) is None
 
 
-def test_an_answer_that_is_none_yet_is_asked_for_again(three: StandInCluster) -> None:
+def test_a_request_is_repeated_while_again_says_so(three: StandInCluster) -> None:
     with ClusterClient(connection_to(three)) as client:
         count = 0
 
@@ -101,13 +101,13 @@ def test_an_answer_that_is_none_yet_is_asked_for_again(three: StandInCluster) ->
     assert len(asked(three)) == 3
 
 
-def test_what_stays_no_answer_is_given_back_when_time_is_up(three: StandInCluster) -> None:
+def test_the_last_answer_is_returned_after_the_timeout(three: StandInCluster) -> None:
     with ClusterClient(connection_to(three, timeout_s=0.3)) as client:
         answer = client.ask(DescribeClusterRequest(), again=lambda _: True)
     assert answer.cluster_id == "cluster"
 
 
-def test_when_nobody_answers_all_reasons_are_told(three: StandInCluster) -> None:
+def test_the_error_names_the_failures_of_all_brokers(three: StandInCluster) -> None:
     with ClusterClient(connection_to(three, timeout_s=0.3)) as client:
         client.metadata()
         for node in range(3):
@@ -118,7 +118,7 @@ def test_when_nobody_answers_all_reasons_are_told(three: StandInCluster) -> None
     assert caught.value.message.count("127.0.0.1") == 3
 
 
-def test_after_hanging_up_questions_go_on_over_new_connections(three: StandInCluster) -> None:
+def test_requests_after_close_open_new_connections(three: StandInCluster) -> None:
     with ClusterClient(connection_to(three)) as client:
         client.ask(MetadataRequest(topics=[]))
         client.close()
@@ -126,7 +126,7 @@ def test_after_hanging_up_questions_go_on_over_new_connections(three: StandInClu
     assert asked(three) == [0, 0]
 
 
-def test_what_no_request_can_carry_is_told_at_once(three: StandInCluster) -> None:
+def test_a_request_that_cannot_be_encoded_is_an_error_at_once(three: StandInCluster) -> None:
     request = ListPartitionReassignmentsRequest(timeout_ms=2**40)
     with ClusterClient(connection_to(three)) as client:
         host, port = three.bootstrap.split(",")[0].split(":")

@@ -41,7 +41,7 @@ def test_commands_complete_without_a_cluster() -> None:
     assert complete("odradek to", "127.0.0.1:1") == ["topic"]
 
 
-def test_a_missing_cluster_offers_nothing_and_says_nothing() -> None:
+def test_without_a_cluster_there_is_no_completion_and_no_error() -> None:
     assert complete("odradek topic describe x", f"127.0.0.1:{free_port()}") == []
 
 

@@ -26,7 +26,7 @@ def test_a_setting_of_all_brokers_is_set_seen_and_unset(kafka: Run) -> None:
     assert KEY not in kafka("config", "list", "broker", "default").stdout
 
 
-def test_what_is_no_value_for_all_brokers_is_refused(kafka: Run) -> None:
+def test_an_invalid_value_for_all_brokers_is_refused(kafka: Run) -> None:
     ran = kafka("config", "set", "broker", "default", f"{KEY}=soon")
     assert ran.exit_code == 1
     assert KEY in ran.stderr

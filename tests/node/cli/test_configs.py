@@ -30,7 +30,7 @@ def retention(client: ClusterClient, topic: str) -> tuple[str | None, int]:
     return wait_until(found)[0]
 
 
-def test_what_is_set_on_a_topic_is_described_with_its_source(
+def test_a_config_of_a_topic_is_described_with_its_source(
     client: ClusterClient, topic: str
 ) -> None:
     [done] = configs.alter(client, configs.TOPIC, {topic: {"retention.ms": "5"}})
@@ -40,7 +40,7 @@ def test_what_is_set_on_a_topic_is_described_with_its_source(
     wait_until(lambda: configs.SOURCES[retention(client, topic)[1]] == "default_config")
 
 
-def test_a_dry_run_changes_nothing_and_a_topic_that_is_gone_is_an_error(
+def test_a_dry_run_changes_nothing_and_an_unknown_topic_is_an_error(
     client: ClusterClient, topic: str
 ) -> None:
     configs.alter(client, configs.TOPIC, {topic: {"retention.ms": "5"}}, is_dry_run=True)
@@ -49,7 +49,7 @@ def test_a_dry_run_changes_nothing_and_a_topic_that_is_gone_is_an_error(
     assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_only_the_broker_itself_knows_its_configs(client: ClusterClient) -> None:
+def test_a_broker_describes_its_own_configs(client: ClusterClient) -> None:
     [node_id] = client.broker_ids
     [found] = configs.describe(client, configs.BROKER, [str(node_id)], ["num.partitions"])
     assert [entry.name for entry in found.configs] == ["num.partitions"]

@@ -1,4 +1,4 @@
-"""Connection options, and what errors of a cluster look like to a person."""
+"""Connection options, and the texts of connection errors."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_an_address_is_host_and_port_also_for_ipv6() -> None:
 
 
 @pytest.mark.parametrize("address", ["kafka", "kafka:", ":9092", "kafka:http", "kafka:70000"])
-def test_what_is_no_address_is_a_usage_error(address: str, odradek: Run) -> None:
+def test_an_invalid_address_is_a_usage_error(address: str, odradek: Run) -> None:
     ran = odradek("topic", "list", "--bootstrap", address)
     assert ran.exit_code == 2
     assert f"{address!r} is not HOST:PORT" in ran.stderr
@@ -29,12 +29,12 @@ def test_properties_of_the_command_line_win_over_those_of_the_file(tmp_path: Pat
     assert connection.properties == {"security.protocol": "SASL_SSL", "sasl.username": "a=b"}
 
 
-def test_a_line_that_is_no_property_is_named() -> None:
+def test_a_line_without_a_property_is_a_usage_error() -> None:
     with pytest.raises(click.BadParameter, match=r"'oops' in client\.properties is not KEY=VALUE"):
         parse_properties(["oops"], "in client.properties")
 
 
-def test_nobody_at_the_address_is_said_at_once_with_what_to_do(odradek: Run) -> None:
+def test_an_unreachable_cluster_is_an_error_at_once_with_advice(odradek: Run) -> None:
     ran = odradek("topic", "list", "--bootstrap", f"127.0.0.1:{free_port()}")
     assert ran.exit_code == 1
     assert "Connection refused" in ran.stderr
@@ -42,12 +42,12 @@ def test_nobody_at_the_address_is_said_at_once_with_what_to_do(odradek: Run) -> 
     assert ran.stdout == ""
 
 
-def test_an_error_that_is_not_kafkas_is_not_explained_away() -> None:
+def test_only_errors_of_kafka_clients_are_explained() -> None:
     assert explain(KeyError("bug")) is None
 
 
 @pytest.mark.e2e
-def test_a_wrong_client_property_is_told_without_a_traceback(kafka: Run) -> None:
+def test_a_wrong_client_property_is_an_error_without_a_traceback(kafka: Run) -> None:
     ran = kafka("topic", "list", "-X", "no.such.property=1")
     assert ran.exit_code == 1
     assert "no.such.property" in ran.stderr

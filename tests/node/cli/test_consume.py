@@ -22,7 +22,7 @@ def filled(kafka: Run, topic: str, keeps_old_records: None) -> str:
     return topic
 
 
-def test_it_reads_to_the_end_and_stops(kafka: Run, filled: str) -> None:
+def test_consume_stops_at_the_end(kafka: Run, filled: str) -> None:
     values = kafka("consume", filled).stdout.split()
     assert sorted(values) == sorted([*(f"a{n}" for n in range(10)), "b0", "b1"])
 
@@ -36,23 +36,25 @@ def test_an_empty_topic_ends_at_once(kafka: Run, topic: str) -> None:
     ("position", "first"),
     [("beginning", "a0"), ("7", "a7"), ("-2", "a8"), ("-50", "a0")],
 )
-def test_it_starts_where_it_is_told(kafka: Run, filled: str, position: str, first: str) -> None:
+def test_consume_starts_at_the_given_position(
+    kafka: Run, filled: str, position: str, first: str
+) -> None:
     assert kafka("consume", f"{filled}:0", "--from", position).stdout.split()[0] == first
 
 
-def test_from_the_end_there_is_nothing(kafka: Run, filled: str) -> None:
+def test_consume_from_the_end_prints_nothing(kafka: Run, filled: str) -> None:
     assert kafka("consume", filled, "--from", "end").stdout == ""
 
 
-def test_it_starts_at_a_time(kafka: Run, filled: str) -> None:
+def test_consume_starts_at_a_time(kafka: Run, filled: str) -> None:
     assert kafka("consume", filled, "--since", "8500").stdout.split() == ["a8", "a9"]
 
 
-def test_it_stops_after_so_many(kafka: Run, filled: str) -> None:
+def test_consume_stops_after_max_messages(kafka: Run, filled: str) -> None:
     assert kafka("consume", f"{filled}:0", "-n", "3").stdout.split() == ["a0", "a1", "a2"]
 
 
-def test_columns_stand_before_the_value(kafka: Run, filled: str) -> None:
+def test_columns_precede_the_value(kafka: Run, filled: str) -> None:
     lines = kafka("consume", f"{filled}:1", "--all").stdout.splitlines()
     assert lines[1].split("\t") == [
         f"{filled}-1",
@@ -64,12 +66,12 @@ def test_columns_stand_before_the_value(kafka: Run, filled: str) -> None:
     ]
 
 
-def test_a_template_makes_the_line(kafka: Run, filled: str) -> None:
+def test_a_template_formats_the_line(kafka: Run, filled: str) -> None:
     ran = kafka("consume", f"{filled}:1", "-n", "1", "--format", "{partition}@{offset} {value}")
     assert ran.stdout == "1@0 b0\n"
 
 
-def test_json_has_all_of_a_record(kafka: Run, filled: str) -> None:
+def test_json_has_all_fields_of_a_record(kafka: Run, filled: str) -> None:
     record = kafka("consume", f"{filled}:1", "-n", "1", "-o", "json").json_lines()[0]
     assert record == {
         "topic": filled,
@@ -83,7 +85,7 @@ def test_json_has_all_of_a_record(kafka: Run, filled: str) -> None:
     }
 
 
-def test_a_pipe_gets_the_bytes_as_they_are(topic: str, bootstrap: str) -> None:
+def test_a_pipe_gets_the_bytes_unchanged(topic: str, bootstrap: str) -> None:
     blob = bytes(range(256))
     base = [sys.executable, "-m", "odradek"]
     environment = {
@@ -100,7 +102,7 @@ def test_a_pipe_gets_the_bytes_as_they_are(topic: str, bootstrap: str) -> None:
     assert read.stdout == blob + b"\n"
 
 
-def test_a_group_goes_on_where_it_was(kafka: Run, filled: str, group_name: str) -> None:
+def test_a_group_resumes_at_its_committed_offsets(kafka: Run, filled: str, group_name: str) -> None:
     first = kafka("consume", filled, "-g", group_name, "-n", "5").stdout.split()
     rest = kafka("consume", filled, "-g", group_name).stdout.split()
     assert len(first) == 5
@@ -108,7 +110,7 @@ def test_a_group_goes_on_where_it_was(kafka: Run, filled: str, group_name: str) 
     assert kafka("consume", filled, "-g", group_name).stdout == ""
 
 
-def test_following_prints_what_comes_and_ends_on_a_signal(topic: str, bootstrap: str) -> None:
+def test_follow_prints_new_records_and_ends_on_a_signal(topic: str, bootstrap: str) -> None:
     follower = subprocess.Popen(
         [sys.executable, "-m", "odradek", "consume", topic, "--follow"],
         stdout=subprocess.PIPE,
@@ -155,7 +157,7 @@ def test_an_unknown_topic_is_an_error(kafka: Run, topic: str) -> None:
         ("t", "--format", "x", "-o", "json"),
     ],
 )
-def test_choices_that_exclude_each_other_are_wrong_usage(
+def test_options_that_exclude_each_other_are_a_usage_error(
     odradek: Run, arguments: tuple[str, ...]
 ) -> None:
     assert odradek("consume", *arguments).exit_code == 2

@@ -1,4 +1,4 @@
-"""`odradek group dlq` against a cluster: letters are shown, and records go back once each."""
+"""`odradek group dlq` against a cluster."""
 
 from collections.abc import Iterator, Sequence
 from uuid import uuid4
@@ -19,8 +19,8 @@ def dlq(kafka: Run, group_name: str) -> Iterator[str]:
     name = f"dlq.{uuid4().hex[:12]}"
     assert kafka("topic", "create", name, "--partitions", "2").exit_code == 0
     key = "errors.deadletterqueue.topic.name"
-    told = kafka("config", "set", "group", group_name, f"{key}={name}")
-    assert told.exit_code == 0, told.stderr
+    changed = kafka("config", "set", "group", group_name, f"{key}={name}")
+    assert changed.exit_code == 0, changed.stderr
     yield name
     kafka("topic", "delete", name, "--yes", "--if-exists")
 
@@ -64,7 +64,7 @@ def consumed(kafka: Run, topic: str, partition: int = 0) -> Sequence[dict[str, o
     return ran.json_lines()
 
 
-def test_letters_are_listed_with_where_they_come_from(
+def test_dead_letters_are_listed_with_their_source(
     kafka: Run, bootstrap: str, topic: str, dlq: str, group_name: str
 ) -> None:
     send(
@@ -88,7 +88,7 @@ def test_letters_are_listed_with_where_they_come_from(
     assert limited == rows[:1]
 
 
-def test_records_go_back_once_however_often_it_is_asked_for(
+def test_repeated_redrives_send_each_record_once(
     kafka: Run, bootstrap: str, topic: str, dlq: str, group_name: str
 ) -> None:
     send(bootstrap, topic, (1, b"k1", b"original", [("own", b"x")]))
@@ -125,7 +125,7 @@ def test_records_go_back_once_however_often_it_is_asked_for(
     assert {row["redriven"] for row in rows} == {True}
 
 
-def test_a_limit_leaves_the_rest_for_later(
+def test_a_redrive_with_a_limit_is_resumed(
     kafka: Run, bootstrap: str, topic: str, dlq: str, group_name: str
 ) -> None:
     letters = [letter(group_name, topic, at, value=b"%d" % at) for at in range(5)]
@@ -137,7 +137,7 @@ def test_a_limit_leaves_the_rest_for_later(
     assert [record["value"] for record in consumed(kafka, topic)] == [str(at) for at in range(5)]
 
 
-def test_a_group_without_a_dead_letter_topic_is_told_how_to_have_one(
+def test_a_group_without_a_dead_letter_topic_is_an_error_with_advice(
     kafka: Run, group_name: str
 ) -> None:
     ran = kafka("group", "dlq", "list", group_name)
@@ -145,7 +145,7 @@ def test_a_group_without_a_dead_letter_topic_is_told_how_to_have_one(
     assert "config set group" in ran.stderr
 
 
-def test_a_topic_that_takes_no_letters_is_told_how_to_let_it(
+def test_a_topic_that_accepts_no_dead_letters_gives_a_hint(
     kafka: Run, topic: str, group_name: str
 ) -> None:
     listing = ("group", "dlq", "list", group_name, "--dlq-topic", topic)
@@ -155,7 +155,7 @@ def test_a_topic_that_takes_no_letters_is_told_how_to_let_it(
     assert setting not in kafka(*listing).stderr
 
 
-def test_a_dead_letter_topic_that_is_not_there_is_an_error(kafka: Run, group_name: str) -> None:
+def test_a_dead_letter_topic_that_does_not_exist_is_an_error(kafka: Run, group_name: str) -> None:
     ran = kafka("group", "dlq", "redrive", group_name, "--dlq-topic", "dlq.nowhere")
     assert ran.exit_code == 1
     assert "dlq.nowhere" in ran.stderr

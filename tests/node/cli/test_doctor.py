@@ -1,4 +1,4 @@
-"""`odradek doctor`: right addresses are left in peace, wrong ones come with what to change."""
+"""`odradek doctor`: the problems of addresses, and their advice."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ OUTSIDE = Address("192.0.2.7", 9092)
 
 @contextmanager
 def advertising(folder: Path, address: str) -> Iterator[str]:
-    """A broker that sends its clients elsewhere; its real address."""
+    """A broker that advertises another address; its real address."""
     settings = {"advertised.listeners": f"PLAINTEXT://{address}"}
     with EmbeddedBroker(folder, settings=settings) as broker:
         yield broker.bootstrap_servers
@@ -35,7 +35,9 @@ def test_a_healthy_cluster_has_no_problem(odradek: Run, bootstrap: str) -> None:
 
 
 @pytest.mark.e2e
-def test_an_advertised_address_where_nobody_listens_is_told(odradek: Run, tmp_path: Path) -> None:
+def test_an_advertised_address_that_refuses_connections_is_a_problem(
+    odradek: Run, tmp_path: Path
+) -> None:
     with advertising(tmp_path, f"127.0.0.1:{free_port()}") as bootstrap:
         ran = odradek("doctor", bootstrap)
     assert ran.exit_code == 1
@@ -45,7 +47,9 @@ def test_an_advertised_address_where_nobody_listens_is_told(odradek: Run, tmp_pa
 
 
 @pytest.mark.e2e
-def test_an_advertised_name_that_clients_do_not_know_is_told(odradek: Run, tmp_path: Path) -> None:
+def test_an_advertised_name_that_does_not_resolve_is_a_problem(
+    odradek: Run, tmp_path: Path
+) -> None:
     with advertising(tmp_path, "kafka-0.invalid:9092") as bootstrap:
         ran = odradek("doctor", bootstrap, "-o", "json")
     assert ran.exit_code == 1
@@ -53,7 +57,7 @@ def test_an_advertised_name_that_clients_do_not_know_is_told(odradek: Run, tmp_p
 
 
 @pytest.mark.e2e
-def test_an_advertised_address_of_another_cluster_is_told(
+def test_an_advertised_address_of_another_cluster_is_a_problem(
     odradek: Run, bootstrap: str, tmp_path: Path
 ) -> None:
     with advertising(tmp_path, bootstrap) as bootstrap_probe:
@@ -62,7 +66,7 @@ def test_an_advertised_address_of_another_cluster_is_told(
     assert "another cluster answers" in ran.stderr
 
 
-def test_nobody_at_the_bootstrap_address_is_told(odradek: Run) -> None:
+def test_an_unreachable_bootstrap_address_is_a_problem(odradek: Run) -> None:
     ran = odradek("doctor", f"127.0.0.1:{free_port()}")
     assert ran.exit_code == 1
     assert "is the broker running" in ran.stderr
@@ -80,7 +84,7 @@ def bootstrap_probe(**brokers: Address) -> ProbeResult:
     )
 
 
-def test_a_loopback_address_told_from_afar_is_explained() -> None:
+def test_a_loopback_address_of_a_remote_broker_is_explained() -> None:
     inside = Address("localhost", 9092)
     found = ProbeResult(inside, resolved=("127.0.0.1", "::1"), failure="refused")
     (problem,) = broker_problems(0, found, bootstrap_probe(n0=inside))
@@ -89,7 +93,7 @@ def test_a_loopback_address_told_from_afar_is_explained() -> None:
 
 
 @pytest.mark.parametrize("failure", ["name", "refused", "silent", "unreachable", "tls", "closed"])
-def test_every_trouble_with_a_broker_names_the_setting_to_change(failure: str) -> None:
+def test_every_problem_of_a_broker_names_the_config_to_change(failure: str) -> None:
     found = ProbeResult(Address("10.1.2.3", 9092), resolved=("10.1.2.3",), failure=failure)
     (problem,) = broker_problems(3, found, bootstrap_probe(n3=found.address))
     assert "advertised.listeners of node 3" in problem.advice
@@ -99,18 +103,18 @@ def test_every_trouble_with_a_broker_names_the_setting_to_change(failure: str) -
 @pytest.mark.parametrize(
     "failure", ["name", "refused", "silent", "unreachable", "closed", "tls", "stranger"]
 )
-def test_every_trouble_at_the_entrance_has_an_advice(failure: str) -> None:
+def test_every_problem_of_a_bootstrap_address_has_advice(failure: str) -> None:
     (problem,) = bootstrap_problems(ProbeResult(OUTSIDE, failure=failure))
     assert problem.advice
     assert list(bootstrap_problems(ProbeResult(OUTSIDE))) == []
 
 
-def test_two_nodes_at_one_address_are_told() -> None:
+def test_two_nodes_at_one_address_are_a_problem() -> None:
     (problem,) = cluster_problems(bootstrap_probe(n0=OUTSIDE, n1=OUTSIDE, n2=Address("b", 1)))
     assert "nodes 0 and 1" in problem.problem
 
 
-def test_a_cluster_without_controller_or_brokers_is_told() -> None:
+def test_a_cluster_without_controller_or_brokers_is_a_problem() -> None:
     headless = bootstrap_probe(n1=OUTSIDE)
     headless.controller_id = -1
     (problem,) = cluster_problems(headless)
@@ -119,7 +123,7 @@ def test_a_cluster_without_controller_or_brokers_is_told() -> None:
     assert "reports no broker" in problem.problem
 
 
-def test_a_broker_that_another_does_not_know_is_told() -> None:
+def test_a_broker_that_another_does_not_list_is_a_problem() -> None:
     found = ProbeResult(
         Address("b", 1), resolved=("192.0.2.8",), cluster_id="c", brokers={1: OUTSIDE}
     )

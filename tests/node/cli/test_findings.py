@@ -1,4 +1,4 @@
-"""What is found about groups and partitions: facts, as sentences, with what to do."""
+"""Findings about groups and partitions."""
 
 from dataclasses import replace
 
@@ -96,7 +96,7 @@ def reading(found: ExplainedGroup, view: PartitionView = VIEW) -> list[str]:
     ("duration_ms", "text"),
     [(0, "0 ms"), (1_999, "1999 ms"), (2_000, "2 s"), (150_000, "2 min"), (8_000_000, "2 h")],
 )
-def test_durations_are_as_precise_as_a_sentence_can_bear(duration_ms: int, text: str) -> None:
+def test_durations_are_shown_in_the_largest_fitting_unit(duration_ms: int, text: str) -> None:
     assert duration_text(duration_ms) == text
 
 
@@ -109,12 +109,12 @@ def test_a_group_without_members_does_not_read() -> None:
     assert "ephemeral" in ephemeral.what
 
 
-def test_a_group_at_rest_is_no_finding() -> None:
+def test_a_stable_group_gives_no_finding() -> None:
     assert group_findings(group(member()), NOW_MS) == []
     assert no_reader_reasons(group(member())) == []
 
 
-def test_the_initial_delay_is_told_with_the_key_that_says_it() -> None:
+def test_the_initial_rebalance_delay_is_a_finding_with_its_config_key() -> None:
     waiting = group(
         member(state=MemberProgress.JOINED),
         group_state="PreparingRebalance",
@@ -135,7 +135,7 @@ def test_the_initial_delay_is_told_with_the_key_that_says_it() -> None:
         (RebalanceWait.SYNC_GROUP, "to fetch their assignments"),
     ],
 )
-def test_who_holds_up_a_rebalance_is_named(wait: int, what: str) -> None:
+def test_members_that_delay_a_rebalance_are_named(wait: int, what: str) -> None:
     late = member(member_id="late", deadline=NOW_MS + 48_000)
     waiting = group(member(), late, wait=wait, since=NOW_MS - 12_000, deadline=NOW_MS + 48_000)
     [finding] = group_findings(waiting, NOW_MS)
@@ -146,7 +146,7 @@ def test_who_holds_up_a_rebalance_is_named(wait: int, what: str) -> None:
     assert "max.poll.interval.ms" in finding.advice
 
 
-def test_who_keeps_partitions_that_others_wait_for_is_named() -> None:
+def test_a_member_that_has_not_revoked_partitions_is_named() -> None:
     keeping = member(
         to_revoke=[TopicPartitions(name="t", partitions=[3, 4])], deadline=NOW_MS + 20_000
     )
@@ -157,14 +157,14 @@ def test_who_keeps_partitions_that_others_wait_for_is_named() -> None:
     )
 
 
-def test_who_has_not_come_for_its_assignment_is_named_after_a_while() -> None:
+def test_a_member_that_has_not_fetched_its_assignment_is_named() -> None:
     behind = member(state=MemberProgress.EPOCH_BEHIND)
     assert group_findings(group(behind, since=NOW_MS - IDLE_MS + 1), NOW_MS) == []
     [finding] = group_findings(group(behind, since=NOW_MS - IDLE_MS), NOW_MS)
     assert "has not fetched the assignment" in finding.what
 
 
-def test_rebalances_that_come_too_often_are_told_with_their_cause() -> None:
+def test_frequent_rebalances_are_a_finding_with_their_reason() -> None:
     started = [
         ExplainedEvent(at=NOW_MS - at, kind=EventKind.REBALANCE_STARTED, reason=f"reason {at}")
         for at in range(OFTEN_COUNT, 0, -1)
@@ -184,15 +184,15 @@ def test_rebalances_that_come_too_often_are_told_with_their_cause() -> None:
 # -- partitions -----------------------------------------------------------------------------------
 
 
-def told(view: PartitionView) -> list[str]:
+def facts_of(view: PartitionView) -> list[str]:
     return [finding.what for finding in partition_findings(view)]
 
 
-def test_a_partition_in_order_is_no_finding() -> None:
+def test_a_healthy_partition_gives_no_finding() -> None:
     assert partition_findings(VIEW) == []
 
 
-def test_a_partition_without_a_leader_names_whom_to_start() -> None:
+def test_a_partition_without_a_leader_names_the_brokers_to_start() -> None:
     view = PartitionView(partition_id=PLACE, leader=-1, replicas=(1, 2), in_sync=(2,))
     [finding] = partition_findings(view)
     assert "t-0 has no leader" in finding.what
@@ -203,12 +203,12 @@ def test_a_partition_without_a_leader_names_whom_to_start() -> None:
     assert finding.advice == "Start broker 2."
 
 
-def test_a_leader_that_does_not_answer_is_told() -> None:
-    [what] = told(PartitionView(partition_id=PLACE, leader=3, replicas=(3,), in_sync=(3,)))
+def test_a_leader_that_does_not_answer_is_a_finding() -> None:
+    [what] = facts_of(PartitionView(partition_id=PLACE, leader=3, replicas=(3,), in_sync=(3,)))
     assert what == "Broker 3, which leads t-0, did not answer."
 
 
-def test_too_few_replicas_in_sync_are_told_with_what_that_holds_up() -> None:
+def test_too_few_replicas_in_sync_are_a_finding_with_the_consequence() -> None:
     view = replace(VIEW, replicas=(1, 2, 3), in_sync=(1,), min_in_sync=2, log_end_offset=12)
     [finding] = partition_findings(view)
     assert "1 replicas in sync and needs 2" in finding.what
@@ -216,7 +216,7 @@ def test_too_few_replicas_in_sync_are_told_with_what_that_holds_up() -> None:
     assert finding.advice.startswith("Start broker 2, 3")
 
 
-def test_a_transaction_that_holds_readers_up_is_named_with_its_age() -> None:
+def test_an_open_transaction_is_a_finding_with_its_age() -> None:
     held = BlockingTransaction(
         producer_id=7,
         since_offset=6,
@@ -234,7 +234,7 @@ def test_a_transaction_that_holds_readers_up_is_named_with_its_age() -> None:
     assert finding.advice == ("Have its producer commit or abort. Otherwise it is aborted in 30 s.")
 
 
-def test_a_transaction_that_nobody_knows_is_told_with_how_to_end_it() -> None:
+def test_a_hanging_transaction_is_a_finding_with_the_command_to_end_it() -> None:
     held = BlockingTransaction(producer_id=7, since_offset=6, silent_ms=5_000)
     [finding] = partition_findings(replace(VIEW, last_stable_offset=6, transaction=held))
     assert "producer 7 is silent for 5 s" in finding.what
@@ -248,7 +248,7 @@ def test_a_transaction_that_nobody_knows_is_told_with_how_to_end_it() -> None:
         (1, "OFFSET_OUT_OF_RANGE", "The log has offsets 0 to 10"),
     ],
 )
-def test_whose_fetches_are_refused_is_told(code: int, name: str, advice: str) -> None:
+def test_refused_fetches_are_a_finding(code: int, name: str, advice: str) -> None:
     [finding] = partition_findings(replace(VIEW, readers=(reader(error_code=code, offset=99),)))
     assert finding.what == f"app at 10.0.0.1 fetches t-0 at offset 99 and gets {name}."
     assert finding.advice.startswith(advice)
@@ -259,26 +259,26 @@ def test_whose_fetches_are_refused_is_told(code: int, name: str, advice: str) ->
 # -- a group in a partition -----------------------------------------------------------------------
 
 
-def test_who_reads_and_commits_is_no_finding() -> None:
+def test_a_member_that_reads_and_commits_gives_no_finding() -> None:
     assert reading(group(member()), replace(VIEW, readers=(reader(),))) == []
 
 
-def test_who_has_read_everything_need_not_fetch() -> None:
+def test_a_member_without_lag_need_not_fetch() -> None:
     assert reading(group(member(), committed=10)) == []
 
 
-def test_a_partition_that_nobody_owns_is_told() -> None:
+def test_a_partition_without_an_owner_is_a_finding() -> None:
     assert reading(group(member(owned=[]))) == ["No member of the group owns t-0."]
     assert reading(group()) == []
 
 
-def test_an_owner_that_never_fetched_is_told() -> None:
+def test_an_owner_that_has_never_fetched_is_a_finding() -> None:
     assert reading(group(member())) == ["m (app at 10.0.0.1) owns t-0 and does not fetch it."]
     other = reader(client_host="/10.0.0.2")
     assert reading(group(member()), replace(VIEW, readers=(other,))) != []
 
 
-def test_a_paused_partition_is_told_from_an_application_that_does_not_poll() -> None:
+def test_a_paused_partition_and_an_application_that_does_not_poll_differ() -> None:
     paused = reader(idle_ms=60_000, fetch_idle_ms=100)
     assert reading(group(member()), replace(VIEW, readers=(paused,))) == [
         "m (app at 10.0.0.1) fetches other partitions, but has not fetched t-0 for 60 s."
@@ -291,7 +291,7 @@ def test_a_paused_partition_is_told_from_an_application_that_does_not_poll() -> 
     assert reading(group(member()), replace(VIEW, readers=(stuck, back))) == []
 
 
-def test_who_fetches_and_does_not_commit_is_told() -> None:
+def test_a_member_that_fetches_and_does_not_commit_is_a_finding() -> None:
     found = group(member())
     found.commits[0].partitions[0].committed_at = NOW_MS - UNCOMMITTED_MS
     ahead = replace(VIEW, readers=(reader(offset=9),))
@@ -302,30 +302,30 @@ def test_who_fetches_and_does_not_commit_is_told() -> None:
     assert reading(found, ahead) == []
 
 
-def test_a_static_member_that_is_away_keeps_its_partitions() -> None:
+def test_a_static_member_that_has_left_keeps_its_partitions() -> None:
     [what] = reading(group(member(state=MemberProgress.STATIC_LEFT, instance_id="i")))
     assert what == "t-0 is kept for m (i at 10.0.0.1), a static member that has left."
 
 
-def test_records_that_were_deleted_unread_are_told() -> None:
+def test_records_that_were_deleted_unread_are_a_finding() -> None:
     view = replace(VIEW, log_start_offset=6, readers=(reader(),))
     [what] = reading(group(member()), view)
     assert what.startswith("2 records of t-0 were deleted before the group read them")
 
 
-def test_a_position_beyond_the_end_is_told() -> None:
+def test_an_offset_beyond_the_end_is_a_finding() -> None:
     [what] = reading(group(member(), committed=11))
     assert what.startswith("The group's offset in t-0 is 11, beyond its end at 10")
 
 
-def test_an_offset_that_a_transaction_may_change_is_told() -> None:
+def test_an_offset_that_a_transaction_may_change_is_a_finding() -> None:
     found = group(member(), committed=10)
     found.commits[0].partitions[0].is_unstable = True
     [what] = reading(found)
     assert "UNSTABLE_OFFSET_COMMIT" in what
 
 
-def test_partitions_that_the_group_does_not_read_are_passed_over() -> None:
+def test_partitions_that_the_group_does_not_read_give_no_finding() -> None:
     assert reading(group(member(owned=[]), committed=None)) == []
 
 
@@ -340,7 +340,7 @@ def shared(**given: object) -> PartitionView:
     return replace(VIEW, sharing=(sharing, other))
 
 
-def test_who_holds_the_records_of_a_share_group_is_named() -> None:
+def test_the_member_that_has_acquired_records_of_a_share_group_is_named() -> None:
     lock = ExplainedLock(
         member_id="m", start_offset=2, end_offset=5, delivery_count=3, left_ms=12_000
     )
@@ -352,7 +352,7 @@ def test_who_holds_the_records_of_a_share_group_is_named() -> None:
     assert reading(found, shared(acquired_count=4, available_count=1, locks=[lock])) == []
 
 
-def test_records_of_a_share_group_that_rest_or_are_given_up_are_told() -> None:
+def test_delayed_and_archiving_records_of_a_share_group_are_findings() -> None:
     found = group(member(), committed=None, group_type="share")
     assert reading(found, shared(delayed_count=1, archiving_count=2)) == [
         "t-0 has 1 record delayed until the next delivery.",

@@ -71,7 +71,7 @@ def test_offsets_are_reset_within_the_partition(
     assert offsets_of(kafka, group)[0] == (committed, 5 - committed)
 
 
-def test_a_dry_run_moves_nothing(kafka: Run, group: str) -> None:
+def test_a_dry_run_commits_nothing(kafka: Run, group: str) -> None:
     planned = kafka("group", "reset-offsets", group, "--to", "earliest", "--dry-run", "-o", "json")
     rows = planned.json()
     assert isinstance(rows, list)
@@ -84,7 +84,7 @@ def test_a_reset_group_reads_again(kafka: Run, topic: str, group: str) -> None:
     assert kafka("consume", topic, "-g", group, "-n", "2").stdout.split() == ["v3", "v4"]
 
 
-def test_a_group_that_never_was_is_told_so(kafka: Run, group_name: str) -> None:
+def test_a_group_that_does_not_exist_is_an_error(kafka: Run, group_name: str) -> None:
     described = kafka("group", "describe", group_name)
     assert described.exit_code == 1
     reset = kafka("group", "reset-offsets", group_name, "--to", "latest")
@@ -101,7 +101,7 @@ def test_an_empty_group_is_deleted(kafka: Run, group: str) -> None:
     assert group not in {row["group"] for row in listed}
 
 
-def test_one_target_is_needed_and_only_one(odradek: Run) -> None:
+def test_exactly_one_target_is_required(odradek: Run) -> None:
     assert odradek("group", "reset-offsets", "g").exit_code == 2
     both = odradek("group", "reset-offsets", "g", "--to", "latest", "--shift-by", "1")
     assert both.exit_code == 2
@@ -109,7 +109,7 @@ def test_one_target_is_needed_and_only_one(odradek: Run) -> None:
 
 
 def beat(wire: WireClient, group: str, topic: str, member: str) -> None:
-    """A member of the consumer protocol joins, or goes on joining."""
+    """One heartbeat of a member of the consumer protocol."""
     request = ConsumerGroupHeartbeatRequest(
         group_id=group,
         member_id=member,
@@ -123,7 +123,7 @@ def beat(wire: WireClient, group: str, topic: str, member: str) -> None:
 def test_a_consumer_group_is_shown_with_its_type_states_and_targets(
     kafka: Run, topic: str, group_name: str, bootstrap: str
 ) -> None:
-    """librdkafka has no words for the states of a group that is not at rest."""
+    """librdkafka does not know the states of a group that rebalances."""
     with WireClient(bootstrap) as wire:
         beat(wire, group_name, topic, "first")
         wait_until(lambda: state_of(kafka, group_name) == ("Stable", "consumer"))

@@ -65,9 +65,7 @@ def consuming(
 # -- create ---------------------------------------------------------------------------------------
 
 
-def test_a_group_that_is_created_is_listed_before_anybody_joins(
-    kafka: Run, group_name: str
-) -> None:
+def test_a_created_group_is_listed_before_a_member_joins(kafka: Run, group_name: str) -> None:
     ran = kafka("group", "create", group_name, "--ttl", "10m", "--protocol", "consumer")
     assert ran.exit_code == 0, ran.stderr
     assert configs(kafka, group_name) == {
@@ -93,7 +91,7 @@ def test_a_group_is_created_once(kafka: Run, group_name: str) -> None:
     assert kafka("group", "create", group_name, "--if-not-exists").exit_code == 0
 
 
-def test_what_cannot_be_is_refused(kafka: Run, odradek: Run, group_name: str) -> None:
+def test_contradictory_options_are_refused(kafka: Run, odradek: Run, group_name: str) -> None:
     assert odradek("group", "create", "g", "--no-ephemeral", "--ttl", "1s").exit_code == 2
     assert odradek("group", "create", "g", "--protocol", "smoke").exit_code == 2
     refused = kafka("group", "create", group_name, "-c", "consumer.session.timeout.ms=1")
@@ -102,7 +100,7 @@ def test_what_cannot_be_is_refused(kafka: Run, odradek: Run, group_name: str) ->
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_an_ephemeral_group_goes_with_its_last_consumer(
+def test_an_ephemeral_group_is_deleted_after_its_last_consumer(
     kafka: Run, topic: str, group_name: str, bootstrap: str, protocol: str
 ) -> None:
     kafka("produce", topic, "one", "-p", "0")
@@ -115,37 +113,37 @@ def test_an_ephemeral_group_goes_with_its_last_consumer(
 
 
 def refusal_of(bootstrap: str, topic: str, group: str, protocol: str) -> str:
-    """What a consumer that may not join is told."""
-    told: list[KafkaError] = []
+    """The error of a consumer that may not join."""
+    errors: list[KafkaError] = []
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "group.protocol": protocol,
-            "error_cb": told.append,
+            "error_cb": errors.append,
         }
     )
     consumer.subscribe([topic])
 
-    def is_told() -> bool:
+    def has_failed() -> bool:
         message = consumer.poll(0.1)
         error = None if message is None else message.error()
         if error is not None:
-            told.append(error)
-        return bool(told)
+            errors.append(error)
+        return bool(errors)
 
-    wait_until(is_told)
+    wait_until(has_failed)
     consumer.close()
-    return str(told[0])
+    return str(errors[0])
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_protocol_that_is_not_allowed_does_not_come_in(
+def test_a_protocol_that_is_not_allowed_is_refused(
     kafka: Run, topic: str, group_name: str, bootstrap: str, protocol: str
 ) -> None:
     assert kafka("group", "create", group_name, "--protocol", "share").exit_code == 0
-    told = refusal_of(bootstrap, topic, group_name, protocol)
-    assert "Inconsistent group protocol" in told
+    refusal = refusal_of(bootstrap, topic, group_name, protocol)
+    assert "Inconsistent group protocol" in refusal
 
 
 # -- list -----------------------------------------------------------------------------------------
@@ -169,7 +167,7 @@ def test_groups_are_listed_with_members_topics_and_lag(
 # -- delete ---------------------------------------------------------------------------------------
 
 
-def test_a_group_takes_its_configs_along(kafka: Run, topic: str, group_name: str) -> None:
+def test_a_group_is_deleted_with_its_configs(kafka: Run, topic: str, group_name: str) -> None:
     kafka("group", "create", group_name)
     kafka("group", "reset-offsets", group_name, "-t", f"{topic}:0", "--to", "latest")
     assert kafka("group", "delete", group_name, "-y").stdout == f"Deleted {group_name}\n"
@@ -188,7 +186,7 @@ def test_a_group_that_was_only_created_is_deleted(kafka: Run, group_name: str) -
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("instance", [{}, {"group.instance.id": "i"}])
-def test_members_are_put_out_by_force(
+def test_members_are_removed_with_force(
     kafka: Run,
     topic: str,
     group_name: str,
@@ -206,7 +204,7 @@ def test_members_are_put_out_by_force(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_who_resets_a_group_that_runs_is_told_what_to_do(
+def test_resetting_a_running_group_is_refused_with_advice(
     kafka: Run, topic: str, group_name: str, bootstrap: str, protocol: str
 ) -> None:
     with consuming(bootstrap, topic, group_name, protocol):

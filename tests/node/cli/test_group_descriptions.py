@@ -61,9 +61,9 @@ def test_a_share_group_is_listed_and_described(kafka: Run, topic: str, reader: R
     listed = kafka("group", "list", "--type", "share", "-o", "json").json()
     assert isinstance(listed, list)
     assert reader.group in {row["group"] for row in listed}
-    told = kafka("group", "describe", reader.group, "-o", "json").json()
-    assert isinstance(told, list)
-    [document] = told
+    documents = kafka("group", "describe", reader.group, "-o", "json").json()
+    assert isinstance(documents, list)
+    [document] = documents
     assert (document["type"], document["state"]) == ("share", "Stable")
     assert document["assignor"] == "simple"
     [member] = document["members"]
@@ -76,7 +76,7 @@ def test_a_share_group_is_listed_and_described(kafka: Run, topic: str, reader: R
     assert "reader-1" in shown.stdout
 
 
-def test_a_share_group_is_moved_and_deleted_when_nobody_reads(
+def test_a_share_group_without_members_is_reset_and_deleted(
     kafka: Run, topic: str, reader: Reader
 ) -> None:
     to = ("--topic", f"{topic}:0", "--to-offset", "0")
@@ -88,9 +88,9 @@ def test_a_share_group_is_moved_and_deleted_when_nobody_reads(
     assert dry.exit_code == 0
     moved = kafka("group", "reset-offsets", reader.group, *to, "-o", "json")
     assert moved.exit_code == 0, moved.stderr
-    told = kafka("group", "describe", reader.group, "-o", "json").json()
-    assert isinstance(told, list)
-    rows = {(row["topic"], row["partition"]): row for row in told[0]["offsets"]}
+    documents = kafka("group", "describe", reader.group, "-o", "json").json()
+    assert isinstance(documents, list)
+    rows = {(row["topic"], row["partition"]): row for row in documents[0]["offsets"]}
     assert rows[topic, 0]["committed"] == 0
     deleted = kafka("group", "delete", reader.group, "--yes")
     assert deleted.exit_code == 0, deleted.stderr

@@ -44,9 +44,9 @@ def test_a_streams_group_is_listed_and_described(kafka: Run, topic: str, applica
     listed = kafka("group", "list", "--type", "streams", "-o", "json").json()
     assert isinstance(listed, list)
     assert application in {row["group"] for row in listed}
-    told = kafka("group", "describe", application, "-o", "json").json()
-    assert isinstance(told, list)
-    [document] = told
+    documents = kafka("group", "describe", application, "-o", "json").json()
+    assert isinstance(documents, list)
+    [document] = documents
     assert (document["type"], document["state"]) == ("streams", "Stable")
     [member] = document["members"]
     assert (member["member"], member["process"], member["target"]) == ("thread-1", "process-1", [])
@@ -58,7 +58,7 @@ def test_a_streams_group_is_listed_and_described(kafka: Run, topic: str, applica
     assert "streams" in shown.stdout
 
 
-def test_others_are_described_beside_it(kafka: Run, application: str) -> None:
+def test_groups_of_other_types_are_described_beside_it(kafka: Run, application: str) -> None:
     ran = kafka("group", "describe", application, "no-such-group", "-o", "json")
     assert ran.exit_code == 1
     assert "no-such-group" in ran.stderr

@@ -56,7 +56,7 @@ def lag_of(kafka: Run, group: str) -> dict[int, int | None]:
     return {row["partition"]: row["lag"] for row in rows}
 
 
-def test_what_is_true_of_several_partitions_is_told_once(
+def test_a_finding_about_several_partitions_is_printed_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     same = [Finding(about=f"t-{index}", what="It stands.", advice="Push.") for index in (0, 1)]
@@ -77,9 +77,7 @@ def consumer_of(bootstrap: str, group: str, protocol: str, **properties: str) ->
     )
 
 
-def test_a_group_that_was_left_says_that_nobody_reads(
-    kafka: Run, topic: str, group_name: str
-) -> None:
+def test_an_empty_group_is_explained(kafka: Run, topic: str, group_name: str) -> None:
     kafka("group", "reset-offsets", group_name, "-t", f"{topic}:0", "--to", "latest")
     ran = kafka("group", "explain", group_name)
     assert ran.exit_code == 0, ran.stderr
@@ -89,7 +87,7 @@ def test_a_group_that_was_left_says_that_nobody_reads(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_paused_consumer_is_found_out(
+def test_a_paused_consumer_is_found(
     kafka: Run, topic: str, group_name: str, bootstrap: str, protocol: str
 ) -> None:
     kafka("produce", topic, "one", "-p", "0")
@@ -127,7 +125,7 @@ def test_a_paused_consumer_is_found_out(
     assert "rebalance started" in kinds
 
 
-def test_a_transaction_that_holds_up_a_reader_is_named(
+def test_a_transaction_that_blocks_a_reader_is_named(
     kafka: Run, topic: str, group_name: str, bootstrap: str
 ) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"etl-{topic}"})
@@ -157,7 +155,7 @@ def test_a_transaction_that_holds_up_a_reader_is_named(
     wait_until(lambda: not has_finding(kafka, group_name, "transaction"))
 
 
-def test_a_topic_that_is_not_there_is_named(
+def test_a_topic_that_does_not_exist_is_named(
     kafka: Run, topic: str, group_name: str, bootstrap: str
 ) -> None:
     consumer = consumer_of(bootstrap, group_name, "consumer")
@@ -173,7 +171,7 @@ def test_a_topic_that_is_not_there_is_named(
     consumer.close()
 
 
-def test_a_group_at_rest_has_nothing_to_explain(
+def test_a_stable_group_has_no_findings(
     kafka: Run, topic: str, group_name: str, bootstrap: str
 ) -> None:
     consumer = consumer_of(bootstrap, group_name, "consumer")
@@ -188,7 +186,7 @@ def test_a_group_at_rest_has_nothing_to_explain(
     consumer.close()
 
 
-def test_a_share_group_says_who_holds_its_records(
+def test_a_share_group_names_the_member_that_has_acquired_records(
     kafka: Run, topic: str, group_name: str, bootstrap: str
 ) -> None:
     assert kafka("group", "explain", group_name).exit_code == 1, "but now there are coordinators"
@@ -231,5 +229,5 @@ def test_a_share_group_says_who_holds_its_records(
 
         wait_until(fetches)
         assert has_finding(kafka, group_name, f"{topic}-0 has 2 records acquired by members")
-        # Where the group begins is told once that is written.
+        # The start offsets are reported when they are written.
         wait_until(lambda: lag_of(kafka, group_name)[0] == 2)

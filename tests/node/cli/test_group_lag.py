@@ -12,7 +12,7 @@ from odradek.node.cli.output import Json
 from tests.node.cli.conftest import Run
 
 SHORT_S = "2"
-"""For what does not happen; a busy machine must have answered each question by then."""
+"""A timeout for waits that must fail; long enough for a busy machine to answer."""
 
 pytestmark = [
     pytest.mark.e2e,
@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.fixture
 def group(kafka: Run, topic: str, group_name: str) -> str:
-    """A group without members that stands behind two of five records in partition 0."""
+    """A group without members, at offset 2 of 5 in partition 0."""
     kafka("produce", topic, *(f"v{number}" for number in range(2)), "-p", "0")
     moved = kafka("group", "reset-offsets", group_name, "-t", f"{topic}:0", "--to", "latest")
     assert moved.exit_code == 0, moved.stderr
@@ -36,7 +36,7 @@ def rows(kafka: Run, *arguments: str) -> list[dict[str, object]]:
     return found
 
 
-def test_an_empty_groups_lag_is_told_in_records_bytes_and_seconds(
+def test_the_lag_of_an_empty_group_is_in_records_bytes_and_seconds(
     kafka: Run, topic: str, group: str
 ) -> None:
     found = {row["partition"]: row for row in rows(kafka, group)}
@@ -65,7 +65,7 @@ def test_where_nothing_is_committed_the_sum_is_not_known_either() -> None:
     ]
 
 
-def test_a_description_tells_bytes_and_seconds_too(kafka: Run, topic: str, group: str) -> None:
+def test_a_description_has_bytes_and_seconds_too(kafka: Run, topic: str, group: str) -> None:
     documents = kafka("group", "describe", group, "-o", "json").json()
     assert isinstance(documents, list)
     [row] = documents[0]["offsets"]
@@ -75,19 +75,19 @@ def test_a_description_tells_bytes_and_seconds_too(kafka: Run, topic: str, group
     assert "SECONDS" in kafka("group", "describe", group).stdout
 
 
-def test_one_topic_may_be_looked_at(kafka: Run, topic: str, group: str) -> None:
+def test_lag_of_one_topic(kafka: Run, topic: str, group: str) -> None:
     assert {row["topic"] for row in rows(kafka, group, "-t", topic)} == {topic}
     missing = kafka("group", "lag", group, "-t", "no-such-topic")
     assert (missing.exit_code, missing.stdout) == (0, "")
 
 
-def test_a_group_that_never_was_is_an_error(kafka: Run, group_name: str) -> None:
+def test_lag_of_a_group_that_does_not_exist_is_an_error(kafka: Run, group_name: str) -> None:
     ran = kafka("group", "lag", group_name)
     assert ran.exit_code == 1
     assert f"Group {group_name} not found" in ran.stderr
 
 
-def test_groups_are_named_or_all_are_meant(odradek: Run) -> None:
+def test_names_or_all_are_required(odradek: Run) -> None:
     assert odradek("group", "lag").exit_code == 2
     assert odradek("group", "lag", "g", "--all").exit_code == 2
 
@@ -95,13 +95,13 @@ def test_groups_are_named_or_all_are_meant(odradek: Run) -> None:
 # -- wait -----------------------------------------------------------------------------------------
 
 
-def test_who_is_near_enough_is_not_waited_for(kafka: Run, group: str) -> None:
+def test_a_group_within_the_limit_is_not_waited_for(kafka: Run, group: str) -> None:
     ran = kafka("group", "wait", group, "--lag", "3", "-o", "json")
     assert ran.json() == {"group": group, "lag": 3, "seconds": pytest.approx(0, abs=60)}
     assert kafka("group", "wait", group, "--lag-seconds", "60").exit_code == 0
 
 
-def test_who_stands_still_is_given_up_with_a_reason(kafka: Run, topic: str, group: str) -> None:
+def test_the_timeout_names_the_reason(kafka: Run, topic: str, group: str) -> None:
     ran = kafka("group", "wait", group, "--timeout", SHORT_S)
     assert ran.exit_code == 1
     assert f"{topic}-0: 3 records behind" in ran.stderr
@@ -109,7 +109,7 @@ def test_who_stands_still_is_given_up_with_a_reason(kafka: Run, topic: str, grou
     assert "the group has no members" in ran.stderr
 
 
-def test_what_was_never_committed_counts_as_unread(kafka: Run, topic: str, group: str) -> None:
+def test_partitions_without_a_commit_count_as_unread(kafka: Run, topic: str, group: str) -> None:
     kafka("produce", topic, "one", "-p", "1")
     ran = kafka("group", "wait", group, "--lag", "3", "--timeout", SHORT_S)
     assert ran.exit_code == 1
@@ -117,14 +117,14 @@ def test_what_was_never_committed_counts_as_unread(kafka: Run, topic: str, group
     assert kafka("group", "wait", group, "--lag", "3", "--committed-only").exit_code == 0
 
 
-def test_a_group_that_does_not_come_is_given_up(kafka: Run, group_name: str) -> None:
+def test_waiting_for_a_group_that_does_not_exist_times_out(kafka: Run, group_name: str) -> None:
     ran = kafka("group", "wait", group_name, "--timeout", SHORT_S)
     assert ran.exit_code == 1
     assert f"group {group_name} did not exist" in ran.stderr
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_consumer_that_comes_later_is_waited_for(
+def test_wait_ends_when_a_later_consumer_has_caught_up(
     kafka: Run, topic: str, group_name: str, bootstrap: str, protocol: str
 ) -> None:
     for index in range(3):

@@ -19,7 +19,7 @@ def client(bootstrap: str) -> Iterator[ClusterClient]:
         yield client
 
 
-def test_what_is_committed_is_read_again(
+def test_committed_offsets_are_read_again(
     client: ClusterClient, topic: str, group_name: str
 ) -> None:
     assert committed_offsets(client, group_name) == {}
@@ -34,7 +34,7 @@ def test_a_partition_that_does_not_exist_is_named(
         commit_offsets(client, group_name, {(topic, 0): 7, (topic, 99): 0})
 
 
-def test_a_coordinator_that_is_gone_tells_no_positions(
+def test_a_coordinator_that_does_not_answer_has_no_positions(
     client: ClusterClient, group_name: str
 ) -> None:
     assert share_positions(client, -1, group_name) == {}

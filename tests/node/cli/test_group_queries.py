@@ -1,4 +1,4 @@
-"""What the cluster knows of groups, asked of a real node."""
+"""Queries about groups to a real node."""
 
 import os
 from collections.abc import Iterator
@@ -34,14 +34,16 @@ def test_a_groups_commits_and_topics_come_from_its_coordinator(
     assert group_name in {found.name for found in facts.all_groups()}
 
 
-def test_a_group_that_is_not_there_carries_its_error(facts: GroupQueries, group_name: str) -> None:
+def test_a_group_that_does_not_exist_has_an_error_code(
+    facts: GroupQueries, group_name: str
+) -> None:
     [group] = facts.groups([group_name])
     assert group.explained.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     with pytest.raises(click.ClickException, match=f"group {group_name}"):
         facts.existing_groups([group_name])
 
 
-def test_places_that_are_gone_have_an_error_of_their_own(facts: GroupQueries, topic: str) -> None:
+def test_partitions_that_do_not_exist_have_an_error_code(facts: GroupQueries, topic: str) -> None:
     gone, there = ("no-such-topic", 0), (topic, 2)
     found = facts.lag([(gone, 0), (there, 0), (there, 7)])
     assert found[gone, 0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

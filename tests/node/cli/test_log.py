@@ -50,20 +50,22 @@ def test_a_store_is_dumped_batch_by_batch(store_folder: Path, odradek: Run) -> N
     assert {(b["record_count"], b["crc_valid"]) for b in batches} == {(2, True)}
 
 
-def test_a_topic_and_an_offset_narrow_it_down(store_folder: Path, odradek: Run) -> None:
+def test_batches_are_selected_by_topic_and_offset(store_folder: Path, odradek: Run) -> None:
     narrowed = ("-t", "orders:0", "--offset", "3", "-n", "1", "-o", "json")
     (batch,) = odradek("log", "dump", str(store_folder), *narrowed).json_lines()
     assert batch["base_offset"] == 2
 
 
-def test_records_are_shown_when_asked(store_folder: Path, odradek: Run) -> None:
+def test_records_are_shown_with_records(store_folder: Path, odradek: Run) -> None:
     segment = segment_path(store_folder, 1)
     dumped = odradek("log", "dump", str(segment), "-t", "orders:1", "--records").stdout
     assert dumped.splitlines()[0].startswith("orders-1 [0, 2)  2 records, ")
     assert dumped.splitlines()[2] == "  1  2023-11-14T22:13:20.001Z  key  value 0.1"
 
 
-def test_a_spoiled_batch_is_pointed_out_and_not_read(store_folder: Path, odradek: Run) -> None:
+def test_a_damaged_batch_is_marked_and_its_records_are_not_read(
+    store_folder: Path, odradek: Run
+) -> None:
     segment = segment_path(store_folder, 1)
     # Only the batch of the second partition is not compressed; older copies of its page go too.
     segment.write_bytes(segment.read_bytes().replace(b"value 0.1", b"value 0.2"))
@@ -73,7 +75,7 @@ def test_a_spoiled_batch_is_pointed_out_and_not_read(store_folder: Path, odradek
     assert "CRC WRONG" in odradek("log", "dump", str(store_folder)).stdout
 
 
-def test_what_is_no_segment_is_refused(tmp_path: Path, odradek: Run) -> None:
+def test_a_file_that_is_not_a_segment_is_refused(tmp_path: Path, odradek: Run) -> None:
     other = tmp_path / "other.mdb"
     other.touch()
     assert "is not a segment" in odradek("log", "dump", str(other)).stderr

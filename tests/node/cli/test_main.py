@@ -1,4 +1,4 @@
-"""The command as a whole: what it loads, what it says, how it fails."""
+"""The command as a whole: its imports, help and errors."""
 
 import importlib
 import os
@@ -30,7 +30,7 @@ def test_every_module_of_a_command_has_a_docstring(name: str) -> None:
 
 
 def test_help_imports_neither_a_kafka_client_nor_the_broker() -> None:
-    """Start-up is part of every command, `serve` above all."""
+    """Every command starts up, also `serve`."""
     program = (
         "import sys\n"
         "from click.testing import CliRunner\n"
@@ -56,7 +56,7 @@ def documented_commands() -> list[str]:
 
 
 @pytest.mark.parametrize("line", documented_commands())
-def test_what_the_readme_shows_is_understood(line: str, tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_are_valid(line: str, tmp_path: Path) -> None:
     (tmp_path / "node.toml").touch()
     line = line.replace("node.toml", str(tmp_path / "node.toml"))
     line = line.replace("DATA/stores/0", str(tmp_path))
@@ -82,7 +82,7 @@ def test_an_unknown_command_is_wrong_usage(odradek: Run) -> None:
     assert "No such command 'frobnicate'" in ran.stderr
 
 
-def test_the_version_is_told(odradek: Run) -> None:
+def test_the_version_is_printed(odradek: Run) -> None:
     ran = odradek("--version")
     assert ran.exit_code == 0
     assert ran.stdout.startswith("odradek ")

@@ -1,4 +1,4 @@
-"""`odradek node add` and `remove`: what is refused, and why.
+"""`odradek node add` and `remove`: refusals and their reasons.
 
 How a cluster grows and shrinks by them is shown in tests/e2e/test_growth.py.
 """
@@ -11,34 +11,34 @@ from tests.support.ports import free_port
 
 
 @pytest.mark.parametrize(("nodes", "votes"), [(1, 1), (2, 1), (3, 3), (4, 3), (5, 5), (6, 5)])
-def test_votes_are_odd_and_not_too_many(nodes: int, votes: int) -> None:
+def test_the_target_number_of_voters_is_odd_and_limited(nodes: int, votes: int) -> None:
     assert target_voter_count(nodes) == votes
     assert target_voter_count(99) == VOTERS_MAX
 
 
 @pytest.mark.e2e
-def test_who_votes_already_needs_no_vote(kafka: Run) -> None:
+def test_a_voter_is_not_added_again(kafka: Run) -> None:
     ran = kafka("node", "add", "0", "-o", "json")
     assert ran.json() == {"node": 0, "is_new": False, "voters": [0]}
     assert "is a voter already; voters: 0" in kafka("node", "add", "0").stdout
 
 
 @pytest.mark.e2e
-def test_a_node_that_has_not_joined_is_waited_for_and_told_how_it_would(kafka: Run) -> None:
+def test_a_node_that_has_not_joined_is_an_error_with_advice(kafka: Run) -> None:
     ran = kafka("node", "add", "77", "--timeout", "2")
     assert ran.exit_code == 1
     assert "node 77 does not follow the metadata: start it with join=" in ran.stderr
 
 
 @pytest.mark.e2e
-def test_a_node_that_there_is_not_cannot_be_taken_out(kafka: Run) -> None:
+def test_a_node_that_does_not_exist_cannot_be_removed(kafka: Run) -> None:
     ran = kafka("node", "remove", "77")
     assert ran.exit_code == 1
     assert "node 77 does not exist" in ran.stderr
 
 
 @pytest.mark.e2e
-def test_a_node_with_replicas_stays_and_so_does_the_only_voter(kafka: Run, topic: str) -> None:
+def test_a_node_with_replicas_and_the_only_voter_are_not_removed(kafka: Run, topic: str) -> None:
     ran = kafka("node", "remove", "0")
     assert ran.exit_code == 1
     assert "node 0 hosts replicas of" in ran.stderr
@@ -49,7 +49,7 @@ def test_a_node_with_replicas_stays_and_so_does_the_only_voter(kafka: Run, topic
     assert kafka("topic", "describe", topic).exit_code == 0
 
 
-def test_no_cluster_is_told(odradek: Run) -> None:
+def test_membership_without_a_cluster_is_an_error(odradek: Run) -> None:
     ran = odradek("node", "add", "1", "-b", f"127.0.0.1:{free_port()}")
     assert ran.exit_code == 1
     assert "cannot reach the cluster" in ran.stderr

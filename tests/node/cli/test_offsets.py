@@ -1,4 +1,4 @@
-"""Offsets of many partitions in one question, against a cluster."""
+"""Offsets of many partitions, against a cluster."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ def test_ends_are_exclusive_and_a_time_without_records_is_minus_one(
     assert list(offsets.list_offsets(client, partition_ids, 6000).values()) == [-1, -1, -1]
 
 
-def test_no_partitions_ask_nothing(client: ClusterClient) -> None:
+def test_no_partitions_need_no_request(client: ClusterClient) -> None:
     assert offsets.list_offsets(client, [], offsets.LATEST) == {}
 
 
@@ -42,7 +42,7 @@ def test_an_unknown_topic_is_named(client: ClusterClient) -> None:
         offsets.partitions_of(client, ["no-such-topic"])
 
 
-def test_partitions_without_a_leader_do_not_keep_others_from_being_told(
+def test_offsets_of_partitions_without_a_leader_are_none(
     kafka: Run, topic: str, client: ClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offsets, "MOVING_S", 0.1)

@@ -12,7 +12,7 @@ ROWS: list[Row] = [
 ]
 
 
-def test_plain_columns_line_up_and_numbers_stand_right(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_columns_are_aligned_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
     Output(is_json=False).rows(ROWS, ["name", "lag", "replicas"])
     assert capsys.readouterr().out.splitlines() == [
         "NAME    LAG  REPLICAS",
@@ -26,7 +26,7 @@ def test_json_has_every_key_of_a_row(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out) == ROWS
 
 
-def test_no_rows_are_a_hint_for_people_and_an_empty_list_for_scripts(
+def test_no_rows_are_a_hint_in_text_and_an_empty_list_in_json(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Output(is_json=False).rows([], ["name"], empty="Nothing here.")
@@ -49,7 +49,7 @@ def test_a_terminal_gets_a_table(
     assert "─" in lines[2]
 
 
-def test_facts_are_one_name_and_value_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_facts_are_lines_of_name_and_value(capsys: pytest.CaptureFixture[str]) -> None:
     Output(is_json=False).facts({"topic": "orders", "configs": {"a": "1", "b": "2"}, "ratio": 0.5})
     assert capsys.readouterr().out.splitlines() == [
         "TOPIC    orders",
@@ -58,14 +58,14 @@ def test_facts_are_one_name_and_value_a_line(capsys: pytest.CaptureFixture[str])
     ]
 
 
-def test_progress_says_nothing_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:
     with Output(is_json=False).progress("reading", 10) as advance:
         advance(10)
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
 
 
-def test_a_transfer_is_told_in_lines_where_there_is_no_terminal(
+def test_labelled_progress_is_printed_in_lines_without_a_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Output(is_json=False).labelled_progress("Moving", 10) as tell:
@@ -90,7 +90,7 @@ def test_a_transfer_is_told_in_lines_where_there_is_no_terminal(
         (3 * 10**18, "3000.0 PB"),
     ],
 )
-def test_sizes_are_told_in_powers_of_a_thousand(byte_count: int, text: str) -> None:
+def test_sizes_are_in_powers_of_a_thousand(byte_count: int, text: str) -> None:
     assert size_text(byte_count) == text
 
 

@@ -1,4 +1,4 @@
-"""Values as people type them."""
+"""Types of options and arguments."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -23,7 +23,7 @@ def test_a_duration_is_a_sum_of_units(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5x", "5m!", "-5m", "9" * 400 + "w"])
-def test_what_is_no_duration_is_named_in_the_error(text: str) -> None:
+def test_an_invalid_duration_is_named_in_the_error(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a duration such as"):
         duration(text)
 
@@ -34,12 +34,12 @@ def test_a_moment_is_epoch_milliseconds_or_iso_8601() -> None:
     assert moment("2023-11-14T22:13:20.500Z") == 1_700_000_000_500
 
 
-def test_a_duration_as_a_moment_is_that_long_ago() -> None:
+def test_a_duration_as_a_moment_is_before_now() -> None:
     hour_ago = datetime.now(UTC) - timedelta(hours=1)
     assert moment("1h") == pytest.approx(hour_ago.timestamp() * 1000, abs=5_000)
 
 
-def test_what_is_no_moment_says_what_would_be() -> None:
+def test_an_invalid_moment_is_an_error_with_examples() -> None:
     with pytest.raises(click.BadParameter, match="'yesterday' is not a time: give 2026-"):
         moment("yesterday")
 
@@ -48,11 +48,11 @@ def test_what_is_no_moment_says_what_would_be() -> None:
     ("text", "number"),
     [("1024", 1024), ("64KiB", 65536), ("1MB", 1_000_000), ("2 GiB", 2 << 30), ("7b", 7)],
 )
-def test_a_size_knows_binary_and_decimal_units(text: str, number: int) -> None:
+def test_a_size_has_binary_or_decimal_units(text: str, number: int) -> None:
     assert size(text) == number
 
 
-def test_what_is_no_size_is_refused() -> None:
+def test_an_invalid_size_is_refused() -> None:
     with pytest.raises(click.BadParameter, match="is not a size"):
         size("1 parsec")
 

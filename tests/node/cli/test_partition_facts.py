@@ -1,4 +1,4 @@
-"""How partitions stand, put together from what every broker says."""
+"""The state of partitions from the reports of brokers."""
 
 import os
 

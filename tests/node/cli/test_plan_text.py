@@ -1,4 +1,4 @@
-"""Plans in words, rows and JSON."""
+"""Plans as text, rows and JSON."""
 
 from odradek.cluster.balance.model import Partition, ReassignmentPlan, RegisteredBroker
 from odradek.cluster.balance.planner import plan_moves
@@ -28,14 +28,14 @@ def planned() -> ReassignmentPlan:
     return plan_moves(NODES, PARTITIONS)
 
 
-def test_the_busiest_node_says_how_long_it_takes() -> None:
+def test_the_busiest_node_determines_the_estimate() -> None:
     # Two copies to each of two nodes, all from the same one.
     moves = [move((2, 3)), move((2, 3))]
     assert estimated_s(moves, 7) == 4.0
     assert estimated_s([], 7) == 0.0
 
 
-def test_a_plan_comes_to_so_many_moves_bytes_and_seconds() -> None:
+def test_the_summary_has_moves_bytes_and_time() -> None:
     assert summary(planned(), [], None) == "2 partitions to move, 3.0 MB to copy"
     text = summary(planned(), [move((2,))], 1_000_000)
     assert text.endswith("1 under way already, at least 3 s at 1.0 MB/s")
@@ -49,7 +49,7 @@ def test_a_new_preferred_leader_is_no_move() -> None:
     assert text == "0 partitions to move, 1 to get another preferred leader, 0 B to copy"
 
 
-def test_every_node_has_a_line_of_before_and_after() -> None:
+def test_every_node_has_a_row_of_before_and_after() -> None:
     first, second, third = node_rows(NODES, planned())
     assert (first["replicas"], first["leaders"], first["rack"]) == ("4 -> 2", "4 -> 2", "a")
     assert first["size"] == "6.0 MB -> 3.0 MB"
@@ -57,12 +57,12 @@ def test_every_node_has_a_line_of_before_and_after() -> None:
     assert third["size"] == "0 B -> 3.0 MB"
 
 
-def test_every_move_has_a_line() -> None:
+def test_every_move_has_a_row() -> None:
     row = move_row(planned().moves[0])
     assert row == {"partition": "t-0", "replicas": [0], "becomes": [2], "copies": "1.5 MB"}
 
 
-def test_a_script_gets_all_of_it() -> None:
+def test_the_json_of_a_plan() -> None:
     document = plan_document(VIEW, planned(), [], 1_000_000)
     assert (document["copied_bytes"], document["needed_bytes"]) == (3_000_000, 3_000_000)
     assert document["estimated_s"] == 3.0

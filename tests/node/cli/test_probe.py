@@ -1,4 +1,4 @@
-"""Visits to addresses where a broker is, is not, or where something else answers."""
+"""Probes of addresses with a broker, without one, and with another server."""
 
 import socket
 import threading
@@ -23,7 +23,7 @@ def probe(address: Address, timeout_s: float, **properties: str) -> ProbeResult:
 
 @contextmanager
 def answering(reply: bytes | None) -> Iterator[Address]:
-    """A server that sends `reply` to whoever has said something; None: it stays silent."""
+    """A server that answers every request with `reply`, or not at all if it is None."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -44,7 +44,7 @@ def answering(reply: bytes | None) -> Iterator[Address]:
 
 
 @pytest.mark.e2e
-def test_a_broker_tells_who_is_in_the_cluster(bootstrap: str) -> None:
+def test_a_broker_reports_the_brokers_of_its_cluster(bootstrap: str) -> None:
     found = probe(Address(*split_address(bootstrap)), TIMEOUT_S)
     assert (found.failure, found.detail) == ("", "")
     assert found.cluster_id
@@ -57,7 +57,7 @@ def test_a_closed_port_refuses() -> None:
     assert probe(Address("127.0.0.1", free_port()), TIMEOUT_S).failure == "refused"
 
 
-def test_a_name_that_nobody_has_is_told() -> None:
+def test_a_name_that_does_not_resolve_is_a_failure() -> None:
     found = probe(Address("broker.invalid", 9092), TIMEOUT_S)
     assert (found.failure, found.resolved) == ("name", ())
 
@@ -74,7 +74,7 @@ def test_a_name_that_nobody_has_is_told() -> None:
     ],
     ids=["closes", "http", "tls", "other-correlation-id", "cut", "two-gigabytes"],
 )
-def test_who_speaks_something_else_is_no_broker(reply: bytes, failure: str) -> None:
+def test_a_server_of_another_protocol_is_not_a_broker(reply: bytes, failure: str) -> None:
     with answering(reply) as address:
         assert probe(address, TIMEOUT_S).failure == failure
 

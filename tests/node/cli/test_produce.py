@@ -42,9 +42,7 @@ def test_a_key_goes_where_javas_clients_put_it(kafka: Run, topic: str) -> None:
     assert found == {key: (value & 0x7FFFFFFF) % 3 for key, value in hashes.items()}
 
 
-def test_how_large_a_record_may_be_is_the_topics_to_say(
-    kafka: Run, topic: str, tmp_path: Path
-) -> None:
+def test_the_topic_limits_the_size_of_records(kafka: Run, topic: str, tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(bytes(3_000_000))
     refused = kafka("produce", topic, "--file", str(file), "--format", "raw")
@@ -66,7 +64,7 @@ def test_a_file_as_one_record(kafka: Run, topic: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("keeps_old_records")
-def test_json_lines_keep_partition_and_time_when_asked(kafka: Run, topic: str) -> None:
+def test_json_lines_keep_partition_and_time_with_keep_partitions(kafka: Run, topic: str) -> None:
     lines = [
         {"value": {"id": 1}, "key": "k", "partition": 2, "timestamp": 1234},
         {"value": None, "partition": 1},
@@ -98,13 +96,13 @@ def test_every_compression_arrives(kafka: Run, topic: str, codec: str, acks: str
     assert kafka("consume", topic).stdout == text
 
 
-def test_a_line_that_is_no_record_is_named_by_its_number(kafka: Run, topic: str) -> None:
+def test_an_invalid_line_is_named_by_its_number(kafka: Run, topic: str) -> None:
     ran = kafka("produce", topic, "--format", "json", stdin='{"value": "x"}\n{"vlue": 1}\n')
     assert ran.exit_code == 1
     assert "line 2 of the input: unknown key 'vlue'" in ran.stderr
 
 
-def test_a_partition_that_is_not_there_fails_and_says_so(kafka: Run, topic: str) -> None:
+def test_producing_to_a_partition_that_does_not_exist_fails(kafka: Run, topic: str) -> None:
     ran = kafka("produce", topic, "x", "-p", "77", "--timeout", "5")
     assert ran.exit_code == 1
     assert "Unknown partition" in ran.stderr

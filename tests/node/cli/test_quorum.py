@@ -1,4 +1,4 @@
-"""Questions to the quorum of a real broker, and what is made of the answers."""
+"""Requests about the quorum to a real broker, and its responses."""
 
 import click
 import pytest
@@ -52,7 +52,7 @@ def test_a_broker_describes_its_quorum(bootstrap: str) -> None:
 
 
 @pytest.mark.e2e
-def test_a_vote_is_neither_given_to_who_is_absent_nor_taken_from_the_last(bootstrap: str) -> None:
+def test_an_absent_node_is_not_added_and_the_last_voter_is_not_removed(bootstrap: str) -> None:
     with at(bootstrap) as client:
         answer = add_voter(client, replica(77, folder=5))
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT

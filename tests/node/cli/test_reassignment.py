@@ -1,4 +1,4 @@
-"""Moves are begun, watched and brought to an end, whatever else happens to their partitions."""
+"""Moves are submitted, watched and ended, also when their partitions change meanwhile."""
 
 from collections.abc import Iterator
 
@@ -85,13 +85,13 @@ def test_progress_is_shown_in_partitions_bytes_and_time(
     assert any(0 < size < 2000 for size in sizes)
 
 
-def test_what_has_begun_already_is_waited_for(client: ClusterClient, four: StandInCluster) -> None:
+def test_moves_in_progress_are_waited_for(client: ClusterClient, four: StandInCluster) -> None:
     four.reassign("a", 0, 3, 1)
     outcome = mover(client, in_progress=[move(0, 3, 1)]).run(ignore)
     assert [done.after for done in outcome.done] == [(3, 1)]
 
 
-def test_a_topic_that_is_deleted_before_its_turn_or_after_is_gone(
+def test_moves_of_a_deleted_topic_count_as_deleted(
     client: ClusterClient, four: StandInCluster
 ) -> None:
     four.has("b", [0, 1], size=1000)
@@ -111,13 +111,13 @@ def test_a_topic_that_is_deleted_before_its_turn_or_after_is_gone(
     assert [deleted.topic for deleted in outcome.deleted] == ["b"]
 
 
-def test_a_move_that_is_refused_does_not_keep_the_others_back(client: ClusterClient) -> None:
+def test_a_refused_move_does_not_affect_others(client: ClusterClient) -> None:
     outcome = mover(client, move(0, 9, 1), move(1, 2, 1)).run(ignore)
     assert [done.number for done in outcome.done] == [1]
     assert "broker 9, but no such broker is registered" in outcome.failed["a", 0]
 
 
-def test_a_move_that_somebody_calls_off_has_failed(
+def test_a_move_that_another_client_cancels_has_failed(
     client: ClusterClient, four: StandInCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reassignment, "CANCELLED_AFTER_S", 0.0)
@@ -134,7 +134,7 @@ def test_a_move_that_somebody_calls_off_has_failed(
     assert set(four.replicas("a")[0]) == {0, 1}
 
 
-def test_a_node_that_is_away_is_named_and_waited_for(
+def test_a_node_that_is_down_is_named_and_waited_for(
     client: ClusterClient, four: StandInCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reassignment, "CANCELLED_AFTER_S", 0.0)
@@ -153,7 +153,7 @@ def test_a_node_that_is_away_is_named_and_waited_for(
     assert list(outcome.failed) == [("a", 0)]
 
 
-def test_what_is_under_way_can_be_called_off(client: ClusterClient, four: StandInCluster) -> None:
+def test_moves_in_progress_can_be_cancelled(client: ClusterClient, four: StandInCluster) -> None:
     four.step_bytes = 0
     reassign(client, {("a", 0): [2, 1], ("a", 1): [2, 1]})
     stopped, kept = cancel_reassignments(client, [("a", 0), ("a", 1), ("a", 2), ("b", 0)])
@@ -162,7 +162,7 @@ def test_what_is_under_way_can_be_called_off(client: ClusterClient, four: StandI
     assert cancel_reassignments(client, []) == ([], {})
 
 
-def test_the_lead_goes_to_the_first_replica(client: ClusterClient, four: StandInCluster) -> None:
+def test_the_first_replica_is_elected_leader(client: ClusterClient, four: StandInCluster) -> None:
     reassign(client, {("a", 0): [1, 0]})
     assert elect_preferred_leaders(client, [("a", 0), ("a", 1), ("gone", 0)]) == {}
     assert four.harness.partition("a", 0).leader == 1
@@ -175,5 +175,5 @@ def test_the_lead_goes_to_the_first_replica(client: ClusterClient, four: StandIn
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.2, "0 s"), (42, "42 s"), (180, "3 min"), (7500, "2 h 5 min")]
 )
-def test_times_are_told_roughly(seconds: float, text: str) -> None:
+def test_times_are_rounded(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text

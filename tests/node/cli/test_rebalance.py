@@ -1,6 +1,6 @@
 """`odradek cluster rebalance` and `odradek node drain` against a cluster that only moves replicas.
 
-What they do to real nodes under load is tests/e2e/test_rebalance.py's matter.
+tests/e2e/test_rebalance.py runs them on real nodes under load.
 """
 
 import os
@@ -58,7 +58,7 @@ def leads(cluster: StandInCluster) -> list[int]:
 
 
 def throttles(cluster: StandInCluster) -> dict[str, str]:
-    """Every throttle that is set, of whatever."""
+    """Every throttle that is set on topics and brokers."""
     return {
         f"{resource.name}: {key}": value
         for resource, configs in cluster.harness.image.configs.items()
@@ -75,7 +75,9 @@ def run(odradek: Run, four: StandInCluster) -> Run:
     return run
 
 
-def test_replicas_and_leaders_are_spread_and_it_is_told_how(run: Run, four: StandInCluster) -> None:
+def test_replicas_and_leaders_are_balanced_and_the_plan_is_shown(
+    run: Run, four: StandInCluster
+) -> None:
     ran = run("cluster", "rebalance", "--yes")
     assert ran.exit_code == 0, ran.stderr
     assert held(four) == [6, 6, 6, 6]
@@ -89,7 +91,7 @@ def test_replicas_and_leaders_are_spread_and_it_is_told_how(run: Run, four: Stan
     assert "Nothing to move." in again.stdout
 
 
-def test_a_script_is_told_what_became_of_it(run: Run) -> None:
+def test_the_json_of_a_rebalance(run: Run) -> None:
     document = run("cluster", "rebalance", "--yes", "-o", "json").json()
     assert isinstance(document, dict)
     assert (document["moved"], document["copied_bytes"]) == (6, 6000)
@@ -98,7 +100,7 @@ def test_a_script_is_told_what_became_of_it(run: Run) -> None:
     assert document["failed"] == []
 
 
-def test_a_dry_run_changes_nothing_and_tells_the_plan(run: Run, four: StandInCluster) -> None:
+def test_a_dry_run_changes_nothing_and_prints_the_plan(run: Run, four: StandInCluster) -> None:
     ran = run("cluster", "rebalance", "--dry-run", "--throttle", "1k", "-o", "json")
     document = ran.json()
     assert isinstance(document, dict)
@@ -109,7 +111,7 @@ def test_a_dry_run_changes_nothing_and_tells_the_plan(run: Run, four: StandInClu
     assert changes(four) == []
 
 
-def test_it_asks_before_it_does_anything(run: Run, four: StandInCluster) -> None:
+def test_a_rebalance_asks_for_confirmation(run: Run, four: StandInCluster) -> None:
     refused = run("cluster", "rebalance", stdin="n\n")
     assert refused.exit_code == 1
     assert changes(four) == []
@@ -127,7 +129,7 @@ def test_only_the_topics_named_are_moved(run: Run, four: StandInCluster) -> None
     assert "topic none" in ran.stderr
 
 
-def test_so_many_move_at_a_time(run: Run, four: StandInCluster) -> None:
+def test_batch_limits_the_moves_in_progress(run: Run, four: StandInCluster) -> None:
     ran = run("cluster", "rebalance", "--yes", "--batch", "2")
     assert ran.exit_code == 0, ran.stderr
     batches = [
@@ -139,7 +141,7 @@ def test_so_many_move_at_a_time(run: Run, four: StandInCluster) -> None:
     assert max(batches) <= 2
 
 
-def test_a_throttle_holds_while_replicas_move_and_goes_with_them(
+def test_a_throttle_is_set_while_replicas_move_and_removed_after(
     run: Run, four: StandInCluster
 ) -> None:
     seen: list[dict[str, str]] = []
@@ -163,7 +165,7 @@ def test_a_throttle_holds_while_replicas_move_and_goes_with_them(
     assert throttles(four) == {}
 
 
-def test_ctrl_c_calls_off_what_is_under_way_and_takes_the_throttle_away(
+def test_ctrl_c_cancels_moves_in_progress_and_removes_the_throttle(
     run: Run, four: StandInCluster
 ) -> None:
     four.step_bytes = 0
@@ -185,7 +187,7 @@ def test_ctrl_c_calls_off_what_is_under_way_and_takes_the_throttle_away(
     assert held(four) == [6, 6, 6, 6]
 
 
-def test_a_run_after_one_that_was_killed_finishes_and_takes_its_throttles_away(
+def test_a_run_after_a_killed_one_finishes_and_removes_its_throttles(
     run: Run, four: StandInCluster
 ) -> None:
     four.step_bytes = 0
@@ -201,9 +203,7 @@ def test_a_run_after_one_that_was_killed_finishes_and_takes_its_throttles_away(
     assert throttles(four) == {}
 
 
-def test_cancel_calls_off_everything_and_takes_throttles_away(
-    run: Run, four: StandInCluster
-) -> None:
+def test_cancel_cancels_all_moves_and_removes_throttles(run: Run, four: StandInCluster) -> None:
     four.step_bytes = 0
     four.harness.set_config(TOPIC, "orders", follower_replication_throttled_replicas="0:3")
     four.harness.set_config(BROKER, "3", leader_replication_throttled_rate="7")
@@ -217,7 +217,7 @@ def test_cancel_calls_off_everything_and_takes_throttles_away(
     assert document == {"called_off": [], "unthrottled_topics": [], "unthrottled_nodes": []}
 
 
-def test_topics_may_come_and_go_meanwhile(run: Run, four: StandInCluster) -> None:
+def test_topics_may_be_created_and_deleted_meanwhile(run: Run, four: StandInCluster) -> None:
     four.has("doomed", *[[0, 1]] * 4, size=1000)
     four.step_bytes = 400
     looks = 0
@@ -238,7 +238,7 @@ def test_topics_may_come_and_go_meanwhile(run: Run, four: StandInCluster) -> Non
     assert four.replicas("new") == [(0, 1), (1, 2)]
 
 
-def test_a_broker_that_is_asked_may_go(run: Run, four: StandInCluster) -> None:
+def test_the_broker_that_answers_may_stop(run: Run, four: StandInCluster) -> None:
     four.step_bytes = 400
     looks = 0
 
@@ -255,7 +255,9 @@ def test_a_broker_that_is_asked_may_go(run: Run, four: StandInCluster) -> None:
     assert held(four) == [6, 6, 6, 6]
 
 
-def test_a_drained_node_holds_nothing_and_gets_nothing_new(run: Run, four: StandInCluster) -> None:
+def test_a_drained_node_has_no_replicas_and_gets_no_new_ones(
+    run: Run, four: StandInCluster
+) -> None:
     ran = run("node", "drain", "1", "--yes", "--throttle", "1G")
     assert ran.exit_code == 0, ran.stderr
     assert held(four)[1] == 0
@@ -269,7 +271,7 @@ def test_a_drained_node_holds_nothing_and_gets_nothing_new(run: Run, four: Stand
     assert four.configs(BROKER, "1") == {}
 
 
-def test_a_drain_follows_topics_that_are_made_while_it_begins(
+def test_a_drain_includes_topics_that_are_created_while_it_begins(
     run: Run, four: StandInCluster
 ) -> None:
     def disturb(request: object) -> None:
@@ -284,9 +286,7 @@ def test_a_drain_follows_topics_that_are_made_while_it_begins(
     assert held(four, "late")[1] == 0
 
 
-def test_a_drain_that_cannot_be_done_is_refused_and_changes_nothing(
-    run: Run, four: StandInCluster
-) -> None:
+def test_an_impossible_drain_is_refused_and_changes_nothing(run: Run, four: StandInCluster) -> None:
     four.has("wide", [0, 1, 2, 3], [3, 2, 1, 0])
     ran = run("node", "drain", "1", "--yes")
     assert ran.exit_code == 1
@@ -297,14 +297,14 @@ def test_a_drain_that_cannot_be_done_is_refused_and_changes_nothing(
     assert changes(four) == []
 
 
-def test_a_node_without_anything_is_closed_only(run: Run, four: StandInCluster) -> None:
+def test_a_node_without_replicas_is_only_cordoned(run: Run, four: StandInCluster) -> None:
     ran = run("node", "drain", "3", "--yes")
     assert ran.exit_code == 0, ran.stderr
     assert "Nothing to move." in ran.stdout
     assert four.configs(BROKER, "3") == {"cordoned.log.dirs": "*"}
 
 
-def test_a_node_that_is_down_is_drained_of_what_others_have(run: Run, four: StandInCluster) -> None:
+def test_a_node_that_is_down_is_drained_from_other_replicas(run: Run, four: StandInCluster) -> None:
     four.stop(1)
     for number, partition in enumerate(four.harness.partitions("orders")):
         rest = tuple(node for node in partition.replicas if node != 1)
@@ -316,13 +316,13 @@ def test_a_node_that_is_down_is_drained_of_what_others_have(run: Run, four: Stan
     assert held(four) == [8, 0, 8, 8]
 
 
-def test_excluding_a_node_empties_it_and_levels_the_rest(run: Run, four: StandInCluster) -> None:
+def test_excluding_a_node_drains_it_and_balances_the_others(run: Run, four: StandInCluster) -> None:
     assert run("cluster", "rebalance", "--yes", "--exclude", "0").exit_code == 0
     assert held(four) == [0, 8, 8, 8]
     assert four.configs(BROKER, "0") == {"cordoned.log.dirs": "*"}
 
 
-def test_a_drain_can_be_called_off(run: Run, four: StandInCluster) -> None:
+def test_a_drain_can_be_cancelled(run: Run, four: StandInCluster) -> None:
     four.step_bytes = 0
     four.harness.set_config(BROKER, "1", cordoned_log_dirs="*")
     four.reassign("orders", 0, 0, 3)
@@ -343,7 +343,7 @@ def test_a_drain_can_be_called_off(run: Run, four: StandInCluster) -> None:
         (("cluster", "rebalance", "--batch", "0"), 2, "--batch"),
     ],
 )
-def test_what_makes_no_sense_is_told(
+def test_invalid_options_are_refused(
     run: Run, arguments: tuple[str, ...], exit_code: int, says: str
 ) -> None:
     ran = run(*arguments, "--yes")

@@ -37,7 +37,7 @@ def message(
 
 
 @given(value=payloads, key=payloads, header=payloads)
-def test_a_record_survives_the_way_to_json_and_back(
+def test_a_record_is_the_same_after_json_and_back(
     value: bytes | None, key: bytes | None, header: bytes | None
 ) -> None:
     line = json.dumps(record_to_json(message(value, key, [("h", header), ("h", b"2")])))
@@ -50,7 +50,7 @@ def test_a_record_survives_the_way_to_json_and_back(
     )
 
 
-def test_bytes_that_are_no_text_become_base64() -> None:
+def test_bytes_that_are_not_utf8_become_base64() -> None:
     document = record_to_json(message(value=b"\xff\x00"))
     assert isinstance(document, dict)
     assert document["value_base64"] == "/wA="
@@ -76,12 +76,12 @@ def test_headers_may_be_an_object() -> None:
         ('{"value_base64": "*"}', "base64"),
     ],
 )
-def test_a_wrong_record_says_what_is_wrong(line: str, complaint: str) -> None:
+def test_the_error_of_an_invalid_record(line: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         record_from_json(line)
 
 
-def test_a_template_fills_fields_and_leaves_other_braces_alone() -> None:
+def test_a_template_fills_fields_and_keeps_other_braces() -> None:
     line = fill_template(
         r"{topic}/{partition}@{offset}\t{key}={value} {timestamp} {x} {{", message()
     )
@@ -92,7 +92,7 @@ def test_a_value_that_looks_like_a_field_is_not_filled_again() -> None:
     assert fill_template("{value}", message(value=b"{key}")) == "{key}"
 
 
-def test_null_and_bytes_that_are_no_text_are_readable() -> None:
+def test_null_and_bytes_that_are_not_utf8_are_readable() -> None:
     assert printable(None) == "null"
     assert printable(b"a\xff") == r"a\xff"
     assert headers_text(message(headers=[("a", b"1"), ("b", None)])) == "a=1,b=null"

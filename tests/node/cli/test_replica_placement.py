@@ -1,4 +1,4 @@
-"""What brokers tell of their replicas, put together."""
+"""The view of a cluster from the reports of its brokers."""
 
 from collections.abc import Iterator
 
@@ -55,13 +55,13 @@ def test_a_view_has_nodes_and_partitions_with_their_sizes(client: ClusterClient)
     assert view.cordoned == view.fenced == frozenset()
 
 
-def test_a_view_of_some_topics_knows_no_others(client: ClusterClient) -> None:
+def test_a_view_of_some_topics_has_no_others(client: ClusterClient) -> None:
     assert names(view_cluster(client, topics=["b"])) == [("b", 0)]
     with pytest.raises(click.ClickException, match=r"topic c: .*UNKNOWN_TOPIC_OR_PARTITION"):
         view_cluster(client, topics=["b", "c"])
 
 
-def test_what_is_under_way_is_told_apart(client: ClusterClient, four: StandInCluster) -> None:
+def test_moves_in_progress_are_distinguished(client: ClusterClient, four: StandInCluster) -> None:
     four.reassign("a", 0, 3, 1)
     (moving,) = view_cluster(client).moving
     assert (moving.replicas, moving.adding, moving.removing) == ((3, 1, 0), (3,), (0,))
@@ -70,7 +70,7 @@ def test_what_is_under_way_is_told_apart(client: ClusterClient, four: StandInClu
     assert list(list_reassignments(client)) == [("a", 0)]
 
 
-def test_a_reassignment_that_ends_while_one_looks_leaves_no_replica_too_many(
+def test_a_reassignment_that_ends_between_two_requests_is_seen_consistently(
     client: ClusterClient, four: StandInCluster
 ) -> None:
     four.reassign("a", 0, 3, 1)
@@ -95,7 +95,7 @@ def test_fenced_and_cordoned_nodes_are_known(client: ClusterClient, four: StandI
     assert view.partitions[1].byte_count == 500
 
 
-def test_sizes_of_some_partitions_are_asked_of_one_node(
+def test_sizes_of_some_partitions_come_from_one_node(
     client: ClusterClient, four: StandInCluster
 ) -> None:
     view_cluster(client)
@@ -106,7 +106,9 @@ def test_sizes_of_some_partitions_are_asked_of_one_node(
     assert log_dir_usage(client, 1, [("a", 0)]) is None
 
 
-def test_topics_are_not_made_by_asking(client: ClusterClient, four: StandInCluster) -> None:
+def test_metadata_requests_do_not_create_topics(
+    client: ClusterClient, four: StandInCluster
+) -> None:
     describe_partitions(client)
     requests = [r for _, r in four.requests if isinstance(r, MetadataRequest)]
     assert not any(request.allow_auto_topic_creation for request in requests)

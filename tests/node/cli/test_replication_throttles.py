@@ -1,4 +1,4 @@
-"""Throttles are set for what moves, found whoever set them, and taken away."""
+"""Throttles are set for moves, found after an earlier run, and removed."""
 
 from collections.abc import Iterator
 
@@ -53,7 +53,7 @@ def move(topic: str, number: int, before: tuple[int, ...], *adding: int) -> Part
 MOVES = [move("a", 0, (0, 1), 2), move("a", 1, (1, 2), 0), move("b", 0, (0,))]
 
 
-def test_only_what_copies_is_throttled_on_both_sides(
+def test_only_copying_moves_are_throttled_on_both_sides(
     client: ClusterClient, three: StandInCluster
 ) -> None:
     throttled = throttle(client, MOVES, [0, 2], 1234)
@@ -70,9 +70,7 @@ def test_only_what_copies_is_throttled_on_both_sides(
     assert not find_throttles(client, ["a", "b"], [0, 1, 2])
 
 
-def test_a_brokers_configs_are_changed_by_way_of_itself(
-    client: ClusterClient, three: StandInCluster
-) -> None:
+def test_a_broker_changes_its_own_configs(client: ClusterClient, three: StandInCluster) -> None:
     throttle(client, MOVES, [1, 2], 5)
     asked = {
         resource.resource_name: node
@@ -84,7 +82,7 @@ def test_a_brokers_configs_are_changed_by_way_of_itself(
     assert asked == {"1": 1, "2": 2}
 
 
-def test_throttles_go_also_from_a_broker_that_is_away(
+def test_throttles_are_removed_also_from_a_broker_that_is_down(
     client: ClusterClient, three: StandInCluster
 ) -> None:
     throttled = throttle(client, MOVES, [0, 1, 2], 5)
@@ -101,7 +99,7 @@ def test_other_configs_stay(client: ClusterClient, three: StandInCluster) -> Non
     assert three.configs(BROKER, "0") == {"fetch.max.bytes": "2000"}
 
 
-def test_a_topic_that_is_gone_needs_no_throttle_taken_away(
+def test_a_deleted_topic_needs_no_throttle_removed(
     client: ClusterClient, three: StandInCluster
 ) -> None:
     throttled = throttle(client, MOVES, [], 5)
@@ -109,7 +107,7 @@ def test_a_topic_that_is_gone_needs_no_throttle_taken_away(
     unthrottle(client, throttled)
 
 
-def test_a_node_is_closed_and_opened(client: ClusterClient, three: StandInCluster) -> None:
+def test_a_node_is_cordoned_and_uncordoned(client: ClusterClient, three: StandInCluster) -> None:
     assert cordon(client, 1, is_cordoned=True) is None
     assert three.configs(BROKER, "1") == {"cordoned.log.dirs": "*"}
     assert cordon(client, 1, is_cordoned=False) is None

@@ -26,7 +26,7 @@ def group(kafka: Run, topic: str, keeps_old_records: None, group_name: str) -> s
 
 
 def moved(kafka: Run, *arguments: str) -> list[tuple[int, int]]:
-    """(previous, actual) of each partition."""
+    """Previous and actual offset of each partition."""
     rows = kafka("group", *arguments, "-o", "json").json()
     assert isinstance(rows, list)
     return [(row["previous_offset"], row["actual_offset"]) for row in rows]
@@ -46,14 +46,14 @@ def moved(kafka: Run, *arguments: str) -> list[tuple[int, int]]:
         (("--by-duration", "PT1H"), 5),
     ],
 )
-def test_a_group_goes_where_it_is_told(
+def test_a_group_is_rewound_to_the_given_offsets(
     kafka: Run, topic: str, group: str, where: tuple[str, ...], offset: int
 ) -> None:
     assert moved(kafka, "rewind", group, "-t", f"{topic}:0", *where) == [(5, offset)]
 
 
 @needs_node
-def test_rewinds_are_tried_undone_and_remembered(kafka: Run, topic: str, group: str) -> None:
+def test_rewinds_have_a_dry_run_an_undo_and_a_history(kafka: Run, topic: str, group: str) -> None:
     rewind = ("rewind", group, "-t", f"{topic}:0", "--to", "1")
     assert moved(kafka, *rewind, "--dry-run") == [(5, 1)]
     taken = kafka("group", "snapshot", "create", group, "end", "-o", "json").json()
@@ -79,18 +79,18 @@ def test_rewinds_are_tried_undone_and_remembered(kafka: Run, topic: str, group: 
 
 
 @needs_node
-def test_what_cannot_be_is_said_with_its_reason(kafka: Run, topic: str, group_name: str) -> None:
-    nobody = kafka("group", "rewind", group_name, "-t", topic, "--to", "0")
-    assert nobody.exit_code == 1
-    assert f"Group {group_name} not found" in nobody.stderr
+def test_a_refused_rewind_has_its_reason(kafka: Run, topic: str, group_name: str) -> None:
+    refused = kafka("group", "rewind", group_name, "-t", topic, "--to", "0")
+    assert refused.exit_code == 1
+    assert f"Group {group_name} not found" in refused.stderr
     assert kafka("group", "undo", group_name).exit_code == 1
     assert kafka("group", "snapshot", "list", group_name).exit_code == 1
 
 
 @needs_node
-def test_a_group_may_be_told_to_be_rewound_by_commits(kafka: Run, group: str) -> None:
-    told = kafka("config", "set", "group", group, "group.rewind.by.commit.enable=true")
-    assert told.exit_code == 0, told.stderr
+def test_a_group_may_be_rewound_by_commits(kafka: Run, group: str) -> None:
+    changed = kafka("config", "set", "group", group, "group.rewind.by.commit.enable=true")
+    assert changed.exit_code == 0, changed.stderr
     refused = kafka("config", "set", "group", group, "group.rewind.by.commit.enable=maybe")
     assert refused.exit_code == 1
     shown = kafka("config", "describe", "group", group, "-o", "json")
@@ -110,7 +110,7 @@ def test_a_group_may_be_told_to_be_rewound_by_commits(kafka: Run, group: str) ->
         ("rewind", "g", "-t", "t:-1", "--to", "1"),
     ],
 )
-def test_wrong_usage_is_told_before_anybody_is_asked(
+def test_wrong_usage_is_an_error_before_any_request(
     odradek: Run, arguments: tuple[str, ...]
 ) -> None:
     assert odradek("group", *arguments).exit_code == 2
@@ -132,7 +132,7 @@ def test_durations_are_short_or_iso(text: str, duration_ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["P", "PT", "P1M", "", "-PT1H"])
-def test_no_duration_is_guessed(text: str) -> None:
+def test_an_invalid_duration_is_a_usage_error(text: str) -> None:
     with pytest.raises(click.BadParameter):
         iso_or_short_duration(text)
 

@@ -1,4 +1,4 @@
-"""Commands over TLS and SASL: what librdkafka's properties mean to connections of our own."""
+"""Commands over TLS and SASL: librdkafka's properties for our own connections."""
 
 import ssl
 from collections.abc import Iterator
@@ -114,7 +114,7 @@ def test_unsecured_tokens_of_librdkafka_are_sent(secured: Secured) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_wrong_credentials_are_told_at_once(secured: Secured, mechanism: str) -> None:
+def test_wrong_credentials_are_an_error_at_once(secured: Secured, mechanism: str) -> None:
     wrong = ("-X", f"sasl.username={USERNAME}", "-X", "sasl.password=wrong")
     ran = secured("group", "lag", "--all", *wrong, mechanism=mechanism)
     assert ran.exit_code == 1
@@ -122,7 +122,7 @@ def test_wrong_credentials_are_told_at_once(secured: Secured, mechanism: str) ->
 
 
 @pytest.mark.e2e
-def test_a_mechanism_that_the_broker_lacks_is_told_with_those_it_has(
+def test_an_unsupported_mechanism_is_an_error_with_the_supported_ones(
     secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = secured("group", "lag", "--all", mechanism="GSSAPI")
@@ -137,7 +137,7 @@ def test_a_certificate_of_an_unknown_authority_is_refused(secured: Secured) -> N
 
 
 @pytest.mark.e2e
-def test_a_client_certificate_is_shown_where_one_is_wanted(
+def test_a_client_certificate_is_sent_where_it_is_required(
     odradek: Run, certificates: Certificates, kafka_broker: EmbeddedBroker
 ) -> None:
     with secure_endpoint(certificates, has_sasl=False, wants_certificate=True) as endpoint:
@@ -201,8 +201,6 @@ def test_properties_choose_what_is_verified(tmp_path: Path) -> None:
         ({"security.protocol": "SASL_PLAINTEXT"}, "sasl.mechanism GSSAPI is not supported"),
     ],
 )
-def test_properties_that_cannot_be_followed_are_refused(
-    properties: dict[str, str], complaint: str
-) -> None:
+def test_unsupported_properties_are_refused(properties: dict[str, str], complaint: str) -> None:
     with pytest.raises(click.ClickException, match=complaint):
         Security.of(properties)

@@ -23,7 +23,7 @@ def clean_environment() -> dict[str, str]:
 
 @contextmanager
 def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, object]]]:
-    """A node, and what it said when it was ready."""
+    """A node, and the JSON that it printed when it was ready."""
     node = subprocess.Popen(
         [sys.executable, "-m", "odradek", *arguments, "--output", "json"],
         stdout=subprocess.PIPE,
@@ -41,7 +41,7 @@ def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_serve_says_where_it_is_and_ends_in_order_on_a_signal(
+def test_serve_prints_its_address_and_stops_on_a_signal(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     port = free_port()
@@ -57,7 +57,7 @@ def test_serve_says_where_it_is_and_ends_in_order_on_a_signal(
 
 
 @pytest.mark.e2e
-def test_serve_keeps_its_data_and_temporary_data_go(tmp_path: Path, odradek: Run) -> None:
+def test_serve_keeps_its_data_and_deletes_temporary_data(tmp_path: Path, odradek: Run) -> None:
     data = str(tmp_path / "data")
     for expected in ([], ["kept"]):
         with started("serve", "--listen", "127.0.0.1:0", "--data", data) as (_, state):
@@ -105,7 +105,7 @@ def test_a_node_starts_from_its_file_once_its_folder_is_formatted(
 
 
 @pytest.mark.e2e
-def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error_before_the_node_starts(tmp_path: Path) -> None:
     with started("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "a")) as (_, state):
         bootstrap = str(state["bootstrap"])
         command = [sys.executable, "-m", "odradek", "serve", "--listen", bootstrap]
@@ -122,7 +122,7 @@ def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
         assert is_listening(int(bootstrap.rpartition(":")[2]))
 
 
-def test_every_wrong_setting_is_named_at_once_with_what_would_be_right(odradek: Run) -> None:
+def test_all_wrong_settings_are_named_with_the_expected_values(odradek: Run) -> None:
     ran = odradek("serve", "--set", "log.retention.ms=soon", "--set", "no.such.key=1")
     assert ran.exit_code == 1
     assert (
@@ -133,7 +133,7 @@ def test_every_wrong_setting_is_named_at_once_with_what_would_be_right(odradek: 
     assert "Traceback" not in ran.stderr
 
 
-def test_the_clients_own_variables_are_no_settings_of_a_node(tmp_path: Path, odradek: Run) -> None:
+def test_variables_of_the_client_are_not_settings_of_a_node(tmp_path: Path, odradek: Run) -> None:
     ran = odradek("format", "--data", str(tmp_path / "data"), bootstrap="127.0.0.1:1")
     assert ran.exit_code == 0, ran.stderr
 

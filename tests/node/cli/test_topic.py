@@ -41,7 +41,7 @@ def test_topic_ids_are_written_as_kafka_writes_them(kafka: Run, topic: str) -> N
     kafka("topic", "delete", *names, "-y")
 
 
-def test_an_existing_topic_is_an_error_unless_asked_otherwise(kafka: Run, topic: str) -> None:
+def test_an_existing_topic_is_an_error_without_if_not_exists(kafka: Run, topic: str) -> None:
     refused = kafka("topic", "create", topic)
     assert refused.exit_code == 1
     assert "TOPIC_ALREADY_EXISTS" in refused.stderr
@@ -72,7 +72,7 @@ def test_partitions_are_added_and_never_removed(kafka: Run, topic: str) -> None:
 
 
 @pytest.mark.usefixtures("keeps_old_records")
-def test_offsets_show_where_a_partition_begins_ends_and_was(kafka: Run, topic: str) -> None:
+def test_offsets_are_shown_at_start_end_and_a_time(kafka: Run, topic: str) -> None:
     for timestamp in ("1000", "2000", "3000"):
         kafka("produce", topic, "v", "-p", "1", "--timestamp", timestamp)
     rows = kafka("topic", "offsets", f"{topic}:1", "--at", "1500", "-o", "json").json()
@@ -88,7 +88,7 @@ def test_offsets_show_where_a_partition_begins_ends_and_was(kafka: Run, topic: s
     ]
 
 
-def test_a_partition_that_is_not_there_is_named(kafka: Run, topic: str) -> None:
+def test_a_selected_partition_that_does_not_exist_is_named(kafka: Run, topic: str) -> None:
     ran = kafka("topic", "offsets", f"{topic}:7")
     assert ran.exit_code == 1
     assert "has partitions 0 to 2, not 7" in ran.stderr
@@ -110,7 +110,7 @@ def test_delete_asks_first_and_reports_what_is_missing(kafka: Run, topic: str) -
     assert kafka("topic", "delete", topic, "-y", "--if-exists").exit_code == 0
 
 
-def test_describing_what_is_not_there_fails_after_what_is(kafka: Run, topic: str) -> None:
+def test_missing_topics_are_an_error_after_the_others_are_described(kafka: Run, topic: str) -> None:
     ran = kafka("topic", "describe", topic, f"{topic}-not", "-o", "json")
     assert ran.exit_code == 1
     assert f'"topic": "{topic}"' in ran.stdout

@@ -20,7 +20,7 @@ def explained(kafka: Run, topic: str, *arguments: str) -> dict[str, object]:
     return document
 
 
-def test_a_topic_in_order_has_nothing_that_holds_it_up(kafka: Run, topic: str) -> None:
+def test_a_healthy_topic_has_no_findings(kafka: Run, topic: str) -> None:
     kafka("produce", topic, "one", "two", "-p", "1")
     ran = kafka("topic", "explain", topic)
     assert (ran.exit_code, ran.stdout.splitlines()[0]) == (0, "No problems found.")
@@ -30,7 +30,7 @@ def test_a_topic_in_order_has_nothing_that_holds_it_up(kafka: Run, topic: str) -
     assert (partitions[1]["end_offset"], partitions[1]["stable_offset"]) == (2, 2)
 
 
-def test_one_partition_may_be_looked_at(kafka: Run, topic: str) -> None:
+def test_one_partition_is_selected(kafka: Run, topic: str) -> None:
     partitions = explained(kafka, topic, "-p", "2")["partitions"]
     assert isinstance(partitions, list)
     assert [row["partition"] for row in partitions] == [2]
@@ -40,7 +40,7 @@ def test_one_partition_may_be_looked_at(kafka: Run, topic: str) -> None:
     assert "no-such-topic" in missing.stderr
 
 
-def test_who_reads_a_topic_and_for_which_group_is_told(
+def test_readers_of_a_topic_are_shown_with_their_groups(
     kafka: Run, topic: str, group_name: str, bootstrap: str
 ) -> None:
     consumer = Consumer(

@@ -60,13 +60,13 @@ def test_a_transaction_is_described_with_its_partitions(kafka: Run, opened: Open
     assert opened.topic in kafka("txn", "describe", opened.transactional_id).stdout
 
 
-def test_an_unknown_one_is_an_error(kafka: Run) -> None:
-    ran = kafka("txn", "describe", "nobody-has-this")
+def test_an_unknown_transaction_is_an_error(kafka: Run) -> None:
+    ran = kafka("txn", "describe", "no-such-id")
     assert ran.exit_code == 1
-    assert "nobody-has-this" in ran.stderr
+    assert "no-such-id" in ran.stderr
 
 
-def test_what_a_coordinator_knows_does_not_hang_and_is_not_ended_unasked(
+def test_a_transaction_of_a_coordinator_is_not_hanging_and_needs_force(
     kafka: Run, opened: Open
 ) -> None:
     assert rows(kafka, "hanging", "-t", opened.topic, "--older-than", "0s") == []
