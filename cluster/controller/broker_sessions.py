@@ -47,7 +47,7 @@ class BrokerHeartbeatTracker:
         self._last_check_ms = now_ms
         self._sessions = {broker: BrokerSession(epoch, now_ms) for broker, epoch in brokers}
 
-    def forgive_pause(self, now_ms: int, timeout_ms: int) -> None:
+    def forgive_pause(self, now_ms: int, *, timeout_ms: int) -> None:
         """The controller runs. If it has not for half a timeout, all sessions are extended."""
         if self._last_check_ms is not None:
             gap_ms = now_ms - self._last_check_ms
@@ -64,7 +64,7 @@ class BrokerHeartbeatTracker:
         session.last_contact_ms = max(session.last_contact_ms, now_ms)
         return session
 
-    def suspect(self, broker_id: int, since_ms: int, timeout_ms: int) -> None:
+    def suspect(self, broker_id: int, *, since_ms: int, timeout_ms: int) -> None:
         """The broker may have died: its controller process has ended. Its session expires after
         half a timeout, in which a restarted controller process would be back."""
         session = self._sessions.get(broker_id)
@@ -77,7 +77,7 @@ class BrokerHeartbeatTracker:
         """End the broker's session."""
         self._sessions.pop(broker_id, None)
 
-    def is_alive(self, broker_id: int, broker_epoch: int, now_ms: int, timeout_ms: int) -> bool:
+    def is_alive(self, broker_id: int, broker_epoch: int, *, now_ms: int, timeout_ms: int) -> bool:
         """Whether the broker has a session of that epoch that has not expired."""
         session = self._sessions.get(broker_id)
         return (
@@ -86,7 +86,7 @@ class BrokerHeartbeatTracker:
             and now_ms < session.last_contact_ms + timeout_ms
         )
 
-    def expired(self, now_ms: int, timeout_ms: int) -> list[int]:
+    def expired(self, now_ms: int, *, timeout_ms: int) -> list[int]:
         """The brokers whose sessions have expired, by id."""
         return sorted(
             broker

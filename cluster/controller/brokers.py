@@ -154,9 +154,9 @@ def unregister_broker(state: ControllerState, command: UnregisterBroker) -> Cont
 def fence_stale_brokers(state: ControllerState, now_ms: int) -> list[Record]:
     """Fence all brokers whose sessions have expired, in one go."""
     timeout_ms = state.broker_settings.broker_session_timeout_ms
-    state.sessions.forgive_pause(now_ms, timeout_ms)
+    state.sessions.forgive_pause(now_ms, timeout_ms=timeout_ms)
     stale = {}
-    for broker_id in state.sessions.expired(now_ms, timeout_ms):
+    for broker_id in state.sessions.expired(now_ms, timeout_ms=timeout_ms):
         state.sessions.remove(broker_id)
         broker = state.image.brokers.get(broker_id)
         if broker is not None and not broker.is_fenced:
@@ -218,7 +218,9 @@ def _check_registration(command: RegisterBroker) -> None:
 def _check_not_alive(state: ControllerState, before: BrokerImage, now_ms: int) -> None:
     """Two processes with one id would both lead. One in controlled shutdown may be replaced."""
     timeout_ms = state.broker_settings.broker_session_timeout_ms
-    is_alive = state.sessions.is_alive(before.broker_id, before.broker_epoch, now_ms, timeout_ms)
+    is_alive = state.sessions.is_alive(
+        before.broker_id, before.broker_epoch, now_ms=now_ms, timeout_ms=timeout_ms
+    )
     if is_alive and not before.is_in_controlled_shutdown:
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,

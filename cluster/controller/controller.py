@@ -135,7 +135,7 @@ class Controller:
         heartbeat."""
         state = self._state
         timeout_ms = state.broker_settings.broker_session_timeout_ms
-        state.sessions.suspect(broker_id, since_ms, timeout_ms)
+        state.sessions.suspect(broker_id, since_ms=since_ms, timeout_ms=timeout_ms)
 
     def tick(self, now_ms: int) -> tuple[Record, ...]:
         """The records that are due by now; to be written as one entry, if there are any.

@@ -116,9 +116,7 @@ class QuorumView:
     def _replica(self, member: int, end: int, fetched_ms: int, caught_up_ms: int) -> QuorumReplica:
         header = self._headers.header_of(member)
         voter = self._driver.node.configuration.find(member)
-        context: VoterContext | None = None
-        if voter is not None:
-            context = voter_context(voter)
+        context = None if voter is None else voter_context(voter)
         if context is None:
             context = VoterContext() if header is None else header_context(header)
         return QuorumReplica(
