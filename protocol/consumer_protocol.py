@@ -80,9 +80,7 @@ def decode_assignment(data: bytes | bytearray | memoryview) -> ConsumerProtocolA
     return _decode(ConsumerProtocolAssignment, data, _version(data))
 
 
-_encode_assignment = compile_record_encoder(
-    ConsumerProtocolAssignment, 0, flexible=False, prefix=b""
-)
+_encode_assignment = compile_record_encoder(ConsumerProtocolAssignment, 0, flexible=False)
 
 
 def _version(data: bytes | bytearray | memoryview) -> int:
