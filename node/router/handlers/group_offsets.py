@@ -81,7 +81,7 @@ async def commit_offsets(
     if not services.authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
         return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response = refused_commit(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    answers = (answer for topic in response.topics for answer in topic.partitions)
+    answers = iter([answer for topic in response.topics for answer in topic.partitions])
     valid = []
     valid_answers = []
     for topic in request.topics:
