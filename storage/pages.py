@@ -39,7 +39,6 @@ _DEPTH_MAX = 32  # LMDB's CURSOR_STACK
 
 BRANCH, LEAF, OVERFLOW, META = 0x01, 0x02, 0x04, 0x08
 _BIG, _SUBTREE, _DUPLICATES = 0x01, 0x02, 0x04
-_PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
 
 
 class PageError(Exception):
@@ -57,7 +56,6 @@ class Tree(NamedTuple):
 class Meta(NamedTuple):
     """One of the two roots of the file. The one with the higher transaction id counts."""
 
-    page_size: int
     main: Tree
     last_page: int
     transaction_id: int
@@ -66,13 +64,11 @@ class Meta(NamedTuple):
 class PageFile:
     """A file of pages, mapped for reading."""
 
-    def __init__(self, view: memoryview, page_size: int = mmap.PAGESIZE) -> None:
-        """`page_size` is given by the caller, because the meta pages may be torn."""
-        assert page_size in _PAGE_SIZES
+    def __init__(self, view: memoryview) -> None:
         assert sys.byteorder == "little", "LMDB has the machine's byte order; this module has one"
         self.view = view
-        self.page_size = page_size
-        self.page_count = -(-len(view) // page_size)
+        self.page_size = mmap.PAGESIZE  # not that of the meta pages, which may be torn
+        self.page_count = -(-len(view) // self.page_size)
         """Pages of the file; a cut may have left only a part of the last one."""
 
     def head(self, number: int) -> tuple[int, int, int]:
@@ -117,7 +113,7 @@ class PageFile:
         main = _tree_from(self.view, at)
         last_page, transaction_id = _META_TAIL.unpack_from(self.view, at + _TREE.size)
         self._require_whole(last_page)
-        return Meta(page_size, main, last_page, transaction_id)
+        return Meta(main, last_page, transaction_id)
 
     def named_trees(self, meta: Meta) -> dict[bytes, Tree]:
         """The named databases of the file. Raises PageError."""

@@ -26,8 +26,8 @@ from odradek.storage.environment import StorageError, storage_errors
 
 _MAGIC = int.from_bytes(b"odradek1", "big")
 _HEAD_BYTES = 4096
-_HEAD_WORDS = _HEAD_BYTES // 8
-_SLOT_SHIFT = 3
+HEAD_WORDS = _HEAD_BYTES // 8
+SLOT_SHIFT = 3
 _MAGIC_AT = 0
 _SLOTS_AT = 1
 _GENERATION_AT = 2
@@ -63,7 +63,7 @@ class StatusTable:
         self._room_bytes = 0
         self._bytes = memoryview(mapping)
         self.words = self._bytes.cast("q")
-        """All words, for hot paths. A slot starts at `base(number)`."""
+        """All words, for hot paths. A slot starts at HEAD_WORDS + (number << SLOT_SHIFT)."""
         self.slot_count: int = self.words[_SLOTS_AT]
         # Taking a lock is a full memory barrier. Python has no other.
         self._barrier = threading.Lock()
@@ -72,7 +72,7 @@ class StatusTable:
     def create(cls, path: Path, slot_count: int) -> "StatusTable":
         """The owner's table. The file of an earlier owner is reused, because readers have it
         mapped. Its generation continues."""
-        size = _HEAD_BYTES + (slot_count << _SLOT_SHIFT) * 8
+        size = _HEAD_BYTES + (slot_count << SLOT_SHIFT) * 8
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             # The file is sparse and never shrinks.
@@ -123,7 +123,7 @@ class StatusTable:
         """Allocate disk blocks for the first `slot_count` slots. By the owner, before it writes to
         them: a write to a mapped page without a block raises SIGBUS if the disk is full. Raises
         StorageError."""
-        end = _HEAD_BYTES + (slot_count << _SLOT_SHIFT) * 8
+        end = _HEAD_BYTES + (slot_count << SLOT_SHIFT) * 8
         if end <= self._room_bytes:
             return
         end = -(-end // _HEAD_BYTES) * _HEAD_BYTES
@@ -131,45 +131,40 @@ class StatusTable:
             os.posix_fallocate(self._descriptor, self._room_bytes, end - self._room_bytes)
         self._room_bytes = end
 
-    @staticmethod
-    def base(number: int) -> int:
-        """Index of the first word of a slot."""
-        return _HEAD_WORDS + (number << _SLOT_SHIFT)
-
     def log_start_offset(self, number: int) -> int:
         """First offset that may be read."""
-        return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + LOG_START_OFFSET]
+        return self.words[HEAD_WORDS + (number << SLOT_SHIFT) + LOG_START_OFFSET]
 
     def last_stable_offset(self, number: int) -> int:
         """End (exclusive) of what read_committed may see."""
-        return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + LAST_STABLE_OFFSET]
+        return self.words[HEAD_WORDS + (number << SLOT_SHIFT) + LAST_STABLE_OFFSET]
 
     def high_watermark(self, number: int) -> int:
         """End (exclusive) of what consumers may see."""
-        return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + HIGH_WATERMARK]
+        return self.words[HEAD_WORDS + (number << SLOT_SHIFT) + HIGH_WATERMARK]
 
     def log_end_offset(self, number: int) -> int:
         """The offset of the next record (exclusive end of the log)."""
-        return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + LOG_END_OFFSET]
+        return self.words[HEAD_WORDS + (number << SLOT_SHIFT) + LOG_END_OFFSET]
 
     def leader_epoch(self, number: int) -> int:
         """The partition's current leader epoch, as this replica knows it."""
-        return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + LEADER_EPOCH]
+        return self.words[HEAD_WORDS + (number << SLOT_SHIFT) + LEADER_EPOCH]
 
     def role(self, number: int) -> ReplicaRole:
-        return ReplicaRole(self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + ROLE])
+        return ReplicaRole(self.words[HEAD_WORDS + (number << SLOT_SHIFT) + ROLE])
 
     def active_bytes(self, number: int) -> int:
         """Bytes of batches in the active segment. Those of sealed ones are in the catalog."""
-        return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + ACTIVE_BYTES]
+        return self.words[HEAD_WORDS + (number << SLOT_SHIFT) + ACTIVE_BYTES]
 
     def set(self, number: int, word: int, value: int) -> None:
         """Write one word of a slot; by the owner."""
-        self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + word] = value
+        self.words[HEAD_WORDS + (number << SLOT_SHIFT) + word] = value
 
     def clear(self, number: int) -> None:
         """Make a slot ABSENT. Its watches stay, so that waiting routers learn of the deletion."""
-        base = _HEAD_WORDS + (number << _SLOT_SHIFT)
+        base = HEAD_WORDS + (number << SLOT_SHIFT)
         words = self.words
         words[base + ROLE] = ReplicaRole.ABSENT
         for word in range(ROLE):
@@ -179,7 +174,7 @@ class StatusTable:
     def set_watch(self, number: int, router: int = 0) -> None:
         """Request a notification when the partition's offsets next change. Read the offsets once
         more after this call: later changes are notified."""
-        at = _HEAD_BYTES + (number << _SLOT_SHIFT) * 8 + _WATCH_BYTES_AT + router
+        at = _HEAD_BYTES + (number << SLOT_SHIFT) * 8 + _WATCH_BYTES_AT + router
         self._bytes[at] = 1
         with self._barrier:
             pass
@@ -187,7 +182,7 @@ class StatusTable:
     def take_watch(self, number: int) -> int:
         """Return and clear the watches (bit r for router r). By the owner, after it has written the
         new offsets and called `publish`."""
-        at = _HEAD_WORDS + (number << _SLOT_SHIFT) + WATCH
+        at = HEAD_WORDS + (number << SLOT_SHIFT) + WATCH
         if self.words[at] == 0:
             return 0
         first = at * 8

@@ -34,20 +34,20 @@ from odradek.storage.segment_roll import current_row, roll_deadline_ms, seal
 from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.status import (
     ACTIVE_BYTES,
+    HEAD_WORDS,
     HIGH_WATERMARK,
     LAST_STABLE_OFFSET,
     LEADER_EPOCH,
     LOG_END_OFFSET,
     LOG_START_OFFSET,
     ROLE,
+    SLOT_SHIFT,
     ReplicaRole,
     StatusTable,
 )
 from odradek.storage.truncation import TruncatedLog, truncate_fully, truncate_log
 
 _MAP_CHECK_BYTES = 4 << 20
-_HEAD_WORDS = StatusTable.base(0)
-_SLOT_SHIFT = 3
 
 
 class NewPartition(NamedTuple):
@@ -310,7 +310,7 @@ class Store:
         is_synced = self._flusher.after_turn(turn, self._segment)
         words = self.status.words
         for log in turn.grown_logs():
-            base = _HEAD_WORDS + (log.number << _SLOT_SHIFT)
+            base = HEAD_WORDS + (log.number << SLOT_SHIFT)
             end = log.log_end_offset
             if not log.is_replicated:
                 log.high_watermark = end
@@ -465,7 +465,7 @@ class Store:
 
     def _write_status(self, log: PartitionLog) -> None:
         words = self.status.words
-        base = _HEAD_WORDS + (log.number << _SLOT_SHIFT)
+        base = HEAD_WORDS + (log.number << SLOT_SHIFT)
         words[base + LOG_START_OFFSET] = log.log_start_offset
         words[base + LOG_END_OFFSET] = log.log_end_offset
         words[base + HIGH_WATERMARK] = log.high_watermark

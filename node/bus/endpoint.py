@@ -28,6 +28,7 @@ _UNBOUNDED: SocketOptions = ((zmq.LINGER, 0), (zmq.SNDHWM, 0), (zmq.RCVHWM, 0))
 _LISTENING: SocketOptions = ((zmq.ROUTER_HANDOVER, 1), (zmq.ROUTER_MANDATORY, 1))
 _RECONNECT_MS = 10
 _RECONNECT_MS_MAX = 200
+_DRAINED_MAX = 1_000
 
 
 class KeyPair(NamedTuple):
@@ -133,18 +134,18 @@ def descriptor(socket: Socket) -> int:
     return file
 
 
-def drain(socket: Socket, at_most: int = 1000) -> Iterator[bytes]:
+def drain(socket: Socket) -> Iterator[bytes]:
     """The messages that a DEALER socket has received."""
-    for _ in range(at_most):
+    for _ in range(_DRAINED_MAX):
         try:
             yield socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return
 
 
-def drain_frames(socket: Socket, at_most: int = 1000) -> Iterator[list[bytes]]:
+def drain_frames(socket: Socket) -> Iterator[list[bytes]]:
     """The messages that a socket has received, as lists of frames."""
-    for _ in range(at_most):
+    for _ in range(_DRAINED_MAX):
         try:
             yield socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:

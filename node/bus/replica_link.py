@@ -37,6 +37,7 @@ from odradek.node.config import WORKER_LISTENER_PREFIX
 # until the kernel gives up.
 _HEARTBEATS: SocketOptions = ((zmq.HEARTBEAT_IVL, 1_000), (zmq.HEARTBEAT_TIMEOUT, 3_000))
 _COPY_BYTES_MAX = 64 << 10
+_RESPONSES_MAX = 100
 
 _decode_request = msgspec.msgpack.Decoder(ReplicaFetchRequest).decode
 _decode_response = msgspec.msgpack.Decoder(ReplicaFetchResponse).decode
@@ -115,10 +116,10 @@ class ReplicaLink(WorkerLink):
             return False
         return True
 
-    def responses(self, at_most: int = 100) -> Iterator[LeaderResponse]:
+    def responses(self) -> Iterator[LeaderResponse]:
         """The received responses. Malformed ones are dropped: their requests time out and are
         repeated."""
-        for _ in range(at_most):
+        for _ in range(_RESPONSES_MAX):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:

@@ -4,7 +4,6 @@ Also recognises other protocols on a Kafka port, for the log. Pure. Called by re
 connection.py."""
 
 import struct
-from collections.abc import Sequence
 
 _LENGTH = struct.Struct(">i")
 LENGTH_BYTES = _LENGTH.size
@@ -43,8 +42,3 @@ def explain_bad_frame(start: bytes, length: int) -> str:
     if length < 0:
         return f"invalid frame length {length}"
     return f"a frame of {length} bytes exceeds socket.request.max.bytes"
-
-
-def frame(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """The length prefix and the buffers of one message. No buffer is copied."""
-    return [pack_length(sum(map(len, buffers))), *buffers]

@@ -2,14 +2,7 @@
 
 import pytest
 
-from odradek.node.wire.framing import describe_foreign_protocol, frame
-
-
-def test_a_frame_is_the_length_and_the_buffers_without_a_copy() -> None:
-    body = memoryview(bytearray(b"body"))
-    framed = frame([b"head", body])
-    assert framed[0] == b"\0\0\0\x08"
-    assert framed[2] is body
+from odradek.node.wire.framing import describe_foreign_protocol
 
 
 @pytest.mark.parametrize(
