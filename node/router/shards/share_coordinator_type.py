@@ -6,6 +6,7 @@ records before deleted (coordinator/share/shard.py).
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
@@ -15,8 +16,8 @@ from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
 from odradek.coordinator.share.requests import Checkpoint, DropLog, ForgetTopicStates, MeasureLog
 from odradek.coordinator.share.settings import ShareStateSettings
 from odradek.coordinator.share.shard import ShareStateShard
-from odradek.node.bus.messages import UNSENT, DeleteRecords
-from odradek.node.bus.reply import drive
+from odradek.node.bus.messages import UNSENT, DeleteRecords, DeleteRecordsReply
+from odradek.node.bus.reply import Reply
 from odradek.node.router.logs import LocatedLog, Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.coordinator_type import (
@@ -25,7 +26,7 @@ from odradek.node.router.shards.coordinator_type import (
     InternalTopicConfig,
 )
 from odradek.node.router.worker_client import WorkerClient
-from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import Uuid
 
 log = logging.getLogger(__name__)
@@ -91,31 +92,27 @@ class ShareCoordinatorType:
 
     def run_effect(self, effect: MeasureLog | DropLog, context: EffectContext) -> None:
         """Measure a shard's log, or delete the records that are not needed any more."""
-        if isinstance(effect, DropLog):
-            drive(self._delete_records(context, effect.end_offset), _on_deleted)
-            return
         located = self._open_log(context.shard)
-        if located is not None:
-            end_offset = located.reader.status.log_end_offset(located.number)
-            context.call_shard(Checkpoint(end_offset))
-
-    async def _delete_records(self, context: EffectContext, end_offset: int) -> None:
-        """Delete the records before `end_offset`. After a failure the next attempt deletes more."""
-        located = self._open_log(context.shard)
-        if located is None or not context.is_current():
+        if located is None:
             return
-        answer = await self._worker_client.send(
-            DeleteRecords(
-                UNSENT, located.store, located.number, end_offset, DELETE_RECORDS_TIMEOUT_MS
+        reader, store, number = located
+        if isinstance(effect, MeasureLog):
+            context.call_shard(Checkpoint(reader.status.log_end_offset(number)))
+        elif context.is_current():
+            reply = self._worker_client.send(
+                DeleteRecords(UNSENT, store, number, effect.end_offset, DELETE_RECORDS_TIMEOUT_MS)
             )
-        )
-        if answer.error_code:
-            code = ErrorCode(answer.error_code).name
+            reply.on_done(partial(self._on_deleted, context.shard, reply))
+
+    def _on_deleted(self, shard: int, reply: Reply[DeleteRecordsReply]) -> None:
+        """After a failure the next attempt deletes more."""
+        error_code = reply.result().error_code
+        if error_code:
             log.info(
                 "the first records of %s-%d were not deleted: %s",
                 self.topic_name,
-                context.shard,
-                code,
+                shard,
+                ErrorCode(error_code).name,
             )
 
     def _open_log(self, shard: int) -> LocatedLog | None:
@@ -126,10 +123,3 @@ class ShareCoordinatorType:
         """Shards refuse partitions that do not exist."""
         self._topics = new.topics_by_id
         return old.topics_by_id is not new.topics_by_id
-
-
-def _on_deleted(_result: None, error: BaseException | None) -> None:
-    if error is not None and not isinstance(error, ApiError):
-        log.error(
-            "the first records of a share coordinator's log could not be deleted", exc_info=error
-        )
