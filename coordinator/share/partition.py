@@ -48,11 +48,11 @@ from odradek.coordinator.share.runs import (
     Run,
     Runs,
     Target,
-    append_run,
     is_acquired_by,
     is_available,
+    state_batch,
 )
-from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState, joined
 from odradek.protocol.errors import ErrorCode
 
 NOTHING_TO_WRITE: Final = 0
@@ -296,8 +296,8 @@ class SharePartition:
                 elif run.target is None:
                     continue
                 if run.start >= start:
-                    append_run(batches, run)
-        return StateWrite(self._write_id, start, complete, tuple(batches))
+                    batches.append(state_batch(run))
+        return StateWrite(self._write_id, start, complete, tuple(joined(batches)))
 
     def on_written(self, *, is_done: bool, now_ms: int) -> None:
         """The write in flight is durable, or failed: then acknowledged records are acquired as

@@ -169,13 +169,7 @@ def is_available(run: Run, now_ms: int) -> bool:
     return run.state is RecordState.AVAILABLE and run.deadline_ms <= now_ms
 
 
-def append_run(batches: list[PersisterStateBatch], run: Run) -> None:
-    """Append the run's state, merged with the last batch if they are adjacent and alike."""
+def state_batch(run: Run) -> PersisterStateBatch:
+    """The state of the run when the pending write is durable."""
     state = run.state if run.target is None else run.target.state
-    first = run.start
-    if batches:
-        last = batches[-1]
-        is_alike = (last.delivery_state, last.delivery_count) == (state, run.delivery_count)
-        if is_alike and last.last_offset + 1 == run.start:
-            first = batches.pop().first_offset
-    batches.append(PersisterStateBatch(first, run.end - 1, int(state), run.delivery_count))
+    return PersisterStateBatch(run.start, run.end - 1, int(state), run.delivery_count)

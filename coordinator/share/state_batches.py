@@ -120,16 +120,16 @@ def _overlay(batches: list[PersisterStateBatch], new: PersisterStateBatch) -> No
     around = batches[low:high]
     inside = [old for old in around if old.last_offset < first]
     behind = [old for old in around if old.first_offset > last]
-    batches[low:high] = _joined([*inside, *pieces, *behind])
+    batches[low:high] = joined([*inside, *pieces, *behind])
 
 
-def _joined(pieces: list[PersisterStateBatch]) -> list[PersisterStateBatch]:
-    """Sorted pieces, with adjacent equal ones joined."""
-    joined = pieces[:1]
-    for piece in pieces[1:]:
-        before = joined[-1]
-        if before.last_offset + 1 == piece.first_offset and before[2:] == piece[2:]:
-            joined[-1] = before._replace(last_offset=piece.last_offset)
+def joined(batches: list[PersisterStateBatch]) -> list[PersisterStateBatch]:
+    """Sorted batches, with adjacent equal ones joined."""
+    kept = batches[:1]
+    for batch in batches[1:]:
+        before = kept[-1]
+        if before.last_offset + 1 == batch.first_offset and before[2:] == batch[2:]:
+            kept[-1] = before._replace(last_offset=batch.last_offset)
         else:
-            joined.append(piece)
-    return joined
+            kept.append(batch)
+    return kept
