@@ -11,15 +11,10 @@ from odradek.node.cli.cluster_client import ClusterClient, raise_refusals, with_
 from odradek.node.cli.completion import complete_group
 from odradek.node.cli.dead_letters import dead_letters
 from odradek.node.cli.group_admin import create, delete, list_groups
-from odradek.node.cli.group_descriptions import describe_group, find_group
+from odradek.node.cli.group_descriptions import describe_group, find_group, group_positions
 from odradek.node.cli.group_explain import explain
 from odradek.node.cli.group_lag import add_lag_columns, lag, wait
-from odradek.node.cli.group_offsets import (
-    alter_start_offsets,
-    commit_offsets,
-    committed_offsets,
-    share_positions,
-)
+from odradek.node.cli.group_offsets import alter_start_offsets, commit_offsets
 from odradek.node.cli.group_queries import (
     configured_groups,
     configured_only_message,
@@ -129,8 +124,7 @@ def reset_offsets(
     if sum(choice is not None for choice in (end, to_offset, to_time, shift_by)) != 1:
         raise click.UsageError("Give exactly one of --to, --to-offset, --to-time and --shift-by.")
     coordinator, described = find_group(client, name)
-    is_share = isinstance(described, ShareGroupDescribedGroup)
-    committed = _present_offsets(client, coordinator, name, is_share=is_share)
+    committed, _ = group_positions(client, coordinator, described)
     if selections:
         known = offsets.partitions_of(client, [selection.topic for selection in selections])
         partition_ids = [each for each in known if any(s.has(*each) for s in selections)]
@@ -146,12 +140,12 @@ def reset_offsets(
         targets = starts if end == "earliest" else ends
     elif to_time is not None:
         found = offsets.list_offsets(client, partition_ids, to_time)
-        # No record that late: everything is older, so the group goes to the end.
+        # All records are older: the group moves to the end.
         targets = {each: found[each] if found[each] >= 0 else ends[each] for each in found}
     else:
         wanted = _wanted_offsets(partition_ids, committed, to_offset, shift_by)
         targets = {p: min(max(wanted[p], starts[p]), ends[p]) for p in partition_ids}
-    if not dry_run and is_share:
+    if not dry_run and isinstance(described, ShareGroupDescribedGroup):
         alter_start_offsets(client, coordinator, name, targets)
     elif not dry_run:
         commit_offsets(client, name, targets)
@@ -169,16 +163,6 @@ def reset_offsets(
     output.rows(rows)
     if dry_run:
         output.hint("Nothing was changed (--dry-run).")
-
-
-def _present_offsets(
-    client: ClusterClient, coordinator: int, name: str, *, is_share: bool
-) -> dict[PartitionId, int]:
-    """Committed offsets, or the start offsets of a share group."""
-    if not is_share:
-        return committed_offsets(client, name)
-    positions = share_positions(client, coordinator, name)
-    return {each: start for each, (start, _) in positions.items() if start >= 0}
 
 
 def _wanted_offsets(

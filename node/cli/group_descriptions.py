@@ -90,13 +90,7 @@ def describe_group(client: ClusterClient, name: str) -> dict[str, Json] | None:
         members = [_streams_member(member, sources) for member in group.members]
     else:
         members = [_member(member) for member in group.members]
-    lags: Mapping[PartitionId, int | None] | None = None
-    if isinstance(group, ShareGroupDescribedGroup):
-        positions = share_positions(client, coordinator, name)
-        committed = {each: start for each, (start, _) in positions.items() if start >= 0}
-        lags = {each: lag for each, (_, lag) in positions.items()}
-    else:
-        committed = committed_offsets(client, name)
+    committed, lags = group_positions(client, coordinator, group)
     if group.group_state == "Dead" and not members and not committed:
         return None
     rows = _offset_rows(client, members, committed, lags)
@@ -120,6 +114,18 @@ def describe_group(client: ClusterClient, name: str) -> dict[str, Json] | None:
             for part in _subtopologies(group)
         ]
     return document
+
+
+def group_positions(
+    client: ClusterClient, coordinator: int, group: AnyDescribedGroup
+) -> tuple[dict[PartitionId, int], dict[PartitionId, int | None] | None]:
+    """Committed offsets, or the start offsets of a share group; and the lags that a share group
+    reports."""
+    if not isinstance(group, ShareGroupDescribedGroup):
+        return committed_offsets(client, group.group_id), None
+    positions = share_positions(client, coordinator, group.group_id)
+    starts = {each: start for each, (start, _) in positions.items() if start >= 0}
+    return starts, {each: lag for each, (_, lag) in positions.items()}
 
 
 def _heading(group: AnyDescribedGroup, coordinator: int) -> dict[str, Json]:

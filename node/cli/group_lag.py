@@ -14,12 +14,7 @@ import click
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
 from odradek.node.cli.completion import complete_group
 from odradek.node.cli.findings import no_reader_reasons
-from odradek.node.cli.group_queries import (
-    GroupDescription,
-    GroupQueries,
-    Lag,
-    is_odradek_cluster,
-)
+from odradek.node.cli.group_queries import GroupDescription, GroupQueries, Lag, is_odradek_cluster
 from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Json, Output, Row, size_text
 from odradek.protocol.errors import ErrorCode

@@ -2,13 +2,7 @@
 
 from odradek.cluster.balance.model import Partition, ReassignmentPlan, RegisteredBroker
 from odradek.cluster.balance.planner import plan_moves
-from odradek.node.cli.plan_text import (
-    estimated_s,
-    move_row,
-    node_rows,
-    plan_document,
-    summary,
-)
+from odradek.node.cli.plan_text import estimated_s, move_row, node_rows, plan_document, summary
 from odradek.node.cli.replica_placement import ClusterView
 from tests.cluster.balance.test_model import move
 
