@@ -148,7 +148,7 @@ def _apply(
             items = _list_items(
                 definition, _checked_value(resource_type, name, key, operation.value)
             )
-            before = _current_list(state, resource_type, name, definition, wanted)
+            before = _current_list(state, resource_type, definition, wanted)
             if operation.operation == AlterConfigOperation.APPEND:
                 after = before + [item for item in items if item not in before]
             else:
@@ -156,8 +156,7 @@ def _apply(
             wanted[key] = ",".join(after)
         case _:
             raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unknown operation type {operation.operation}.",
+                ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation.operation}."
             )
 
 
@@ -173,7 +172,6 @@ def _checked_value(
 def _current_list(
     state: ControllerState,
     resource_type: ConfigResourceType,
-    name: str,
     definition: ConfigDefinition,
     wanted: Mapping[str, str],
 ) -> list[str]:

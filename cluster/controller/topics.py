@@ -19,6 +19,7 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.controller.config_checks import check_topic_constraints, check_value
 from odradek.cluster.controller.placement import place_replicas
+from odradek.cluster.controller.reassignment import is_reassigned
 from odradek.cluster.controller.replica_assignments import (
     check_assignment,
     initial_partition,
@@ -236,6 +237,15 @@ def _checked_configs(state: ControllerState, topic: NewTopic) -> dict[str, str]:
     return configs
 
 
+def _topic_named(state: ControllerState, name: str) -> TopicImage:
+    topic = state.image.topics_by_name.get(name)
+    if topic is None:
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
+        )
+    return topic
+
+
 def _find_topic(state: ControllerState, reference: TopicReference) -> TopicImage:
     has_id = reference.topic_id != ZERO_UUID
     if has_id == (reference.name is not None):
@@ -250,25 +260,14 @@ def _find_topic(state: ControllerState, reference: TopicReference) -> TopicImage
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         return topic
-    topic = state.image.topics_by_name.get(reference.name)
-    if topic is None:
-        raise ApiError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {reference.name}."
-        )
-    return topic
+    return _topic_named(state, reference.name)
 
 
 def _partitions_to_add(
     state: ControllerState, wanted: NewPartitions
 ) -> tuple[TopicImage, tuple[PartitionImage, ...]]:
-    topic = state.image.topics_by_name.get(wanted.name)
-    if topic is None:
-        raise ApiError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {wanted.name}."
-        )
-    if any(
-        partition.adding_replicas or partition.removing_replicas for partition in topic.partitions
-    ):
+    topic = _topic_named(state, wanted.name)
+    if any(map(is_reassigned, topic.partitions)):
         raise ApiError(
             ErrorCode.REASSIGNMENT_IN_PROGRESS,
             f"Partitions of {wanted.name} are being reassigned. Try again when that is done.",
