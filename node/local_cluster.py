@@ -37,13 +37,13 @@ class ClusterLayout(msgspec.Struct, frozen=True):
 
     cluster_id: str
     nodes: tuple[LocalNode, ...]
-    founder_count: int = 0
+    bootstrap_count: int = msgspec.field(default=0, name="founder_count")
     """How many of the first nodes bootstrapped the cluster; the others joined. 0: all."""
 
     @property
     def bootstrap_nodes(self) -> tuple[LocalNode, ...]:
         """The bootstrap voters."""
-        return self.nodes[: self.founder_count or None]
+        return self.nodes[: self.bootstrap_count or None]
 
     @property
     def joined(self) -> tuple[LocalNode, ...]:
@@ -73,7 +73,7 @@ def extended_layout(layout: ClusterLayout, node_count: int) -> ClusterLayout:
     first = layout.nodes[0]
     more = new_layout(node_count, first.port).nodes[len(layout.nodes) :]
     return msgspec.structs.replace(
-        layout, nodes=(*layout.nodes, *more), founder_count=len(layout.bootstrap_nodes)
+        layout, nodes=(*layout.nodes, *more), bootstrap_count=len(layout.bootstrap_nodes)
     )
 
 
@@ -149,7 +149,7 @@ class LocalCluster:
         self.layout = msgspec.structs.replace(
             self.layout,
             nodes=(*self.layout.nodes, node),
-            founder_count=len(self.layout.bootstrap_nodes),
+            bootstrap_count=len(self.layout.bootstrap_nodes),
         )
         self._add(node)
         return self.nodes[node.node_id]

@@ -5,13 +5,13 @@ Nothing here is in the log. A new active controller gives every broker a whole s
 while, stopped or without CPU, has received no heartbeats in that time: it extends the sessions by
 the gap. Times are of any monotonic clock, in milliseconds.
 
-    event              session
+    event               session
     -----------------------------------------------------------------------------------
-    record_contact     lasts until `timeout_ms` from now
-    suspect            lasts until half of it from then at the longest; `record_contact` clears it
-    forgive_pause      after a gap: all sessions last longer by the gap
-    remove             none
-    deadline passed    expired: the brokers' module fences its broker, once
+    record_contact      lasts until `timeout_ms` from now
+    suspect             lasts at most half of it from then; `record_contact` clears it
+    extend_after_pause  after a gap: all sessions last longer by the gap
+    remove              none
+    deadline passed     expired: the brokers' module fences its broker, once
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ class BrokerHeartbeatTracker:
         self._last_check_ms = now_ms
         self._sessions = {broker: BrokerSession(epoch, now_ms) for broker, epoch in brokers}
 
-    def forgive_pause(self, now_ms: int, *, timeout_ms: int) -> None:
+    def extend_after_pause(self, now_ms: int, *, timeout_ms: int) -> None:
         """The controller runs. If it has not for half a timeout, all sessions are extended."""
         if self._last_check_ms is not None:
             gap_ms = now_ms - self._last_check_ms
@@ -103,7 +103,7 @@ class BrokerHeartbeatTracker:
         )
 
     def next_check_ms(self, timeout_ms: int) -> int | None:
-        """When `forgive_pause` and `expired` have to be called at the latest; None without
+        """When `extend_after_pause` and `expired` have to be called at the latest; None without
         sessions."""
         if not self._sessions or self._last_check_ms is None:
             return None

@@ -154,7 +154,7 @@ def unregister_broker(state: ControllerState, command: UnregisterBroker) -> Cont
 def fence_stale_brokers(state: ControllerState, now_ms: int) -> list[Record]:
     """Fence all brokers whose sessions have expired, in one go."""
     timeout_ms = state.broker_settings.broker_session_timeout_ms
-    state.sessions.forgive_pause(now_ms, timeout_ms=timeout_ms)
+    state.sessions.extend_after_pause(now_ms, timeout_ms=timeout_ms)
     stale = {}
     for broker_id in state.sessions.expired(now_ms, timeout_ms=timeout_ms):
         state.sessions.remove(broker_id)

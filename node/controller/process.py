@@ -50,7 +50,7 @@ from odradek.node.controller.metadata_publisher import MetadataPublisher
 from odradek.node.controller.node_readiness import NodeReadiness, node_processes
 from odradek.node.controller.peer_directory import PeerDirectory
 from odradek.node.controller.peer_dispatch import PeerDispatch
-from odradek.node.controller.process_liveness import PATIENCE_SESSIONS, ProcessLiveness
+from odradek.node.controller.process_liveness import TIMEOUT_SESSIONS, ProcessLiveness
 from odradek.node.controller.quorum_leadership import QuorumLeadership
 from odradek.node.controller.quorum_view import QuorumView
 from odradek.node.controller.raft_driver import RaftDriver, RaftListener
@@ -142,7 +142,7 @@ class ControllerProcess:
             sets_back=not config.is_clustered,
             liveness=ProcessLiveness(
                 node_processes(config, config.worker_count) if config.is_clustered else (),
-                patience_ms=PATIENCE_SESSIONS * settings.broker_session_timeout_ms,
+                timeout_ms=TIMEOUT_SESSIONS * settings.broker_session_timeout_ms,
             ),
         )
         self._loader = MetadataLoader(image, self._driver, self._publisher, self._leadership)

@@ -19,7 +19,7 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 CHECK_MS: Final = 500
-PATIENCE_SESSIONS: Final = 3
+TIMEOUT_SESSIONS: Final = 3
 """The timeout in sessions (broker.session.timeout.ms): a sync of a slow disk or a busy machine may
 take a second, and moving all leaders has its cost."""
 _PAUSE_MS: Final = 2 * CHECK_MS
@@ -29,9 +29,9 @@ class ProcessLiveness:
     """See the module's docstring. Times are milliseconds of a clock that does not go back. Without
     expected processes there are no checks."""
 
-    def __init__(self, expected: Iterable[str], *, patience_ms: int) -> None:
+    def __init__(self, expected: Iterable[str], *, timeout_ms: int) -> None:
         self._sent_ms: dict[str, int | None] = dict.fromkeys(expected)
-        self._patience_ms = patience_ms
+        self._timeout_ms = timeout_ms
         self._due_ms = 0
         self._checked_at_ms = 0
         self.unresponsive: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class ProcessLiveness:
             if sent_ms is None:
                 if is_due:
                     self._sent_ms[name] = now_ms
-            elif now_ms - sent_ms >= self._patience_ms and name not in self.unresponsive:
+            elif now_ms - sent_ms >= self._timeout_ms and name not in self.unresponsive:
                 log.warning(
                     "%s has not responded for %d ms. This node asks to be fenced, so that other"
                     " nodes lead its partitions.",

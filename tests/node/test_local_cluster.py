@@ -50,7 +50,7 @@ def test_a_layout_is_stored_and_its_secret_is_private(tmp_path: Path) -> None:
     assert new_layout(3, 9092).cluster_id != layout.cluster_id
 
 
-def test_a_layout_grows_at_its_end_and_keeps_its_founders_and_its_secret(tmp_path: Path) -> None:
+def test_an_extended_layout_keeps_its_bootstrap_nodes_and_its_secret(tmp_path: Path) -> None:
     layout = new_layout(1, 9092)
     write_layout(tmp_path, layout)
     secret = (tmp_path / SECRET_NAME).read_text()

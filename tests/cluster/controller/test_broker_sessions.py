@@ -81,27 +81,27 @@ def test_a_new_controller_gives_every_broker_a_whole_timeout() -> None:
 def test_a_pause_of_the_controller_extends_all_sessions() -> None:
     sessions = table(1, 2)
     sessions.record_contact(1, 11, 3000)
-    sessions.forgive_pause(3000, timeout_ms=T)
+    sessions.extend_after_pause(3000, timeout_ms=T)
     assert sessions.expired(3000, timeout_ms=T) == []
     for now_ms in range(3250, 4000, 250):
-        sessions.forgive_pause(now_ms, timeout_ms=T)
+        sessions.extend_after_pause(now_ms, timeout_ms=T)
         assert sessions.expired(now_ms, timeout_ms=T) == []
-    sessions.forgive_pause(4000, timeout_ms=T)
+    sessions.extend_after_pause(4000, timeout_ms=T)
     assert sessions.expired(4000, timeout_ms=T) == [1, 2], "at most one timeout from the pause on"
 
 
 def test_checks_in_time_extend_no_session() -> None:
     sessions = table(1)
     for now_ms in range(0, T, 250):
-        sessions.forgive_pause(now_ms, timeout_ms=T)
-    sessions.forgive_pause(T, timeout_ms=T)
+        sessions.extend_after_pause(now_ms, timeout_ms=T)
+    sessions.extend_after_pause(T, timeout_ms=T)
     assert sessions.expired(T, timeout_ms=T) == [1]
 
 
 def test_the_next_check_is_due_before_the_first_session_expires() -> None:
     sessions = table(1)
     assert sessions.next_check_ms(T) == 250
-    sessions.forgive_pause(900, timeout_ms=4 * T)
+    sessions.extend_after_pause(900, timeout_ms=4 * T)
     assert sessions.next_check_ms(T) == 1000
     assert BrokerHeartbeatTracker().next_check_ms(T) is None
     assert BrokerHeartbeatTracker.check_interval_ms(1) == 1

@@ -44,7 +44,7 @@ def loader(member: RaftMember, tmp_path: Path) -> Iterator[MetadataLoader]:
         ipc_address(tmp_path, "controller"),
         member.driver,
         sets_back=True,
-        liveness=ProcessLiveness((), patience_ms=1_000),
+        liveness=ProcessLiveness((), timeout_ms=1_000),
     )
     leadership = QuorumLeadership(
         config,

@@ -46,7 +46,7 @@ class Node:
             self.address,
             self.member.driver,
             sets_back=sets_back,
-            liveness=ProcessLiveness(["worker-0", "router-0"], patience_ms=1_000),
+            liveness=ProcessLiveness(["worker-0", "router-0"], timeout_ms=1_000),
         )
         self.publisher.is_serving = True
         self.links: list[DealerLink] = []

@@ -37,7 +37,7 @@ class Node:
             ipc_address(folder, "controller"),
             self.raft[0].driver,
             sets_back=True,
-            liveness=ProcessLiveness((), patience_ms=1_000),
+            liveness=ProcessLiveness((), timeout_ms=1_000),
         )
         self.lifecycle = BrokerLifecycle(
             self.config,

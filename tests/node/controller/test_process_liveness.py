@@ -2,7 +2,7 @@
 
 from odradek.node.controller.process_liveness import CHECK_MS, ProcessLiveness
 
-PATIENCE_MS = 3_000
+TIMEOUT_MS = 3_000
 WORKER, ROUTER = "worker-0", "router-0"
 
 
@@ -10,7 +10,7 @@ class Watch:
     """The liveness checks of a node's processes, with a manual clock."""
 
     def __init__(self) -> None:
-        self.liveness = ProcessLiveness([WORKER, ROUTER], patience_ms=PATIENCE_MS)
+        self.liveness = ProcessLiveness([WORKER, ROUTER], timeout_ms=TIMEOUT_MS)
         self.now_ms = 1_000_000
         self.asked = 0
 
@@ -30,15 +30,15 @@ class Watch:
 
 def test_a_process_that_responds_is_never_unresponsive() -> None:
     watch = Watch()
-    watch.pass_time(10 * PATIENCE_MS, answering=(WORKER, ROUTER))
+    watch.pass_time(10 * TIMEOUT_MS, answering=(WORKER, ROUTER))
     assert watch.liveness.unresponsive == set()
-    assert watch.asked == 10 * PATIENCE_MS // CHECK_MS
+    assert watch.asked == 10 * TIMEOUT_MS // CHECK_MS
 
 
 def test_a_process_is_unresponsive_from_the_timeout_until_it_responds() -> None:
     watch = Watch()
     watch.pass_time(CHECK_MS, answering=(WORKER, ROUTER))
-    watch.pass_time(PATIENCE_MS - 1, answering=(ROUTER,))
+    watch.pass_time(TIMEOUT_MS - 1, answering=(ROUTER,))
     assert watch.liveness.unresponsive == set()
     watch.pass_time(CHECK_MS, answering=(ROUTER,))
     assert watch.liveness.unresponsive == {WORKER}
@@ -48,48 +48,48 @@ def test_a_process_is_unresponsive_from_the_timeout_until_it_responds() -> None:
 
 def test_a_process_that_crashes_repeatedly_becomes_unresponsive() -> None:
     watch = Watch()
-    watch.pass_time(2 * PATIENCE_MS, answering=())
+    watch.pass_time(2 * TIMEOUT_MS, answering=())
     assert watch.liveness.unresponsive == {WORKER, ROUTER}
     watch.liveness.on_response(WORKER)
-    watch.pass_time(PATIENCE_MS + CHECK_MS, answering=())
+    watch.pass_time(TIMEOUT_MS + CHECK_MS, answering=())
     assert watch.liveness.unresponsive == {WORKER, ROUTER}
 
 
 def test_a_pause_of_the_controller_process_does_not_count() -> None:
     watch = Watch()
     watch.pass_time(CHECK_MS, answering=())
-    watch.now_ms += 100 * PATIENCE_MS
+    watch.now_ms += 100 * TIMEOUT_MS
     watch.liveness.check(watch.now_ms)
     assert watch.liveness.unresponsive == set()
-    watch.pass_time(PATIENCE_MS, answering=(ROUTER,))
+    watch.pass_time(TIMEOUT_MS, answering=(ROUTER,))
     assert watch.liveness.unresponsive == {WORKER}
 
 
 def test_unexpected_processes_are_ignored() -> None:
     watch = Watch()
     watch.liveness.on_response("worker-7")
-    watch.pass_time(2 * PATIENCE_MS, answering=(WORKER, ROUTER))
+    watch.pass_time(2 * TIMEOUT_MS, answering=(WORKER, ROUTER))
     assert watch.liveness.unresponsive == set()
 
 
 def test_a_process_that_is_not_expected_is_never_unresponsive() -> None:
     watch = Watch()
-    watch.pass_time(2 * PATIENCE_MS, answering=(ROUTER,))
+    watch.pass_time(2 * TIMEOUT_MS, answering=(ROUTER,))
     watch.liveness.set_expected([ROUTER, "worker-1"])
     assert watch.liveness.unresponsive == set()
-    watch.pass_time(2 * PATIENCE_MS, answering=(ROUTER,))
+    watch.pass_time(2 * TIMEOUT_MS, answering=(ROUTER,))
     assert watch.liveness.unresponsive == {"worker-1"}
 
 
 def test_a_new_process_has_the_whole_timeout() -> None:
     watch = Watch()
-    watch.pass_time(PATIENCE_MS - CHECK_MS, answering=(ROUTER,))
+    watch.pass_time(TIMEOUT_MS - CHECK_MS, answering=(ROUTER,))
     watch.liveness.set_expected([ROUTER, WORKER, "worker-1"])
-    watch.pass_time(PATIENCE_MS - CHECK_MS, answering=(ROUTER,))
+    watch.pass_time(TIMEOUT_MS - CHECK_MS, answering=(ROUTER,))
     assert watch.liveness.unresponsive == set()
 
 
 def test_without_expected_processes_there_are_no_checks() -> None:
-    liveness = ProcessLiveness([], patience_ms=PATIENCE_MS)
+    liveness = ProcessLiveness([], timeout_ms=TIMEOUT_MS)
     assert liveness.next_deadline_ms() is None
     assert not liveness.check(1_000_000)

@@ -154,9 +154,9 @@ def test_a_voter_context_round_trips() -> None:
 
 
 def test_voter_contexts_are_updated_one_at_a_time() -> None:
-    founders = configuration_of([0, 1, 2])
+    voters = configuration_of([0, 1, 2])
     heard = [header(1, OLD), header(2, OLD), header(9, OLD)]
-    assert pending_voter_update(founders, heard) == UpdateVoter(
+    assert pending_voter_update(voters, heard) == UpdateVoter(
         Voter(1, encode_context(header_context(heard[0])))
     )
     known = Configuration((voter(1, OLD), voter(2, OLD, "b")))
@@ -193,10 +193,10 @@ def test_a_bootstrap_voter_with_another_folder_is_rejected() -> None:
 
 
 def test_the_brokers_registration_gives_a_missing_directory_id() -> None:
-    founders = configuration_of([0, 1])
-    assert refused(0, NEW, founders) is None
-    assert refused(0, OLD, founders, broker(0, OLD)) is None
-    assert refused(0, NEW, founders, broker(0, OLD)) is not None
+    voters = configuration_of([0, 1])
+    assert refused(0, NEW, voters) is None
+    assert refused(0, OLD, voters, broker(0, OLD)) is None
+    assert refused(0, NEW, voters, broker(0, OLD)) is not None
 
 
 def test_a_removed_bootstrap_voter_is_rejected() -> None:
