@@ -13,7 +13,8 @@ committed offsets and no series.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -30,6 +31,7 @@ from odradek.protocol.messages.diagnostics import (
     DescribeLagRequestTopic,
     DescribeLagResponse,
     DescribeLagResponsePartition,
+    DescribeLagResponseTopic,
 )
 
 log = logging.getLogger(__name__)
@@ -173,13 +175,10 @@ class GroupLagMetrics:
             request, in_order = await _request(positions, pace)
             waiting.append((in_order, self._inter_broker_client.send(leader, request)))
         for in_order, reply in waiting:
-            answers: Iterator[DescribeLagResponsePartition] = iter(())
-            try:
-                response = await reply
-            except ApiError:
-                pass  # the lag of these partitions is unknown
-            else:
-                answers = (each for topic in response.topics for each in topic.partitions)
+            topics: Sequence[DescribeLagResponseTopic] = ()
+            with suppress(ApiError):  # the lag of these partitions is unknown
+                topics = (await reply).topics
+            answers = (each for topic in topics for each in topic.partitions)
             for position in in_order:
                 await pace.step()
                 answer = next(answers, None)

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.cluster.metadata.image import NO_LEADER
-from odradek.node.bus.reply import Reply
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -88,17 +87,18 @@ class OffsetLookup:
                 offsets[partition] = ErrorCode.LEADER_NOT_AVAILABLE
             else:
                 by_leader.setdefault(state.leader, {})[partition] = timestamp
-        waiting: list[tuple[dict[Partition, int], Reply[ListOffsetsResponse]]] = []
-        for leader, timestamps_of_leader in by_leader.items():
-            request = _request(timestamps_of_leader, isolation_level)
-            waiting.append((timestamps_of_leader, self._inter_broker_client.send(leader, request)))
-        for timestamps_of_leader, reply in waiting:
+        send = self._inter_broker_client.send
+        sent = [
+            (requested, send(leader, _request(requested, isolation_level)))
+            for leader, requested in by_leader.items()
+        ]
+        for requested, reply in sent:
             try:
                 response = await reply
             except ApiError:
-                offsets |= dict.fromkeys(timestamps_of_leader, ErrorCode.LEADER_NOT_AVAILABLE)
-                continue
-            _add_offsets(response, offsets)
+                offsets |= dict.fromkeys(requested, ErrorCode.LEADER_NOT_AVAILABLE)
+            else:
+                _add_offsets(response, offsets)
         return offsets
 
 
