@@ -27,15 +27,13 @@ class LeaderEpochs:
         """The last epoch, -1 if there is none."""
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
-    def assign(self, epoch: int, start_offset: int) -> bool:
+    def assign(self, epoch: int, start_offset: int) -> None:
         """The epoch starts at `start_offset`. Entries with the same or a later epoch or start
-        offset are removed. False if nothing changed."""
+        offset are removed. The last epoch keeps its start."""
         entries = self.entries
-        if epoch < 0 or (entries and entries[-1][0] == epoch):
-            return False
-        kept = [entry for entry in entries if entry[0] < epoch and entry[1] < start_offset]
-        self.entries = (*kept, (epoch, start_offset))
-        return True
+        if epoch >= 0 and epoch != self.latest:
+            kept = [entry for entry in entries if entry[0] < epoch and entry[1] < start_offset]
+            self.entries = (*kept, (epoch, start_offset))
 
     def truncate_start(self, log_start_offset: int) -> None:
         """The log starts here now: remove epochs that end before, and let the first one start

@@ -202,7 +202,7 @@ class ReplicaFetchSession:
         self._changed[handle] = followed
         return followed
 
-    def remove_partition(self, topic_id: Uuid, partition: int) -> FetchedPartition | None:
+    def remove_partition(self, topic_id: Uuid, partition: int) -> None:
         """Stop fetching the partition. Later responses for it are ignored."""
         followed = self._by_identity.pop((topic_id, partition), None)
         if followed is not None:
@@ -211,7 +211,6 @@ class ReplicaFetchSession:
             self._delayed.pop(followed.handle, None)
             self._started.pop(followed.handle, None)
             self._forgotten.append(followed.handle)
-        return followed
 
     def is_current(self, followed: FetchedPartition) -> bool:
         """Whether it is still fetched, under this handle."""

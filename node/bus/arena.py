@@ -141,19 +141,16 @@ class Arena:
         """Where the block starts in `view`."""
         return block << _UNIT_SHIFT
 
-    def trim(self) -> int:
-        """Return the warm blocks that were not needed since the last call to the operating system.
-        Returns their bytes."""
-        returned = 0
+    def trim(self) -> None:
+        """Return the warm blocks that were not needed since the last call to the operating
+        system."""
         for units, stack in self._warm.items():
             unneeded = self._warm_low[units]
             for block in stack[:unneeded]:
                 self._cool(block, units)
-                returned += units << _UNIT_SHIFT
             del stack[:unneeded]
             self._warm_units -= unneeded * units
             self._warm_low[units] = len(stack)
-        return returned
 
     def close(self) -> None:
         """Unmap, and unlink the path if this process created it. Views in use keep the memory."""
