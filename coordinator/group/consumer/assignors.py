@@ -64,7 +64,7 @@ def _retain_current(
     kept: _Kept = {}
     subscribed: set[Uuid] = set()
     for spec in specs:
-        mine = kept[spec.member_id] = []
+        held = kept[spec.member_id] = []
         subscribed |= spec.topics
         for topic_id in sorted(spec.owned):
             if topic_id not in spec.topics:
@@ -74,7 +74,7 @@ def _retain_current(
             for index in sorted(spec.owned[topic_id]):
                 if index < count and index not in others:
                     others.add(index)
-                    mine.append((topic_id, index))
+                    held.append((topic_id, index))
     free = [
         (topic_id, index)
         for topic_id in sorted(subscribed)
@@ -124,26 +124,26 @@ class _HomogeneousAssignment:
     def _revoke_surplus(self) -> Iterable[TopicPartition]:
         by_size = sorted(self._kept, key=lambda member_id: -len(self._kept[member_id]))
         for member_id in by_size:
-            mine = self._kept[member_id]
+            held = self._kept[member_id]
             limit = self._quota
-            if len(mine) > limit and self._extra_count:
+            if len(held) > limit and self._extra_count:
                 self._extra_count -= 1
                 limit += 1
-            if len(mine) > limit:
+            if len(held) > limit:
                 rack = self._rack_of[member_id]
                 # Partitions on other racks are revoked first.
-                mine.sort(key=lambda partition: rack not in _racks_of(self._topics, partition))
-                yield from mine[limit:]
-                del mine[limit:]
+                held.sort(key=lambda partition: rack not in _racks_of(self._topics, partition))
+                yield from held[limit:]
+                del held[limit:]
 
     def _is_below_quota(self, member_id: str) -> bool:
         count = len(self._kept[member_id])
         return count < self._quota or (count == self._quota and self._extra_count > 0)
 
     def _assign(self, partition: TopicPartition, member_id: str) -> None:
-        mine = self._kept[member_id]
-        self._extra_count -= len(mine) == self._quota
-        mine.append(partition)
+        held = self._kept[member_id]
+        self._extra_count -= len(held) == self._quota
+        held.append(partition)
 
     def _assign_rack_local(self, partition: TopicPartition, by_rack: dict[str, deque[str]]) -> bool:
         """Assign it to a member on a rack of its replicas that is below the quota."""
@@ -251,14 +251,14 @@ class _HeterogeneousAssignment:
     def _take_partition(self, source: str, destination: str, topic_id: Uuid) -> TopicPartition:
         """Remove a partition of the topic from the source: one that the destination owned before,
         or else one that the source did not own before, if possible."""
-        mine = self._kept[source]
+        held = self._kept[source]
         returning = self._owned[destination].get(topic_id, frozenset())
         not_new = self._owned[source].get(topic_id, frozenset())
         chosen = min(
-            (partition for partition in mine if partition[0] == topic_id),
+            (partition for partition in held if partition[0] == topic_id),
             key=lambda partition: (partition[1] not in returning, partition[1] in not_new),
         )
-        mine.remove(chosen)
+        held.remove(chosen)
         return chosen
 
 

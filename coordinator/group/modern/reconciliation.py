@@ -87,13 +87,13 @@ def add_free_epochs(
     assigned = dict(kept)
     is_complete = True
     for key, wanted in target.items():
-        mine = assigned.get(key, {})
-        if len(wanted) == len(mine):
+        held = assigned.get(key, {})
+        if len(wanted) == len(held):
             continue
-        free = {index: epoch for index in wanted if index not in mine and is_free(key, index)}
-        is_complete = is_complete and len(mine) + len(free) == len(wanted)
+        free = {index: epoch for index in wanted if index not in held and is_free(key, index)}
+        is_complete = is_complete and len(held) + len(free) == len(wanted)
         if free:
-            assigned[key] = {**mine, **free}
+            assigned[key] = {**held, **free}
     return assigned, is_complete
 
 

@@ -1,7 +1,7 @@
 """What the records of all newer types of groups have in common: epochs, members and assignments.
 
 Each type of group (consumer, share, streams) has its own class for each of these records, with its
-own record type in the log, so that the class determines who replays it. Values are immutable, their
+own record type in the log; a shard replays a record by its class. Values are immutable, their
 mappings are never written to.
 """
 

@@ -120,12 +120,12 @@ class _SimpleAssignment:
                     is_moving = True
 
     def _take_from_most_loaded(self, at: int) -> bool:
-        mine, topics = self._assigned[at], self._candidates[at].topics
+        held, topics = self._assigned[at], self._candidates[at].topics
         others = sorted(
             (
                 other
                 for other in range(len(self._assigned))
-                if len(self._assigned[other]) > len(mine) + 1
+                if len(self._assigned[other]) > len(held) + 1
             ),
             key=lambda other: (-len(self._assigned[other]), other),
         )
@@ -133,7 +133,7 @@ class _SimpleAssignment:
             movable = [
                 partition
                 for partition in self._assigned[other]
-                if partition[0] in topics and partition not in mine
+                if partition[0] in topics and partition not in held
             ]
             if movable:
                 partition = max(movable)

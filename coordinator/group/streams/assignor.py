@@ -104,13 +104,13 @@ class _StickyAssignment:
             for task in flat(before.standby, before.warmup):
                 self._previous_standby[task].append(member_id)
 
-    def _assign(self, member_id: str, task: TaskId, place: dict[str, set[TaskId]]) -> None:
+    def _assign(self, member_id: str, task: TaskId, by_member: dict[str, set[TaskId]]) -> None:
         process_id = self._process_of[member_id]
-        place[member_id].add(task)
+        by_member[member_id].add(task)
         self._held[process_id].add(task)
         self._process_loads[process_id] += 1
         load = self._loads[member_id] = self._loads[member_id] + 1
-        if place is self._active:
+        if by_member is self._active:
             self._active_share.note(load)
         self._total_share.note(load)
 

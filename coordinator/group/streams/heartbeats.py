@@ -316,7 +316,7 @@ def _maybe_reconcile(
         return before
     runners = (None, member_id, resolved.replaced_id)
     # The member may get a task that it has had in another role: it has revoked that one.
-    mine = set(flat(*before.assigned, *before.pending_revocation))
+    held = set(flat(*before.assigned, *before.pending_revocation))
     stored = resolved.member
 
     def is_free(role: TaskRole, subtopology: str, index: int) -> bool:
@@ -324,7 +324,7 @@ def _maybe_reconcile(
             return False
         count = group.held_count(subtopology, index, member.process_id)
         if stored is not None and stored.process_id == member.process_id:
-            count -= (subtopology, index) in mine
+            count -= (subtopology, index) in held
         return count <= 0
 
     return modern.maybe_reconcile(group, resolved, member, TASKS, goal, owned, is_free, step)

@@ -57,8 +57,8 @@ class TaskUnit:
         """See AssignmentUnit. Roles count."""
         return all(
             any(index in tasks[role].get(subtopology, ()) for tasks in held)
-            for role, mine in enumerate(owned)
-            for subtopology, indexes in mine.items()
+            for role, owned_tasks in enumerate(owned)
+            for subtopology, indexes in owned_tasks.items()
             for index in indexes
         )
 
@@ -95,9 +95,9 @@ def _add_free(kept: Tasks, wanted: Tasks, role: TaskRole, is_free: IsFree) -> tu
     taken: dict[str, frozenset[int]] = dict(kept)
     is_complete = True
     for subtopology, indexes in wanted.items():
-        mine = taken.get(subtopology, frozenset())
-        free = frozenset(i for i in indexes - mine if is_free(role, subtopology, i))
-        is_complete = is_complete and len(mine) + len(free) == len(indexes)
+        held = taken.get(subtopology, frozenset())
+        free = frozenset(i for i in indexes - held if is_free(role, subtopology, i))
+        is_complete = is_complete and len(held) + len(free) == len(indexes)
         if free:
-            taken[subtopology] = mine | free
+            taken[subtopology] = held | free
     return taken, is_complete
