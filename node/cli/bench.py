@@ -75,11 +75,11 @@ def with_bench_options(measure: Callable[..., Row]) -> Callable[..., None]:
     ) -> None:
         properties = {"acks": acks, "compression.type": compression}
         name = topic or f"odradek-bench-{uuid4().hex[:8]}"
-        bench = Benchmark(client, output, name, topic is None, records, size, properties)
+        load = Benchmark(client, output, name, topic is None, records, size, properties)
         if topic is None:
             create_topic(client, name, partitions)
         try:
-            row = measure(bench, **options)
+            row = measure(load, **options)
         finally:
             if topic is None:
                 delete_topic(client, name)
@@ -98,25 +98,25 @@ def bench() -> None:
 @click.option("--batch-size", default="256KiB", show_default=True, type=size)
 @click.option("--linger-ms", default=5.0, show_default=True, type=click.FloatRange(min=0))
 @with_bench_options
-def bench_produce(bench: Benchmark, batch_size: int, linger_ms: float) -> Row:
+def bench_produce(load: Benchmark, batch_size: int, linger_ms: float) -> Row:
     """Produce as fast as possible."""
-    return _measure_produce(bench, batch_size, linger_ms)
+    return _measure_produce(load, batch_size, linger_ms)
 
 
 @bench.command("consume")
 @click.option("--records", "-n", default=500_000, show_default=True, type=click.IntRange(min=1))
 @with_bench_options
-def bench_consume(bench: Benchmark) -> Row:
+def bench_consume(load: Benchmark) -> Row:
     """Consume as fast as possible; a new topic is filled first."""
-    if bench.is_new_topic:
-        _measure_produce(bench, 256 << 10, 5.0)
-    client, output = bench.client, bench.output
-    partition_ids = offsets.partitions_of(client, [bench.topic])
+    if load.is_new_topic:
+        _measure_produce(load, 256 << 10, 5.0)
+    client, output = load.client, load.output
+    partition_ids = offsets.partitions_of(client, [load.topic])
     starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
     ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
-    wanted = min(bench.records, sum(ends.values()) - sum(starts.values()))
+    wanted = min(load.records, sum(ends.values()) - sum(starts.values()))
     if not wanted:
-        raise click.ClickException(f"topic {bench.topic!r} is empty")
+        raise click.ClickException(f"topic {load.topic!r} is empty")
     properties: dict[str, int | str] = {
         "auto.offset.reset": "earliest",
         "check.crcs": False,
@@ -125,9 +125,9 @@ def bench_consume(bench: Benchmark) -> Row:
     count = byte_count = 0
     deadline = time.monotonic() + client.timeout_s
     with (
-        _consumer(bench, properties) as consumer,
+        _consumer(load, properties) as consumer,
         _stopwatch() as times,
-        output.progress(f"consume {bench.topic}", wanted) as advance,
+        output.progress(f"consume {load.topic}", wanted) as advance,
     ):
         _assign(consumer, starts)
         while count < wanted:
@@ -146,37 +146,37 @@ def bench_consume(bench: Benchmark) -> Row:
 @bench.command("end-to-end")
 @click.option("--records", "-n", default=2000, show_default=True, type=click.IntRange(min=1))
 @with_bench_options
-def bench_end_to_end(bench: Benchmark) -> Row:
+def bench_end_to_end(load: Benchmark) -> Row:
     """Time from produce to consume, one record at a time."""
-    client, output, size = bench.client, bench.output, bench.size
-    producer = client.connection.producer({**bench.properties, "linger.ms": 0.0})
-    partition_ids = offsets.partitions_of(client, [bench.topic])
+    client, output, size = load.client, load.output, load.size
+    producer = client.connection.producer({**load.properties, "linger.ms": 0.0})
+    partition_ids = offsets.partitions_of(client, [load.topic])
     ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
     latencies_ms: list[float] = []
-    with _consumer(bench, {"fetch.wait.max.ms": 500}) as consumer:
+    with _consumer(load, {"fetch.wait.max.ms": 500}) as consumer:
         _assign(consumer, ends)
         # The first record includes connections and leader look-ups: it is not counted.
-        _round_trip(producer, consumer, bench, b"w" * size)
-        with _stopwatch() as times, output.progress("end to end", bench.records) as advance:
-            for number in range(bench.records):
+        _round_trip(producer, consumer, load, b"w" * size)
+        with _stopwatch() as times, output.progress("end to end", load.records) as advance:
+            for number in range(load.records):
                 value = number.to_bytes(8, "big") + b"x" * max(0, size - 8)
-                latencies_ms.append(_round_trip(producer, consumer, bench, value))
+                latencies_ms.append(_round_trip(producer, consumer, load, value))
                 advance(1)
-    return _row("end-to-end", times, bench.records, bench.records * size, latencies_ms)
+    return _row("end-to-end", times, load.records, load.records * size, latencies_ms)
 
 
-def _record_count(bench: Benchmark) -> int:
+def _record_count(load: Benchmark) -> int:
     """The sum of the partitions' end offsets."""
-    partition_ids = offsets.partitions_of(bench.client, [bench.topic])
-    return sum(offsets.list_offsets(bench.client, partition_ids, offsets.LATEST).values())
+    partition_ids = offsets.partitions_of(load.client, [load.topic])
+    return sum(offsets.list_offsets(load.client, partition_ids, offsets.LATEST).values())
 
 
-def _measure_produce(bench: Benchmark, batch_size: int, linger_ms: float) -> Row:
-    topic, records = bench.topic, bench.records
-    before = _record_count(bench)
-    producer = bench.client.connection.producer(
+def _measure_produce(load: Benchmark, batch_size: int, linger_ms: float) -> Row:
+    topic, records = load.topic, load.records
+    before = _record_count(load)
+    producer = load.client.connection.producer(
         {
-            **bench.properties,
+            **load.properties,
             "batch.size": batch_size,
             "linger.ms": linger_ms,
             # Bounds on librdkafka's queue and so on the client's memory.
@@ -194,9 +194,9 @@ def _measure_produce(bench: Benchmark, batch_size: int, linger_ms: float) -> Row
         elif latency is not None:
             latencies_ms.append(latency * 1000)
 
-    value = os.urandom(bench.size)
+    value = os.urandom(load.size)
     produce, poll = producer.produce, producer.poll
-    with _stopwatch() as times, bench.output.progress(f"produce {topic}", records) as advance:
+    with _stopwatch() as times, load.output.progress(f"produce {topic}", records) as advance:
         for number in range(records):
             is_sample = number % SAMPLE_EVERY == 0
             while True:
@@ -211,21 +211,21 @@ def _measure_produce(bench: Benchmark, batch_size: int, linger_ms: float) -> Row
             if number % 10_000 == 9_999:
                 poll(0)
                 advance(10_000)
-        left = producer.flush(bench.client.timeout_s)
+        left = producer.flush(load.client.timeout_s)
     if left or failures:
         raise click.ClickException(
             f"records were not delivered: {failures[0] if failures else f'{left} are left'}"
         )
     # Only samples report back, so the end offsets say whether everything was written.
-    written = _record_count(bench) - before
-    if written < records and bench.properties["acks"] != "0":
+    written = _record_count(load) - before
+    if written < records and load.properties["acks"] != "0":
         raise click.ClickException(f"only {written} of {records} records are in {topic}")
-    return _row("produce", times, records, records * bench.size, latencies_ms)
+    return _row("produce", times, records, records * load.size, latencies_ms)
 
 
 @contextmanager
-def _consumer(bench: Benchmark, properties: Mapping[str, int | str]) -> Iterator[Consumer]:
-    consumer = bench.client.connection.consumer(
+def _consumer(load: Benchmark, properties: Mapping[str, int | str]) -> Iterator[Consumer]:
+    consumer = load.client.connection.consumer(
         {"group.id": "odradek-bench", "enable.auto.commit": False, **properties}
     )
     try:
@@ -250,12 +250,12 @@ def _value(message: Message) -> bytes | None:
     return message.value()
 
 
-def _round_trip(producer: Producer, consumer: Consumer, bench: Benchmark, value: bytes) -> float:
+def _round_trip(producer: Producer, consumer: Consumer, load: Benchmark, value: bytes) -> float:
     """Milliseconds from produce() until the record is consumed."""
     began = time.perf_counter()
-    producer.produce(bench.topic, value)
+    producer.produce(load.topic, value)
     while True:
-        message = consumer.poll(bench.client.timeout_s)
+        message = consumer.poll(load.client.timeout_s)
         if message is None:
             raise click.ClickException("a record was not consumed in time")
         if _value(message) == value:
