@@ -12,7 +12,6 @@ add it, for others it is verified.
 
 from odradek.cluster.metadata.image import TopicImage
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
-from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import UNSENT, Append, AppendBytes, Appended, AppendReply
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
@@ -139,7 +138,7 @@ def _append(
     if location is None or topic.partitions[data.index].leader != services.metadata.node_id:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     records = data.records
-    acks, timeout_ms, version = request.acks, request.timeout_ms, context.api_version
+    version = context.api_version
     if records is None or len(records) < _BATCH_BYTES_MIN:
         return ErrorCode.INVALID_RECORD if version >= 3 else ErrorCode.CORRUPT_MESSAGE
     store, number = location
@@ -149,42 +148,49 @@ def _append(
     # appends that one must append this one too. A store belongs to one worker and thread.
     has_headroom = not stores or store == stores[-1]
     stores.append(store)
-    arena_offset, length = context.offset_of(records), len(records)
     message = Append(
         UNSENT,
         store,
         number,
-        arena_offset,
-        length,
-        acks=acks,
+        context.offset_of(records),
+        len(records),
+        acks=request.acks,
         version=version,
         has_headroom=has_headroom,
-        timeout_ms=timeout_ms,
+        timeout_ms=request.timeout_ms,
     )
-    if length < HEADER_BYTES or not records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
+    if len(records) < HEADER_BYTES or not records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
         return services.worker_client.send(message)
     if request.transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-    def append(leader_epoch: int) -> Reply[AppendReply]:
-        message.leader_epoch = leader_epoch
-        return services.worker_client.send(message)
-
-    if version < TRANSACTION_V2_MIN_VERSION:
-        settings = services.metadata.broker_settings()
-        if not settings.transaction_partition_verification_enable:
-            return append(ANY_EPOCH)
-    # Append once the partition is known to be part of the transaction (KIP-890).
     header = unpack_header(records)
     producer = TransactionalProducer(
         request.transactional_id, header.producer_id, header.producer_epoch
     )
+    partition = topic.name, data.index
+    return _append_in_transaction(message, producer, partition, header.base_sequence, services)
+
+
+def _append_in_transaction(
+    message: Append,
+    producer: TransactionalProducer,
+    partition: tuple[str, int],
+    sequence: int,
+    services: Services,
+) -> Reply[AppendReply]:
+    """Append once the partition is known to be part of the transaction (KIP-890)."""
+    send, version = services.worker_client.send, message.version
+    if version < TRANSACTION_V2_MIN_VERSION:
+        settings = services.metadata.broker_settings()
+        if not settings.transaction_partition_verification_enable:
+            return send(message)
+
+    def append(leader_epoch: int) -> Reply[AppendReply]:
+        message.leader_epoch = leader_epoch
+        return send(message)
+
     return services.partition_verification.append(
-        producer,
-        (topic.name, data.index),
-        append,
-        version=version,
-        sequence=header.base_sequence,
+        producer, partition, append, version=version, sequence=sequence
     )
 
 
