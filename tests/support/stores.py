@@ -124,12 +124,8 @@ def open_store(directory: Path, options: StoreOptions = OPTIONS, now_ms: int = N
 
 def wait_for_sync(syncer: Syncer) -> None:
     """Wait until no sync is running. Raises its StorageError."""
-
-    def is_done() -> bool:
-        syncer.poll()
-        return not syncer.is_busy
-
-    wait_until(is_done, what="the sync")
+    wait_until(lambda: not syncer.is_busy or not syncer._done.empty(), what="the sync")
+    syncer.poll()
 
 
 def tend(store: Store, now_ms: int) -> None:
