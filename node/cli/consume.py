@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import compress
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 BATCH_RECORDS_MAX = 500
 # The delay with which a signal or a limit is noticed while no record arrives.
 POLL_S = 0.2
+# In the order of the output: partition, offset, timestamp, key, headers.
+_COLUMNS: tuple[Callable[[Message], str], ...] = (
+    lambda message: f"{message.topic()}-{message.partition()}",
+    *(FIELDS[name] for name in ("offset", "timestamp", "key", "headers")),
+)
 
 
 @dataclass(slots=True)
@@ -143,17 +149,8 @@ def consume(
     from confluent_kafka import TopicPartition
 
     _check_usage(selections, start, since, group, template, output)
-    columns = [
-        text_of
-        for text_of, is_shown in (
-            (lambda message: f"{message.topic()}-{message.partition()}", partitions),
-            (FIELDS["offset"], show_offsets),
-            (FIELDS["timestamp"], timestamps),
-            (FIELDS["key"], keys),
-            (FIELDS["headers"], headers),
-        )
-        if is_shown or show_all
-    ]
+    shown = (partitions, show_offsets, timestamps, keys, headers)
+    columns = [*_COLUMNS] if show_all else [*compress(_COLUMNS, shown)]
     partition_ids = selected_partitions(client, selections)
     begins, ends = _range(client, partition_ids, start, since) if group is None else ({}, {})
     consumer = client.connection.consumer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 # Records between two polls for delivery reports.
 POLL_EVERY = 1000
 ANY_PARTITION = -1
-RECORD_BYTES_MAX = 1_000_000_000  # the most that librdkafka lets message.max.bytes be
+_FIXED_SETTINGS: dict[str, str | int | float] = {
+    # As in the Java clients, so that a key gets the same partition as with them.
+    "partitioner": "murmur2_random",
+    # The broker limits the size of records. This is librdkafka's largest value.
+    "message.max.bytes": 1_000_000_000,
+}
 
 
 @dataclass(slots=True)
@@ -129,13 +134,10 @@ def produce(
         {
             "compression.type": compression,
             "acks": acks,
-            # As the Java clients do it, so that a key has the same partition as with them.
-            "partitioner": "murmur2_random",
-            # The broker limits the size of records.
-            "message.max.bytes": RECORD_BYTES_MAX,
             "linger.ms": linger_ms,
             "enable.idempotence": "true" if is_idempotent else "false",
             "delivery.timeout.ms": int(connection.timeout_s * 1000),
+            **_FIXED_SETTINGS,
         }
     )
     own = Overrides(
@@ -150,12 +152,8 @@ def produce(
     deliveries = DeliveryCounts()
     with output.progress(f"to {topic}", len(values) or None) as advance:
         inputs = _inputs(values, file, is_raw=input_format == "raw")
-        poll_every = 1 if sys.stdin.isatty() else POLL_EVERY
-        for record in _records(inputs, own, is_json=input_format == "json"):
-            _send(producer, topic, record, deliveries)
-            if deliveries.sent % poll_every == 0:
-                producer.poll(0)
-                advance(poll_every)
+        records = _records(inputs, own, is_json=input_format == "json")
+        _send_all(producer, topic, records, deliveries, advance)
         left = producer.flush(connection.timeout_s)
     _print_result(topic, deliveries, left, output)
 
@@ -245,6 +243,21 @@ def _records(inputs: Iterable[bytes], own: Overrides, *, is_json: bool) -> Itera
             except ValueError as error:
                 raise click.ClickException(f"line {number} of the input: {error}") from error
             yield own.of_record(record)
+
+
+def _send_all(
+    producer: Producer,
+    topic: str,
+    records: Iterable[NewRecord],
+    deliveries: DeliveryCounts,
+    advance: Callable[[int], None],
+) -> None:
+    poll_every = 1 if sys.stdin.isatty() else POLL_EVERY
+    for record in records:
+        _send(producer, topic, record, deliveries)
+        if deliveries.sent % poll_every == 0:
+            producer.poll(0)
+            advance(poll_every)
 
 
 def _send(producer: Producer, topic: str, record: NewRecord, deliveries: DeliveryCounts) -> None:
