@@ -1,8 +1,8 @@
 """LMDB environments: each is opened once per process and closed with its last reference.
 
 LMDB's locks belong to a process and a file, so that opening a file twice in a process breaks them.
-`open_environment` therefore returns the environment that is already open. Nobody closes it: it is
-unmapped with the last reference. So a view of a mapped page can be sent to a socket, as long as the
+`open_environment` therefore returns the environment that is already open. It is closed and
+unmapped with its last reference. So a view of a mapped page can be sent to a socket, as long as the
 environment is referenced.
 """
 

@@ -1,11 +1,11 @@
 """How long a member waits for a leader before it acts.
 
-    who                                       waits
+    member                                    waits
     ----------------------------------------------------------------------------------------------
     follower with a vote                      an election timeout, and up to another one by jitter
-    pre-candidate                             between one heartbeat and two: a pre-vote disturbs
-                                              nobody, and fails if another member has just had
-                                              contact with the leader
+    pre-candidate                             between one heartbeat and two: a pre-vote has no
+                                              effect on others, and fails if one of them has just
+                                              had contact with the leader
     candidate                                 like a follower: a vote takes two syncs
     the only voter, without a leader          not at all
     without a vote, with a leader             an election timeout

@@ -88,7 +88,7 @@ class RaftNode:
         self._outbox = Outbox(restored.hard_state)
         if self.term < self.log.last_term:
             # A log from before there was Raft. The vote of its last term is not known: count it as
-            # our own, so that nobody else gets one in that term.
+            # our own, so that no other member gets one in that term.
             self.term, self.vote = self.log.last_term, own_id
         self.role = Role.FOLLOWER
         self.leader_id: int | None = None

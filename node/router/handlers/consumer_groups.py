@@ -2,7 +2,7 @@
 ConsumerGroupDescribe (69).
 
 ConsumerGroupHeartbeat 0-1: v1 subscriptions by regular expression, and member ids that clients
-make (KIP-1082). ConsumerGroupDescribe 0-1: v1 tells which protocol a member speaks.
+make (KIP-1082). ConsumerGroupDescribe 0-1: v1 has the protocol of each member.
 
 The group's shard decides (coordinator.group). The handlers authorize and resolve the regular
 expression.

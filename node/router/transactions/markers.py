@@ -134,7 +134,7 @@ class MarkerWriter:
     async def _try(
         self, effect: WriteMarkers, partitions: frozenset[Partition], marker: TransactionMarker
     ) -> frozenset[Partition]:
-        """Write all markers at once; returns the partitions that still need theirs."""
+        """Write all markers at once; returns the partitions without one so far."""
         by_leader: dict[int, list[Partition]] = {}
         for partition in sorted(partitions):
             known = self._metadata.partition(*partition)
