@@ -4,7 +4,7 @@
     ---------------------------------------------------------------------------------------------
     WAITING   the restart delay is over -> STARTING
     STARTING  ready -> READY; exits -> WAITING; timeouts.start passes -> killed, then WAITING
-    READY     exits -> WAITING; no heartbeat for timeouts.beat -> killed, then WAITING
+    READY     exits -> WAITING; no heartbeat for timeouts.heartbeat -> killed, then WAITING
     any       stop -> STOPPING; exits -> ENDED
 
 The first restart has no delay; then the delay doubles, until the child has run for timeouts.stable.
@@ -68,7 +68,7 @@ class ChildTimeouts:
 
     start: float = 600.0
     """From the start until ready. Recovery after a power loss may take minutes."""
-    beat: float = 20.0
+    heartbeat: float = 20.0
     """Between heartbeats of a ready child. A sync of a slow disk may take some seconds."""
     stable: float = 30.0
     """A child that ran for so long is restarted without a delay."""
@@ -190,7 +190,7 @@ class Child:
                 case ResizeWorkers():
                     self.requested_workers = message.worker_count
             if self.state is ChildState.READY:
-                self.deadline = time.monotonic() + self._timeouts.beat
+                self.deadline = time.monotonic() + self._timeouts.heartbeat
 
     def collect(self, on_samples: Callable[[list[Sample]], None]) -> bool:
         """Request the child's metrics; False if it is not ready."""
@@ -210,12 +210,14 @@ class Child:
             self.start(now)
         elif self.state in (ChildState.STARTING, ChildState.READY):
             waited = (
-                now - self._started_at if self.state is ChildState.STARTING else self._timeouts.beat
+                now - self._started_at
+                if self.state is ChildState.STARTING
+                else self._timeouts.heartbeat
             )
             what = "not ready" if self.state is ChildState.STARTING else "without a heartbeat"
             log.error("%s is %s after %.1f s: killing it", self.name, what, waited)
             self.kill()
-            self.deadline = now + self._timeouts.beat
+            self.deadline = now + self._timeouts.heartbeat
         elif self.state is ChildState.STOPPING:
             log.error("%s did not stop in %.0f s: killing it", self.name, self._timeouts.stop)
             self.kill()
@@ -272,7 +274,7 @@ class Child:
     def extend_deadline(self, now: float) -> None:
         """The supervisor itself was paused: give the child its whole timeout."""
         if self.state is ChildState.READY:
-            self.deadline = now + self._timeouts.beat
+            self.deadline = now + self._timeouts.heartbeat
 
     def _close_connection(self) -> None:
         if self._connection is not None:

@@ -128,42 +128,46 @@ class Beats:
 
 
 @pytest.fixture
-def beats(wire: WireClient, group: str, topic: str, cluster: DialogueCluster) -> Beats:
+def heartbeats(wire: WireClient, group: str, topic: str, cluster: DialogueCluster) -> Beats:
     return Beats(wire, group, topic, cluster.topic_id(topic))
 
 
 Offence = Callable[[Beats], ConsumerGroupHeartbeatResponse]
 
 INVALID: dict[str, Offence] = {
-    "no group": lambda beats: beats.ask("m", group="", timeout_ms=1, topics=["t"], owned=[]),
-    "an empty instance id": lambda beats: beats.ask(
+    "no group": lambda heartbeats: heartbeats.ask(
+        "m", group="", timeout_ms=1, topics=["t"], owned=[]
+    ),
+    "an empty instance id": lambda heartbeats: heartbeats.ask(
         "m", timeout_ms=1, topics=["t"], owned=[], instance=""
     ),
-    "an empty rack": lambda beats: beats.ask("m", timeout_ms=1, topics=["t"], owned=[], rack=""),
-    "no member id": lambda beats: beats.ask("", timeout_ms=1, topics=["t"], owned=[]),
-    "no member id in version 0 but to join": lambda beats: beats.ask("", 1, version=0),
-    "no rebalance timeout": lambda beats: beats.ask("m", topics=["t"], owned=[]),
-    "no partitions told": lambda beats: beats.ask("m", timeout_ms=1, topics=["t"]),
-    "partitions owned by who joins": lambda beats: beats.ask(
+    "an empty rack": lambda heartbeats: heartbeats.ask(
+        "m", timeout_ms=1, topics=["t"], owned=[], rack=""
+    ),
+    "no member id": lambda heartbeats: heartbeats.ask("", timeout_ms=1, topics=["t"], owned=[]),
+    "no member id in version 0 but to join": lambda heartbeats: heartbeats.ask("", 1, version=0),
+    "no rebalance timeout": lambda heartbeats: heartbeats.ask("m", topics=["t"], owned=[]),
+    "no partitions told": lambda heartbeats: heartbeats.ask("m", timeout_ms=1, topics=["t"]),
+    "partitions owned by who joins": lambda heartbeats: heartbeats.ask(
         "m", timeout_ms=1, topics=["t"], owned=[0]
     ),
-    "no subscription": lambda beats: beats.ask("m", timeout_ms=1, owned=[]),
-    "stepping out without an instance id": lambda beats: beats.ask("m", STEP_OUT),
-    "an epoch that means nothing": lambda beats: beats.ask("m", -3),
+    "no subscription": lambda heartbeats: heartbeats.ask("m", timeout_ms=1, owned=[]),
+    "stepping out without an instance id": lambda heartbeats: heartbeats.ask("m", STEP_OUT),
+    "an epoch that means nothing": lambda heartbeats: heartbeats.ask("m", -3),
 }
 
 
 @pytest.mark.parametrize("offence", INVALID.values(), ids=list(INVALID))
 def test_a_heartbeat_that_breaks_a_rule_of_the_message_is_invalid(
-    beats: Beats, offence: Offence
+    heartbeats: Beats, offence: Offence
 ) -> None:
-    answer = offence(beats)
+    answer = offence(heartbeats)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert answer.error_message
 
 
-def test_an_assignor_that_nobody_offers_is_unsupported(beats: Beats) -> None:
-    answer = beats.join("m", assignor="mine")
+def test_an_assignor_that_nobody_offers_is_unsupported(heartbeats: Beats) -> None:
+    answer = heartbeats.join("m", assignor="mine")
     assert answer.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
     assert "mine" in (answer.error_message or "")
 
@@ -173,70 +177,70 @@ def test_an_assignor_that_nobody_offers_is_unsupported(beats: Beats) -> None:
     ["(", "[z-a]", "a**", r"(a)\1", "(?=a)", "(" * 2_000],
     ids=["paren", "range", "stars", "backreference", "lookahead", "nesting"],
 )
-def test_an_expression_that_re2_does_not_know_is_invalid(beats: Beats, regex: str) -> None:
+def test_an_expression_that_re2_does_not_know_is_invalid(heartbeats: Beats, regex: str) -> None:
     """It knows neither backreferences nor lookahead."""
-    assert beats.join("m", regex=regex).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert heartbeats.join("m", regex=regex).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_an_expression_that_makes_others_slow_is_matched_in_linear_time(beats: Beats) -> None:
-    assert beats.join("m", regex="(a*)*(a|aa)+b").error_code == ErrorCode.NONE
+def test_an_expression_that_makes_others_slow_is_matched_in_linear_time(heartbeats: Beats) -> None:
+    assert heartbeats.join("m", regex="(a*)*(a|aa)+b").error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("epoch", [1, LEAVE])
-def test_a_member_of_no_group_is_told_that_there_is_none(beats: Beats, epoch: int) -> None:
-    assert beats.ask("m", epoch).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+def test_a_member_of_no_group_is_told_that_there_is_none(heartbeats: Beats, epoch: int) -> None:
+    assert heartbeats.ask("m", epoch).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("epoch", [1, 5, LEAVE])
-def test_a_stranger_to_a_group_is_told_so(beats: Beats, epoch: int) -> None:
-    beats.join("m")
-    assert beats.ask("stranger", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+def test_a_stranger_to_a_group_is_told_so(heartbeats: Beats, epoch: int) -> None:
+    heartbeats.join("m")
+    assert heartbeats.ask("stranger", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_epochs_that_cannot_be_are_fenced(beats: Beats) -> None:
-    epoch = beats.assigned("m")
-    assert beats.ask("m", epoch + 1, owned=[0]).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+def test_epochs_that_cannot_be_are_fenced(heartbeats: Beats) -> None:
+    epoch = heartbeats.assigned("m")
+    assert heartbeats.ask("m", epoch + 1, owned=[0]).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     # Another one's coming and going moves the group on, and this one with it.
-    beats.join("other")
-    beats.ask("other", LEAVE)
+    heartbeats.join("other")
+    heartbeats.ask("other", LEAVE)
 
     def has_moved_on() -> bool:
-        return beats.ask("m", epoch, owned=[0]).member_epoch > epoch
+        return heartbeats.ask("m", epoch, owned=[0]).member_epoch > epoch
 
     wait_until(has_moved_on, timeout_s=30, what="the member is in a later epoch")
-    answer = beats.ask("m", epoch, owned=[0, 1, 2])
+    answer = heartbeats.ask("m", epoch, owned=[0, 1, 2])
     assert answer.error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_an_instance_id_belongs_to_who_holds_it(beats: Beats) -> None:
-    epoch = beats.join("m", instance="i").member_epoch
-    assert beats.join("n", instance="i").error_code == ErrorCode.UNRELEASED_INSTANCE_ID
-    fenced = beats.ask("n", epoch, instance="i")
+def test_an_instance_id_belongs_to_who_holds_it(heartbeats: Beats) -> None:
+    epoch = heartbeats.join("m", instance="i").member_epoch
+    assert heartbeats.join("n", instance="i").error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    fenced = heartbeats.ask("n", epoch, instance="i")
     assert fenced.error_code == ErrorCode.FENCED_INSTANCE_ID
-    unknown = beats.ask("m", epoch, instance="j")
+    unknown = heartbeats.ask("m", epoch, instance="j")
     assert unknown.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert beats.ask("m", STEP_OUT, instance="i").error_code == ErrorCode.NONE
-    assert beats.join("n", instance="i").error_code == ErrorCode.NONE
-    assert beats.ask("m", epoch, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert heartbeats.ask("m", STEP_OUT, instance="i").error_code == ErrorCode.NONE
+    assert heartbeats.join("n", instance="i").error_code == ErrorCode.NONE
+    assert heartbeats.ask("m", epoch, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_a_group_of_another_type_is_no_consumer_group(
-    beats: Beats, cluster: DialogueCluster
+    heartbeats: Beats, cluster: DialogueCluster
 ) -> None:
     with cluster.connect() as wire:
-        member = RawMember(wire, beats.group)
+        member = RawMember(wire, heartbeats.group)
         member.protocol_type = "connect"
         member.metadata = b"workers"
         stabilise(member)
-        assert beats.join("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert heartbeats.join("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert member.heartbeat() == ErrorCode.NONE
 
 
-def test_the_classic_apis_know_no_member_of_the_consumer_protocol(beats: Beats) -> None:
-    epoch = beats.assigned("m")
-    wire, group = beats.wire, beats.group
-    beat = HeartbeatRequest(group_id=group, generation_id=epoch, member_id="m")
-    assert wire.ask(beat, 4, HeartbeatResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+def test_the_classic_apis_know_no_member_of_the_consumer_protocol(heartbeats: Beats) -> None:
+    epoch = heartbeats.assigned("m")
+    wire, group = heartbeats.wire, heartbeats.group
+    heartbeat = HeartbeatRequest(group_id=group, generation_id=epoch, member_id="m")
+    assert wire.ask(heartbeat, 4, HeartbeatResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     sync = SyncGroupRequest(
         group_id=group,
         generation_id=epoch,
@@ -245,66 +249,66 @@ def test_the_classic_apis_know_no_member_of_the_consumer_protocol(beats: Beats) 
         protocol_name="range",
     )
     assert wire.ask(sync, 5, SyncGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert beats.ask("m", epoch, owned=[0]).error_code == ErrorCode.NONE
+    assert heartbeats.ask("m", epoch, owned=[0]).error_code == ErrorCode.NONE
 
 
-def test_a_member_of_the_consumer_protocol_is_removed_as_any_other(beats: Beats) -> None:
+def test_a_member_of_the_consumer_protocol_is_removed_as_any_other(heartbeats: Beats) -> None:
     """As an administrator does it: by its id, or a static one by its instance id."""
-    epoch = beats.assigned("m")
-    static_epoch = beats.join("n", instance="i").member_epoch
+    epoch = heartbeats.assigned("m")
+    static_epoch = heartbeats.join("n", instance="i").member_epoch
     gone = [
         MemberIdentity(member_id="m"),
         MemberIdentity(member_id="", group_instance_id="i"),
         MemberIdentity(member_id="stranger"),
     ]
-    request = LeaveGroupRequest(group_id=beats.group, members=gone)
-    left = beats.wire.ask(request, 5, LeaveGroupResponse).members
+    request = LeaveGroupRequest(group_id=heartbeats.group, members=gone)
+    left = heartbeats.wire.ask(request, 5, LeaveGroupResponse).members
     assert [ErrorCode(member.error_code) for member in left] == [
         ErrorCode.NONE,
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,
     ]
-    for answer in (beats.ask("m", epoch), beats.ask("n", static_epoch, instance="i")):
+    for answer in (heartbeats.ask("m", epoch), heartbeats.ask("n", static_epoch, instance="i")):
         assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_classic_member_of_another_type_cannot_join_a_consumer_group(
-    beats: Beats, cluster: DialogueCluster
+    heartbeats: Beats, cluster: DialogueCluster
 ) -> None:
-    beats.assigned("m")
+    heartbeats.assigned("m")
     with cluster.connect() as wire:
-        member = RawMember(wire, beats.group)
+        member = RawMember(wire, heartbeats.group)
         member.protocol_type = "connect"
         assert member.join_once().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_groups_are_described_by_the_api_of_their_kind(
-    beats: Beats, cluster: DialogueCluster, wire: WireClient
+    heartbeats: Beats, cluster: DialogueCluster, wire: WireClient
 ) -> None:
-    beats.assigned("m")
+    heartbeats.assigned("m")
     described = wire.ask(
-        DescribeGroupsRequest(groups=[beats.group]), 6, DescribeGroupsResponse
+        DescribeGroupsRequest(groups=[heartbeats.group]), 6, DescribeGroupsResponse
     ).groups[0]
     assert described.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert described.group_state == "Dead"
-    classic = f"{beats.group}-classic"
+    classic = f"{heartbeats.group}-classic"
     wait_for_coordinator(cluster, classic)
     with cluster.connect() as other:
         stabilise(RawMember(other, classic))
-        request = ConsumerGroupDescribeRequest(group_ids=[beats.group, classic, "nobody", ""])
+        request = ConsumerGroupDescribeRequest(group_ids=[heartbeats.group, classic, "nobody", ""])
         groups = wire.ask(request, 1, ConsumerGroupDescribeResponse).groups
     assert {group.group_id: ErrorCode(group.error_code) for group in groups} == {
-        beats.group: ErrorCode.NONE,
+        heartbeats.group: ErrorCode.NONE,
         classic: ErrorCode.GROUP_ID_NOT_FOUND,
         "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
         "": ErrorCode.INVALID_GROUP_ID,
     }
 
 
-def test_a_group_with_members_is_not_deleted(beats: Beats) -> None:
-    beats.join("m")
-    request = DeleteGroupsRequest(groups_names=[beats.group])
-    (deleted,) = beats.wire.ask(request, 2, DeleteGroupsResponse).results
+def test_a_group_with_members_is_not_deleted(heartbeats: Beats) -> None:
+    heartbeats.join("m")
+    request = DeleteGroupsRequest(groups_names=[heartbeats.group])
+    (deleted,) = heartbeats.wire.ask(request, 2, DeleteGroupsResponse).results
     assert deleted.error_code == ErrorCode.NON_EMPTY_GROUP
 
 
@@ -319,16 +323,16 @@ def test_a_group_with_members_is_not_deleted(beats: Beats) -> None:
     ],
 )
 def test_offsets_are_committed_by_members_at_their_epoch(
-    beats: Beats, member_id: str, later: int, version: int, metadata: str, expected: ErrorCode
+    heartbeats: Beats, member_id: str, later: int, version: int, metadata: str, expected: ErrorCode
 ) -> None:
-    epoch = beats.assigned("m")
+    epoch = heartbeats.assigned("m")
     request = OffsetCommitRequest(
-        group_id=beats.group,
+        group_id=heartbeats.group,
         generation_id_or_member_epoch=epoch + later,
         member_id=member_id,
         topics=[
             OffsetCommitRequestTopic(
-                name=beats.topic,
+                name=heartbeats.topic,
                 partitions=[
                     OffsetCommitRequestPartition(
                         partition_index=0, committed_offset=1, committed_metadata=metadata
@@ -337,7 +341,7 @@ def test_offsets_are_committed_by_members_at_their_epoch(
             )
         ],
     )
-    answer = beats.wire.ask(request, version, OffsetCommitResponse)
+    answer = heartbeats.wire.ask(request, version, OffsetCommitResponse)
     assert answer.topics[0].partitions[0].error_code == expected
 
 
@@ -350,11 +354,11 @@ def test_offsets_are_committed_by_members_at_their_epoch(
     ],
 )
 def test_offsets_are_fetched_by_members_at_their_epoch(
-    beats: Beats, member_id: str, later: int, expected: ErrorCode
+    heartbeats: Beats, member_id: str, later: int, expected: ErrorCode
 ) -> None:
-    epoch = beats.assigned("m")
+    epoch = heartbeats.assigned("m")
     wanted = OffsetFetchRequestGroup(
-        group_id=beats.group, member_id=member_id, member_epoch=epoch + later, topics=None
+        group_id=heartbeats.group, member_id=member_id, member_epoch=epoch + later, topics=None
     )
     request = OffsetFetchRequest(groups=[wanted])
-    assert beats.wire.ask(request, 9, OffsetFetchResponse).groups[0].error_code == expected
+    assert heartbeats.wire.ask(request, 9, OffsetFetchResponse).groups[0].error_code == expected

@@ -72,7 +72,7 @@ def share(cluster: DialogueCluster) -> str:
     return name
 
 
-def beat(
+def send_heartbeat(
     wire: WireClient,
     group: str,
     epoch: int = 0,
@@ -91,8 +91,8 @@ def beat(
 
 
 def joined(wire: WireClient, group: str, *topics: str, count: int, member: str = "m") -> int:
-    """Join, and beat until that many partitions are assigned; returns the member's epoch."""
-    newest = beat(wire, group, 0, *topics, member=member)
+    """Join, and heartbeat until that many partitions are assigned; returns the member's epoch."""
+    newest = send_heartbeat(wire, group, 0, *topics, member=member)
 
     def is_given(response: ShareGroupHeartbeatResponse) -> bool:
         assigned = response.assignment
@@ -102,7 +102,7 @@ def joined(wire: WireClient, group: str, *topics: str, count: int, member: str =
     def is_settled() -> bool:
         nonlocal newest
         if newest.error_code == ErrorCode.NONE and not is_given(newest):
-            newest = beat(wire, group, newest.member_epoch, member=member)
+            newest = send_heartbeat(wire, group, newest.member_epoch, member=member)
         return newest.error_code != ErrorCode.NONE or is_given(newest)
 
     wait_until(is_settled, timeout_s=DEADLINE_S, what="the partitions are assigned")
@@ -111,7 +111,7 @@ def joined(wire: WireClient, group: str, *topics: str, count: int, member: str =
 
 
 def leave(wire: WireClient, group: str, member: str = "m") -> None:
-    assert beat(wire, group, -1, member=member).error_code == ErrorCode.NONE
+    assert send_heartbeat(wire, group, -1, member=member).error_code == ErrorCode.NONE
 
 
 def describe(wire: WireClient, group: str) -> ShareGroupDescribedGroup:
@@ -171,7 +171,7 @@ def test_a_member_joins_reads_and_leaves(
     assert member.subscribed_topic_names == [topic]
     [assigned] = member.assignment.topic_partitions
     assert (assigned.topic_name, sorted(assigned.partitions)) == (topic, [0, 1, 2])
-    gone = beat(wire, share, -1)
+    gone = send_heartbeat(wire, share, -1)
     assert (gone.error_code, gone.member_id, gone.member_epoch) == (ErrorCode.NONE, "m", -1)
     assert describe(wire, share).group_state == "Empty"
 
@@ -191,7 +191,7 @@ def test_members_share_what_is_less_than_they_are(
 def test_a_heartbeat_that_breaks_a_rule_is_an_invalid_request(
     wire: WireClient, share: str, member: str, epoch: int, topics: list[str], rack: str | None
 ) -> None:
-    refused = beat(wire, share, epoch, *topics, member=member, rack=rack)
+    refused = send_heartbeat(wire, share, epoch, *topics, member=member, rack=rack)
     assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -199,12 +199,14 @@ def test_who_is_not_there_or_comes_with_another_epoch_is_told_so(
     cluster: DialogueCluster, wire: WireClient, share: str
 ) -> None:
     for epoch in (1, -1):
-        assert beat(wire, share, epoch).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert send_heartbeat(wire, share, epoch).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     epoch = joined(wire, share, cluster.new_topic(), count=1)
     for other in (1, -1):
-        assert beat(wire, share, other, member="x").error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert beat(wire, share, epoch + 9).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert beat(wire, share, epoch).error_code == ErrorCode.NONE
+        assert (
+            send_heartbeat(wire, share, other, member="x").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        )
+    assert send_heartbeat(wire, share, epoch + 9).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert send_heartbeat(wire, share, epoch).error_code == ErrorCode.NONE
 
 
 # -- groups of other kinds ------------------------------------------------------------------------
@@ -263,7 +265,7 @@ def test_a_share_member_does_not_come_into_another_group(
     wire: WireClient, topic: str, share: str
 ) -> None:
     assert commit(wire, share, topic) == ErrorCode.NONE
-    refused = beat(wire, share, 0, topic)
+    refused = send_heartbeat(wire, share, 0, topic)
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_message == f"Group {share} is not a share group."
     assert describe(wire, share).error_code == ErrorCode.GROUP_ID_NOT_FOUND

@@ -63,7 +63,7 @@ def coordinator(cluster: DialogueCluster, group: str) -> None:
     wait_for_coordinator(cluster, group)
 
 
-def beat(
+def send_heartbeat(
     wire: WireClient,
     group: str,
     member: str = "m",
@@ -90,14 +90,14 @@ def beat(
 
 def settled(wire: WireClient, group: str, plan: StreamsGroupHeartbeatTopology) -> int:
     """Join and wait for tasks; the member's epoch then."""
-    joined = beat(wire, group, plan=plan)
+    joined = send_heartbeat(wire, group, plan=plan)
     assert joined.error_code == ErrorCode.NONE, joined
     epoch, has_tasks = joined.member_epoch, bool(joined.active_tasks)
 
     def is_there() -> bool:
         nonlocal epoch, has_tasks
         if not has_tasks:
-            answer = beat(wire, group, epoch=epoch)
+            answer = send_heartbeat(wire, group, epoch=epoch)
             assert answer.error_code == ErrorCode.NONE, answer
             epoch, has_tasks = answer.member_epoch, bool(answer.active_tasks)
         return has_tasks
@@ -127,7 +127,7 @@ def test_an_application_with_a_repartition_topic_and_a_store_comes_to_run(
     for part in plan.subtopologies:
         for topic in (*part.repartition_source_topics, *part.state_changelog_topics):
             topic.replication_factor = 1
-    first = beat(wire, group, plan=plan)
+    first = send_heartbeat(wire, group, plan=plan)
     assert statuses(first) == {MISSING_INTERNAL}
     epoch = settled(wire, group, plan)
     assert [len(describe_topic(wire, name).partitions) for name in (words, counts)] == [2, 2]
@@ -143,14 +143,14 @@ def test_an_application_with_a_repartition_topic_and_a_store_comes_to_run(
 def test_topics_that_are_not_as_they_must_be_are_told(
     cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
-    missing = beat(wire, group, plan=topology(subtopology("0", unique("missing"))))
+    missing = send_heartbeat(wire, group, plan=topology(subtopology("0", unique("missing"))))
     assert (missing.error_code, statuses(missing)) == (ErrorCode.NONE, {MISSING_SOURCE})
     assert describe(wire, group).group_state == "NotReady"
     one, two = cluster.new_topic(1), cluster.new_topic(2)
     plan = topology(subtopology("0", one, two, together=[([0, 1], [])]))
     other = unique("other")
     wait_for_coordinator(cluster, other)
-    assert statuses(beat(wire, other, plan=plan)) == {WRONG_COUNTS}
+    assert statuses(send_heartbeat(wire, other, plan=plan)) == {WRONG_COUNTS}
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_topics_that_are_not_as_they_must_be_are_told(
 def test_an_invalid_topology_is_refused(
     wire: WireClient, group: str, plan: StreamsGroupHeartbeatTopology
 ) -> None:
-    answer = beat(wire, group, plan=plan)
+    answer = send_heartbeat(wire, group, plan=plan)
     assert answer.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
     assert answer.error_message
 
@@ -176,7 +176,7 @@ def test_a_topology_whose_repartition_topics_feed_each_other_is_refused(
         subtopology("0", source),
         subtopology("1", repartition=[ring], sinks=[ring]),
     )
-    assert beat(wire, group, plan=plan).error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert send_heartbeat(wire, group, plan=plan).error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
 
 
 def test_requests_that_break_a_rule_are_invalid(
@@ -186,12 +186,12 @@ def test_requests_that_break_a_rule_are_invalid(
     plan = topology(subtopology("0", topic))
     tasks = [TaskIds(subtopology_id="0", partitions=[0])]
     codes = [
-        beat(wire, group).error_code,
-        beat(wire, group, "", plan=plan).error_code,
-        beat(wire, group, plan=plan, owned=tasks).error_code,
-        beat(wire, group, epoch=1, plan=plan).error_code,
-        beat(wire, group, epoch=-3).error_code,
-        beat(wire, group, epoch=-2).error_code,
+        send_heartbeat(wire, group).error_code,
+        send_heartbeat(wire, group, "", plan=plan).error_code,
+        send_heartbeat(wire, group, plan=plan, owned=tasks).error_code,
+        send_heartbeat(wire, group, epoch=1, plan=plan).error_code,
+        send_heartbeat(wire, group, epoch=-3).error_code,
+        send_heartbeat(wire, group, epoch=-2).error_code,
     ]
     assert codes == [ErrorCode.INVALID_REQUEST] * 6
 
@@ -199,20 +199,23 @@ def test_requests_that_break_a_rule_are_invalid(
 def test_groups_members_and_epochs_that_there_are_not(
     cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
-    assert beat(wire, group, epoch=1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert beat(wire, group, epoch=-1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert send_heartbeat(wire, group, epoch=1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert send_heartbeat(wire, group, epoch=-1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     topic = cluster.new_topic(1)
     plan = topology(subtopology("0", topic))
     epoch = settled(wire, group, plan)
-    assert beat(wire, group, "x", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert beat(wire, group, "x", -1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert beat(wire, group, epoch=epoch + 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert beat(wire, group, epoch=1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert send_heartbeat(wire, group, "x", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert send_heartbeat(wire, group, "x", -1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert send_heartbeat(wire, group, epoch=epoch + 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert send_heartbeat(wire, group, epoch=1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     nowhere = [TaskIds(subtopology_id="0", partitions=[7])]
-    assert beat(wire, group, epoch=epoch, owned=nowhere).error_code == ErrorCode.INVALID_REQUEST
+    assert (
+        send_heartbeat(wire, group, epoch=epoch, owned=nowhere).error_code
+        == ErrorCode.INVALID_REQUEST
+    )
     other = topology(subtopology("9", topic))
-    assert beat(wire, group, "y", plan=other).error_code == ErrorCode.INVALID_REQUEST
-    left = beat(wire, group, epoch=-1)
+    assert send_heartbeat(wire, group, "y", plan=other).error_code == ErrorCode.INVALID_REQUEST
+    left = send_heartbeat(wire, group, epoch=-1)
     assert (left.error_code, left.member_epoch) == (ErrorCode.NONE, -1)
 
 
@@ -292,7 +295,7 @@ def test_kinds_of_groups_do_not_mix(cluster: DialogueCluster, wire: WireClient, 
         return wire.ask(request, 2, DeleteGroupsResponse).results[0].error_code
 
     assert delete() == ErrorCode.NON_EMPTY_GROUP
-    beat(wire, group, epoch=-1)
+    send_heartbeat(wire, group, epoch=-1)
     assert delete() == ErrorCode.NONE
     assert describe(wire, group).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -309,7 +312,7 @@ def test_a_consumer_group_is_no_streams_group(
         topic_partitions=[],
     )
     assert wire.ask(consumer, 1, ConsumerGroupHeartbeatResponse).error_code == ErrorCode.NONE
-    answer = beat(wire, group, plan=topology(subtopology("0", topic)))
+    answer = send_heartbeat(wire, group, plan=topology(subtopology("0", topic)))
     assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert describe(wire, group).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 

@@ -136,7 +136,7 @@ class Raw:
         self.epoch = 0
         self.owned: dict[bytes, list[int]] = {}
 
-    def beat(self, node: EmbeddedBroker, topics: list[str] | None = None) -> int:
+    def send_heartbeat(self, node: EmbeddedBroker, topics: list[str] | None = None) -> int:
         """One heartbeat that the group's shard answers; returns the error code."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
@@ -183,11 +183,11 @@ def test_a_stable_group_is_the_same_when_its_node_was_killed_and_is_back(
     node.create_topic(TOPIC, partitions=PARTITIONS)
     members = [Raw("a"), Raw("b")]
     for member in members:
-        assert member.beat(node, [TOPIC]) == ErrorCode.NONE
+        assert member.send_heartbeat(node, [TOPIC]) == ErrorCode.NONE
 
     def is_stable() -> bool:
         for member in members:
-            if code := member.beat(node):
+            if code := member.send_heartbeat(node):
                 pytest.fail(f"{member.member_id} is told {ErrorCode(code).name}")
         return described(node).group_state == "Stable"
 
@@ -197,13 +197,13 @@ def test_a_stable_group_is_the_same_when_its_node_was_killed_and_is_back(
     node.kill()
     node.start()
     for member in members:
-        assert member.beat(node) == ErrorCode.NONE
+        assert member.send_heartbeat(node) == ErrorCode.NONE
     assert described(node) == before
     node.kill()
     node.start()
     # The first heartbeat at the new coordinator changes the group. No member loses partitions by
     # that.
-    assert members[0].beat(node, [TOPIC, NOT_THERE]) == ErrorCode.NONE
+    assert members[0].send_heartbeat(node, [TOPIC, NOT_THERE]) == ErrorCode.NONE
     wait_until(is_stable, timeout_s=WAIT_S, what="all are at the new epoch")
     assert described(node).group_epoch == before.group_epoch + 1
     assert [member.owned for member in members] == owned
@@ -217,7 +217,7 @@ def test_a_stable_share_group_is_the_same_when_its_node_was_killed_and_is_back(
     node.create_topic(TOPIC, partitions=PARTITIONS)
     epoch, given = 0, 0
 
-    def beat() -> None:
+    def send_heartbeat() -> None:
         nonlocal epoch, given
         request = ShareGroupHeartbeatRequest(
             group_id=GROUP,
@@ -232,7 +232,7 @@ def test_a_stable_share_group_is_the_same_when_its_node_was_killed_and_is_back(
             given = sum(len(each.partitions) for each in answer.assignment.topic_partitions)
 
     def has_all() -> bool:
-        beat()
+        send_heartbeat()
         return given == PARTITIONS
 
     wait_until(has_all, timeout_s=WAIT_S, what="the member has every partition")
@@ -245,5 +245,5 @@ def test_a_stable_share_group_is_the_same_when_its_node_was_killed_and_is_back(
     before = shown()
     node.kill()
     node.start()
-    beat()
+    send_heartbeat()
     assert shown() == before

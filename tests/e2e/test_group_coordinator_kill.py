@@ -377,7 +377,7 @@ class ConsumerMember:
         self.epoch = 0
         self.owned: dict[Uuid, list[int]] = {}
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         """One full heartbeat."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
@@ -406,7 +406,7 @@ class ConsumerMember:
 def share(members: Sequence[ConsumerMember]) -> bool:
     """One heartbeat of each; returns whether all partitions are assigned, in even shares."""
     for member in members:
-        member.beat()
+        member.send_heartbeat()
     owned = [index for member in members for index in member.partitions]
     if len(owned) > len(set(owned)):
         pytest.fail(f"a partition belongs to two: {sorted(owned)}")  # no "not yet" to wait_until
@@ -425,10 +425,10 @@ def test_members_of_the_consumer_protocol_stay_members_when_their_coordinator_is
     for number, victim in enumerate(VICTIMS, 1):
         members.append(ConsumerMember(stage, group, f"member-{number}"))
         epochs = [member.epoch for member in members[:-1]]
-        members[-1].beat()
+        members[-1].send_heartbeat()
         # The member is in the group, and the others have not revoked anything yet.
         node_id = stage.kill(victim, group)
-        members[0].beat()
+        members[0].send_heartbeat()
         outage_s = stage.outage_s([members[0].coordinator])
         wait_until(partial(share, members), timeout_s=WAIT_S, what="all have their share")
         took.append(f"{victim} {outage_s:.2f} ({time.monotonic() - stage.killed_at:.2f})")

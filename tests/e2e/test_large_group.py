@@ -57,7 +57,7 @@ class Member:
         # Owned partitions are sent when they have changed, as by Kafka's client.
         self._is_told = True
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         """Send a heartbeat as a client does: all fields to join, then the changed ones."""
         is_join = self.epoch == 0
         owned = [
@@ -123,7 +123,7 @@ class Fleet:
             now = time.monotonic()
             assert now < began_at + WAIT_S, f"not in time: {what}"
             while over_at is None and self._due and self._due[0][0] <= now:
-                self.members[heappop(self._due)[1]].beat()
+                self.members[heappop(self._due)[1]].send_heartbeat()
                 waiting_count += 1
             pause_s = max(self._due[0][0] - now, 0.0) if self._due and over_at is None else 0.05
             for key, _ in self._selector.select(pause_s):

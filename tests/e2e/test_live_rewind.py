@@ -350,7 +350,7 @@ class ShareMember:
             timeout_s=30,
         )
 
-    def beat(self) -> bool:
+    def send_heartbeat(self) -> bool:
         """Send heartbeats; returns whether both partitions are assigned."""
         request = ShareGroupHeartbeatRequest(
             group_id=self.group,
@@ -453,7 +453,7 @@ def sharing(node: EmbeddedBroker, topic: str) -> ShareMember:
         producer.produce(topic, b"x", partition=number % 2)
     assert producer.flush(30) == 0
     member = ShareMember(node, topic, topic)
-    wait_until(member.beat, what="the member has its partitions", timeout_s=30)
+    wait_until(member.send_heartbeat, what="the member has its partitions", timeout_s=30)
     first = member.fetch_until(1, 9)
     if 9 not in first[0]:
         first[0] += member.fetch_until(0, 9)[0]
@@ -503,7 +503,7 @@ def test_a_share_group_goes_back_to_where_it_began_when_a_snapshot_was_taken(
     assert odradek(node, *back) == both
     assert odradek(node, "undo", group, "--dry-run") == {0: (4, 10), 1: (6, 10)}
     late = ShareMember(node, group, topic)
-    wait_until(late.beat, what="another member has its partitions", timeout_s=30)
+    wait_until(late.send_heartbeat, what="another member has its partitions", timeout_s=30)
     again = late.fetch_until(1, 9)
     if 9 not in again[0]:
         again[0] += late.fetch_until(0, 9)[0]

@@ -55,7 +55,7 @@ class Member:
         self.epoch = 0
         self.owned: set[int] = set()
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         request = ShareGroupHeartbeatRequest(
             group_id=GROUP,
             member_id=self.name,
@@ -98,7 +98,7 @@ def settle(members: list[Member]) -> float:
             return True
         try:
             for member in members:
-                member.beat()
+                member.send_heartbeat()
         except AssertionError as refused:
             # wait_until treats it as "not yet".
             error = refused
@@ -130,14 +130,14 @@ def test_members_of_a_share_group_stay_members_when_processes_are_killed(
     node.create_topic(TOPIC, partitions=PARTITIONS)
     members = [Member(node, "m0")]
     # The group's first member: the initialization of share states is in flight.
-    members[0].beat()
+    members[0].send_heartbeat()
     took = []
     for name in ("router-0", "worker-0"):
         node.kill_process(name)
         node.wait_until_ready()
         took.append(f"{name} {settle(members):.2f}")
         members.append(Member(node, f"m{len(members)}"))
-        members[-1].beat()
+        members[-1].send_heartbeat()
     node.kill()
     node.start()
     took.append(f"node {settle(members):.2f}")

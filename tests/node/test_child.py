@@ -149,7 +149,7 @@ def test_a_starting_child_is_terminated(nursery: Nursery) -> None:
 
 
 def test_a_pause_of_the_supervisor_does_not_count_as_a_missed_heartbeat(nursery: Nursery) -> None:
-    child = nursery.child(UNTIL_STOPPED, ChildTimeouts(beat=5.0))
+    child = nursery.child(UNTIL_STOPPED, ChildTimeouts(heartbeat=5.0))
     child.start(0.0)
     nursery.until(child, ChildState.READY)
     child.extend_deadline(1_000.0)

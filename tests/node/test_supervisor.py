@@ -338,7 +338,7 @@ def test_a_stopping_node_starts_no_new_workers(node: Node) -> None:
 
 
 def test_a_process_that_hangs_is_killed_and_restarted(node: Node) -> None:
-    node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, timeouts={"beat": 0.5})
+    node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, timeouts={"heartbeat": 0.5})
     wait_until(lambda: node.events("worker-0 hangs"))
     (node.data / "worker-0.behaviour").write_text("works")
     wait_until(lambda: len(node.events("worker-0 starts")) == 2)
@@ -450,7 +450,7 @@ def test_an_idle_supervisor_is_small_and_sleeps(node: Node) -> None:
     switches = process.num_ctx_switches().voluntary
 
     def has_slept_a_while() -> bool:
-        # It wakes for its tick and for a beat of each child: about four times a second.
+        # It wakes for its tick and for a heartbeat of each child: about four times a second.
         return bool(process.num_ctx_switches().voluntary - switches >= 4)
 
     wait_until(has_slept_a_while)

@@ -237,7 +237,7 @@ class SimulatedMember(SimulatedClient):
         self._positions: dict[int, int] = {}
         self._coordinator: int | None = None
         self._others: Sequence[str] = ()
-        self._beats = 0
+        self._heartbeats = 0
 
     @property
     def is_stable(self) -> bool:
@@ -261,11 +261,11 @@ class SimulatedMember(SimulatedClient):
             case _Phase.FETCHING:
                 self._fetch()
             case _Phase.STABLE:
-                self._beats += 1
-                if self._beats % 2 and self.owned:
+                self._heartbeats += 1
+                if self._heartbeats % 2 and self.owned:
                     self._commit()
                 else:
-                    self._beat()
+                    self._send_heartbeat()
 
     def leave(self) -> None:
         """Leave, and join again with a new member id."""
@@ -413,7 +413,7 @@ class SimulatedMember(SimulatedClient):
 
         self._call(request, 8, committed)
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         request = HeartbeatRequest(
             group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
         )

@@ -432,10 +432,10 @@ def consumer_scenes() -> list[Callable[[], ConsumerGroupScenario]]:
     """A group in each state, with the members that make a difference."""
 
     def new(scene: ConsumerGroupScenario) -> None:
-        scene.member().beat()
+        scene.member().send_heartbeat()
 
     def static(scene: ConsumerGroupScenario) -> None:
-        scene.member(instance="i").beat()
+        scene.member(instance="i").send_heartbeat()
 
     def classic(scene: ConsumerGroupScenario) -> None:
         member = ClassicConsumer(scene.play)
@@ -443,8 +443,8 @@ def consumer_scenes() -> list[Callable[[], ConsumerGroupScenario]]:
         member.join()
         member.sync()
 
-    def beat(which: int) -> Alter:
-        return lambda scene: list(scene.members.values())[which].beat()
+    def send_heartbeat(which: int) -> Alter:
+        return lambda scene: list(scene.members.values())[which].send_heartbeat()
 
     def leave(which: int) -> Alter:
         return lambda scene: scene._leave(list(scene.members.values())[which])
@@ -453,7 +453,7 @@ def consumer_scenes() -> list[Callable[[], ConsumerGroupScenario]]:
         for _ in range(6):
             scene.play.tick(1_000)
             for member in scene.members.values():
-                member.beat()
+                member.send_heartbeat()
             for each in scene.classic:
                 each.poll()
 
@@ -461,7 +461,7 @@ def consumer_scenes() -> list[Callable[[], ConsumerGroupScenario]]:
         def act(scene: ConsumerGroupScenario) -> None:
             member = list(scene.members.values())[which]
             instance = member.options["instance"]
-            scene.play.beat(member.member_id, -2, instance=instance)
+            scene.play.send_heartbeat(member.member_id, -2, instance=instance)
 
         return act
 
@@ -499,18 +499,18 @@ def consumer_scenes() -> list[Callable[[], ConsumerGroupScenario]]:
         scene(new, new),
         scene(new, new, rest),
         scene(new, new, rest, settings=SMALL),
-        scene(new, new, beat(0)),
-        scene(new, new, beat(0), beat(1)),
-        scene(new, new, rest, new, beat(0)),
-        scene(new, new, rest, new, beat(0), beat(1)),
-        scene(new, new, rest, new, beat(0), new),
-        scene(new, new, rest, new, beat(0), new, beat(0), beat(1)),
+        scene(new, new, send_heartbeat(0)),
+        scene(new, new, send_heartbeat(0), send_heartbeat(1)),
+        scene(new, new, rest, new, send_heartbeat(0)),
+        scene(new, new, rest, new, send_heartbeat(0), send_heartbeat(1)),
+        scene(new, new, rest, new, send_heartbeat(0), new),
+        scene(new, new, rest, new, send_heartbeat(0), new, send_heartbeat(0), send_heartbeat(1)),
         scene(new, new, rest, leave(0)),
         scene(new, new, new, rest, leave(0)),
         scene(new, new, settings=SLOW),
         scene(new, new, wait, settings=SLOW),
         scene(new, new, rest, new, settings=SLOW),
-        scene(new, new, rest, new, wait, beat(0), new, settings=SLOW),
+        scene(new, new, rest, new, wait, send_heartbeat(0), new, settings=SLOW),
         scene(new, new, rest, leave(0), settings=SLOW),
         scene(static),
         scene(static, new, rest),
@@ -524,11 +524,11 @@ def consumer_scenes() -> list[Callable[[], ConsumerGroupScenario]]:
         scene(new, new, rest, classic, rest, leave(0)),
         scene(new, classic, rest, new, rest, settings=SLOW),
         scene(new, rest, classic, settings=SLOW),
-        scene(new, new, rest, new, subscribe(0), beat(1), beat(2)),
-        scene(new, new, rest, new, beat(0), new, beat(1)),
+        scene(new, new, rest, new, subscribe(0), send_heartbeat(1), send_heartbeat(2)),
+        scene(new, new, rest, new, send_heartbeat(0), new, send_heartbeat(1)),
         scene(new, subscribe(0)),
         scene(new, new, subscribe(1), rest),
         scene(new, new, subscribe(1)),
-        scene(new, new, subscribe(1), beat(1)),
+        scene(new, new, subscribe(1), send_heartbeat(1)),
         scene(new, new, subscribe(1), rest, subscribe(1)),
     ]

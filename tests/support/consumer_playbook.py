@@ -136,7 +136,7 @@ class Stage(Playbook):
         heartbeat = ConsumerHeartbeat(request, None if names is None else tuple(names))
         return self.ask(heartbeat, version=version, connection=connection)
 
-    def beat(
+    def send_heartbeat(
         self,
         member_id: str,
         epoch: int = 0,
@@ -249,7 +249,7 @@ class Consumer:
                 for topic in response.assignment.topic_partitions
             }
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         self.hear(self.call().response(ConsumerGroupHeartbeatResponse))
 
     @property
@@ -262,7 +262,7 @@ def settle(*members: Consumer, rounds: int = 12) -> None:
     for _ in range(rounds):
         before = [(member.epoch, member.partitions) for member in members]
         for member in members:
-            member.beat()
+            member.send_heartbeat()
         if before == [(member.epoch, member.partitions) for member in members]:
             return
     raise AssertionError("the group does not come to rest")

@@ -155,9 +155,9 @@ class ControllerHarness:
         """Start brokers that catch up and serve."""
         for broker in brokers:
             self.start(broker)
-            assert not self.beat(broker).is_fenced
+            assert not self.send_heartbeat(broker).is_fenced
 
-    def beat(
+    def send_heartbeat(
         self,
         broker: int,
         *,
@@ -184,7 +184,7 @@ class ControllerHarness:
         for _ in range(ms // step_ms):
             self.now_ms += step_ms
             for broker in alive:
-                self.beat(broker)
+                self.send_heartbeat(broker)
             self.tick()
 
     def tick(self) -> int:

@@ -234,7 +234,7 @@ class RewindMember:
             committed = self.stage.fetch(*key, topic_id=id_of(TOPIC)).committed_offset
             self.ledger.lose(key, position, committed)
         if self.kind == CONSUMER:
-            self.stage.beat(self.name, -1)
+            self.stage.send_heartbeat(self.name, -1)
             self.consumer = self._new_consumer()
         elif self._is_member and self._call is None:
             self.stage.leave(MemberIdentity(member_id=self.member_id))

@@ -180,7 +180,7 @@ class ShareConsumerMember:
         self.epoch = 0
         self.reads: Assigned = {}
 
-    def beat(self) -> ShareGroupHeartbeatResponse:
+    def send_heartbeat(self) -> ShareGroupHeartbeatResponse:
         topics = self.topics if self.epoch == 0 else None
         response = self.stage.share(self.member_id, self.epoch, topics=topics)
         assert response.error_code == ErrorCode.NONE, response
@@ -197,7 +197,7 @@ def settle(stage: ShareStage, *members: ShareConsumerMember, rounds: int = 12) -
     for _ in range(rounds):
         before = [(member.epoch, member.reads) for member in members]
         for member in members:
-            member.beat()
+            member.send_heartbeat()
         if not stage.keep_states() and before == [
             (member.epoch, member.reads) for member in members
         ]:

@@ -360,7 +360,7 @@ def streams_scenes() -> list[Callable[[], StreamsGroupScenario]]:
     def static(scene: StreamsGroupScenario) -> None:
         scene.ask(scene.member("i"))
 
-    def beat(which: int) -> Alter:
+    def send_heartbeat(which: int) -> Alter:
         return lambda scene: scene.ask(list(scene.members.values())[which])
 
     def leave(which: int) -> Alter:
@@ -418,12 +418,12 @@ def streams_scenes() -> list[Callable[[], StreamsGroupScenario]]:
         scene(new, new),
         scene(new, new, rest),
         scene(new, new, rest, settings=SMALL_STREAMS),
-        scene(new, new, beat(0)),
-        scene(new, new, beat(0), beat(1)),
-        scene(new, new, beat(0), beat(0)),
-        scene(new, new, rest, new, beat(0)),
-        scene(new, new, rest, new, beat(0), beat(1)),
-        scene(new, new, rest, new, beat(0), beat(1), beat(2)),
+        scene(new, new, send_heartbeat(0)),
+        scene(new, new, send_heartbeat(0), send_heartbeat(1)),
+        scene(new, new, send_heartbeat(0), send_heartbeat(0)),
+        scene(new, new, rest, new, send_heartbeat(0)),
+        scene(new, new, rest, new, send_heartbeat(0), send_heartbeat(1)),
+        scene(new, new, rest, new, send_heartbeat(0), send_heartbeat(1), send_heartbeat(2)),
         scene(new, new, rest, leave(0)),
         scene(new, new, new, rest, leave(0)),
         scene(new, new, settings=SLOW_STREAMS),
@@ -440,9 +440,9 @@ def streams_scenes() -> list[Callable[[], StreamsGroupScenario]]:
         scene(without, new),
         scene(without, new, rest, again),
         scene(without, new, new),
-        scene(new, without, beat(0)),
-        scene(new, without, beat(0), again),
-        scene(new, new, rest, without, beat(0), beat(1), again),
+        scene(new, without, send_heartbeat(0)),
+        scene(new, without, send_heartbeat(0), again),
+        scene(new, new, rest, without, send_heartbeat(0), send_heartbeat(1), again),
         scene(new, new, rest, without, settings=SLOW_STREAMS),
         scene(new, new, rest, without, settings=SMALL_STREAMS),
         scene(new, leave(0), without, settings=SLOW_STREAMS),
@@ -452,8 +452,16 @@ def streams_scenes() -> list[Callable[[], StreamsGroupScenario]]:
         scene(new, move(0), settings=SLOW_STREAMS),
         scene(new, rest, new, new, settings=SLOW_STREAMS),
         scene(new, new, wait, new, settings=SLOW_STREAMS),
-        scene(new, rest, new, beat(0), new, settings=SLOW_STREAMS),
-        scene(new, rest, new, beat(0), beat(0), beat(1), settings=SLOW_STREAMS),
+        scene(new, rest, new, send_heartbeat(0), new, settings=SLOW_STREAMS),
+        scene(
+            new,
+            rest,
+            new,
+            send_heartbeat(0),
+            send_heartbeat(0),
+            send_heartbeat(1),
+            settings=SLOW_STREAMS,
+        ),
         scene(new, new, wait, without, settings=SLOW_STREAMS),
         scene(new, rest, new, without, settings=SLOW_STREAMS),
         scene(static),

@@ -132,7 +132,7 @@ class StreamsStage(Stage):
             )
         return self.ask(request)
 
-    def streams_beat(
+    def send_streams_heartbeat(
         self,
         member_id: str,
         epoch: int = 0,
@@ -191,7 +191,7 @@ class StreamsThread:
         self.errors: list[ErrorCode] = []
         self.statuses: list[int] = []
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         is_join = self.epoch == 0
         self.hear(
             self.stage.streams_answer(
@@ -243,7 +243,7 @@ class LagReportingThread(StreamsThread):
 
     lag: int | None = None
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         is_join = self.epoch == 0
         lags = {task: self.lag for task in sorted(self.warming) if self.lag is not None}
         request = StreamsGroupHeartbeatRequest(
@@ -279,7 +279,7 @@ def settle_threads(*members: StreamsThread, rounds: int = 15) -> None:
     for _ in range(rounds):
         before = [(member.epoch, member.tasks) for member in members]
         for member in members:
-            member.beat()
+            member.send_heartbeat()
         if before == [(member.epoch, member.tasks) for member in members]:
             return
     raise AssertionError("the group does not come to rest")

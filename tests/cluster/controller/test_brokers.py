@@ -162,7 +162,7 @@ def two_in_sync() -> ControllerHarness:
 def restart(harness: ControllerHarness, broker: int, **more: object) -> None:
     harness.pass_time(1000, *({1, 2} - {broker}))
     harness.start(broker, incarnation=7, **more)  # type: ignore[arg-type] # fields of the registration
-    assert not harness.beat(broker).is_fenced
+    assert not harness.send_heartbeat(broker).is_fenced
 
 
 def test_a_broker_with_intact_logs_leads_its_partitions_again() -> None:
@@ -181,7 +181,7 @@ def test_an_unclean_shutdown_ends_eligibility() -> None:
     assert harness.partition("t").elr == (1,)
     harness.start(1, incarnation=7, previous_broker_epoch=-1)
     assert harness.partition("t").elr == ()
-    assert not harness.beat(1).is_fenced
+    assert not harness.send_heartbeat(1).is_fenced
     assert harness.partition("alone").leader == 1, "nobody else has more"
 
 
@@ -198,12 +198,12 @@ def test_an_unclean_shutdown_of_an_unregistered_broker_ends_eligibility() -> Non
 def test_a_broker_with_a_wiped_disk_is_not_elected() -> None:
     harness = cluster()
     harness.start(1, log_dirs=(topic_id(1),))
-    harness.beat(1)
+    harness.send_heartbeat(1)
     harness.join(2)
     harness.place("t", 1, PartitionImage((1, 2), (1,), 1))
     harness.pass_time(1000, 2)
     harness.start(1, incarnation=7, log_dirs=(topic_id(2),))
-    assert not harness.beat(1).is_fenced
+    assert not harness.send_heartbeat(1).is_fenced
     partition = harness.partition("t")
     assert (partition.leader, partition.in_sync_replicas) == (NO_LEADER, ())
     assert harness.restarted().brokers[1].log_dirs == (topic_id(2),)
@@ -215,9 +215,9 @@ def test_a_broker_with_a_wiped_disk_is_not_elected() -> None:
 def test_a_broker_is_unfenced_when_it_has_applied_its_registration() -> None:
     harness = cluster()
     epoch = harness.start(1)
-    reply = harness.beat(1, at=epoch - 1)
+    reply = harness.send_heartbeat(1, at=epoch - 1)
     assert (reply.is_caught_up, reply.is_fenced) == (False, True)
-    reply = harness.beat(1, at=epoch)
+    reply = harness.send_heartbeat(1, at=epoch)
     assert (reply.is_caught_up, reply.is_fenced) == (True, False)
     assert reply.next_heartbeat_ms == 200
     assert 1 not in harness.fenced()
@@ -235,7 +235,7 @@ def test_a_broker_that_returns_leads_leaderless_partitions() -> None:
     harness.pass_time(1000, 2)
     assert [p.leader for p in harness.partitions("t")] == [NO_LEADER, 2, 2]
     harness.start(1, incarnation=7)
-    harness.beat(1)
+    harness.send_heartbeat(1)
     assert [p.leader for p in harness.partitions("t")] == [1, 2, 2]
 
 
@@ -243,7 +243,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
     harness = cluster(1)
     written = len(harness.records)
     for _ in range(3):
-        harness.beat(1)
+        harness.send_heartbeat(1)
     assert len(harness.records) == written
 
 
@@ -263,10 +263,10 @@ def test_a_heartbeat_with_an_unknown_epoch_is_refused(
 def test_a_broker_may_ask_to_be_fenced() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
-    assert harness.beat(1, wants_fence=True).is_fenced
+    assert harness.send_heartbeat(1, wants_fence=True).is_fenced
     assert harness.partition("t").leader == 2
-    assert harness.beat(1, wants_fence=True).is_fenced, "and stays so while it asks"
-    assert not harness.beat(1).is_fenced
+    assert harness.send_heartbeat(1, wants_fence=True).is_fenced, "and stays so while it asks"
+    assert not harness.send_heartbeat(1).is_fenced
 
 
 # -- silence -------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_a_fenced_broker_that_sends_heartbeats_is_unfenced() -> None:
     harness = cluster(1)
     harness.pass_time(1000)
     assert 1 in harness.fenced()
-    assert not harness.beat(1).is_fenced
+    assert not harness.send_heartbeat(1).is_fenced
     harness.pass_time(900)
     assert 1 not in harness.fenced()
 
@@ -355,44 +355,46 @@ def test_controlled_shutdown_ends_when_all_brokers_know_the_new_leaders() -> Non
     harness.place("t", 1, *(PartitionImage((1, 2), (1, 2), 1) for _ in range(3)))
     harness.place("f", 2, PartitionImage((2, 1), (2, 1), 2))
     for broker in (2, 3):
-        harness.beat(broker)
-    reply = harness.beat(1, wants_shut_down=True)
+        harness.send_heartbeat(broker)
+    reply = harness.send_heartbeat(1, wants_shut_down=True)
     assert (reply.is_in_controlled_shutdown, reply.should_shut_down) == (True, False)
     moved_at = harness.image.offset
     assert {(p.leader, p.in_sync_replicas) for p in harness.partitions("t")} == {(2, (2,))}
     assert harness.partition("f").in_sync_replicas == (2,)
     assert 1 not in harness.fenced(), "it still answers what it is asked"
-    harness.beat(2)
-    harness.beat(3, at=moved_at - 1)
-    assert not harness.beat(1, wants_shut_down=True).should_shut_down, "3 does not know yet"
-    harness.beat(3)
-    assert harness.beat(1, wants_shut_down=True).should_shut_down
+    harness.send_heartbeat(2)
+    harness.send_heartbeat(3, at=moved_at - 1)
+    assert not harness.send_heartbeat(1, wants_shut_down=True).should_shut_down, (
+        "3 does not know yet"
+    )
+    harness.send_heartbeat(3)
+    assert harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
     assert 1 in harness.fenced()
 
 
 def test_a_broker_that_leads_nothing_shuts_down_at_once() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((2, 1), (2, 1), 2))
-    assert harness.beat(1, wants_shut_down=True).should_shut_down
+    assert harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
     assert harness.partition("t").in_sync_replicas == (2,)
     assert harness.start(1, incarnation=7)
-    assert not harness.beat(1).is_in_controlled_shutdown
+    assert not harness.send_heartbeat(1).is_in_controlled_shutdown
 
 
 def test_the_only_replica_of_a_partition_may_shut_down_and_leads_again_later() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1,), (1,), 1))
-    harness.beat(2)
-    assert not harness.beat(1, wants_shut_down=True).should_shut_down
+    harness.send_heartbeat(2)
+    assert not harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
     assert harness.partition("t").leader == 1, "it serves as long as it is there"
-    harness.beat(2)
-    assert harness.beat(1, wants_shut_down=True).should_shut_down
+    harness.send_heartbeat(2)
+    assert harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
     assert (harness.partition("t").leader, harness.partition("t").in_sync_replicas) == (
         NO_LEADER,
         (1,),
     )
     harness.start(1, incarnation=7)
-    harness.beat(1)
+    harness.send_heartbeat(1)
     assert harness.partition("t").leader == 1
 
 
@@ -411,22 +413,24 @@ def test_controlled_shutdown_waits_for_a_replica_that_is_catching_up() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1,), 1))
     for _ in range(3):
-        harness.beat(2)
-        assert not harness.beat(1, wants_shut_down=True).should_shut_down
+        harness.send_heartbeat(2)
+        assert not harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
     assert harness.partition("t").leader == 1
     result = asks_for_in_sync(harness, 1, 1, 2)
     assert result.error_code == ErrorCode.NEW_LEADER_ELECTED
     assert harness.partition("t").leader == 2
-    assert not harness.beat(1, wants_shut_down=True).should_shut_down, "2 does not know yet"
+    assert not harness.send_heartbeat(1, wants_shut_down=True).should_shut_down, (
+        "2 does not know yet"
+    )
     assert harness.partition("t").in_sync_replicas == (2,)
-    harness.beat(2)
-    assert harness.beat(1, wants_shut_down=True).should_shut_down
+    harness.send_heartbeat(2)
+    assert harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
 
 
 def test_a_leader_in_controlled_shutdown_may_shrink_its_isr() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1,), 1))
-    harness.beat(1, wants_shut_down=True)
+    harness.send_heartbeat(1, wants_shut_down=True)
     harness.put("t", PartitionImage((1, 2), (1, 2), 1, 0, 5))
     harness.write(BrokerChanged(2, True, False))
     assert not asks_for_in_sync(harness, 1, 1).error_code
@@ -438,15 +442,15 @@ def test_controlled_shutdown_keeps_min_insync_replicas() -> None:
     harness.place("t", 1, PartitionImage((2, 1, 3), (2, 1), 2))
     harness.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
     for broker in (2, 3):
-        harness.beat(broker)
-    assert not harness.beat(1, wants_shut_down=True).should_shut_down
+        harness.send_heartbeat(broker)
+    assert not harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
     assert harness.partition("t").in_sync_replicas == (2, 1)
     assert not asks_for_in_sync(harness, 2, 2, 1, 3).error_code
-    harness.beat(1, wants_shut_down=True)
+    harness.send_heartbeat(1, wants_shut_down=True)
     assert harness.partition("t").in_sync_replicas == (2, 3)
     for broker in (2, 3):
-        harness.beat(broker)
-    assert harness.beat(1, wants_shut_down=True).should_shut_down
+        harness.send_heartbeat(broker)
+    assert harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
 
 
 def test_controlled_shutdown_does_not_wait_for_a_fenced_replica() -> None:
@@ -454,18 +458,18 @@ def test_controlled_shutdown_does_not_wait_for_a_fenced_replica() -> None:
     harness.place("t", 1, PartitionImage((1, 2, 3), (1, 2), 1))
     harness.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
     harness.do(UnregisterBroker(3))
-    harness.beat(2)
-    harness.beat(1, wants_shut_down=True)
+    harness.send_heartbeat(2)
+    harness.send_heartbeat(1, wants_shut_down=True)
     assert (harness.partition("t").leader, harness.partition("t").in_sync_replicas) == (2, (2,))
-    harness.beat(2)
-    assert harness.beat(1, wants_shut_down=True).should_shut_down
+    harness.send_heartbeat(2)
+    assert harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
 
 
 def test_a_broker_in_controlled_shutdown_gets_no_leadership() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1,), 1))
     harness.place("u", 2, PartitionImage((2, 1), (2,), 2))
-    harness.beat(1, wants_shut_down=True)
+    harness.send_heartbeat(1, wants_shut_down=True)
     now = harness.partition("u")
     members = (InSyncReplica(2), InSyncReplica(1))
     change = InSyncChange(topic_id(2), 0, now.leader_epoch, now.partition_epoch, members)
@@ -479,7 +483,7 @@ def test_a_broker_in_controlled_shutdown_gets_no_leadership() -> None:
 def test_a_new_incarnation_may_register_during_controlled_shutdown() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1,), (1,), 1))
-    harness.beat(1, wants_shut_down=True)
+    harness.send_heartbeat(1, wants_shut_down=True)
     harness.start(1, incarnation=7)
     assert not harness.image.brokers[1].is_in_controlled_shutdown
 
@@ -487,17 +491,19 @@ def test_a_new_incarnation_may_register_during_controlled_shutdown() -> None:
 def test_a_fenced_broker_may_shut_down_at_once() -> None:
     harness = cluster()
     harness.start(1)
-    assert harness.beat(1, wants_shut_down=True).should_shut_down
+    assert harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
 
 
 def test_a_controlled_shutdown_continues_under_the_next_controller() -> None:
     harness = cluster(1, 2)
     harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
-    harness.beat(1, wants_shut_down=True)
+    harness.send_heartbeat(1, wants_shut_down=True)
     harness.activate()
-    assert not harness.beat(1, wants_shut_down=True).should_shut_down, "2 was not heard of yet"
-    harness.beat(2)
-    assert harness.beat(1, wants_shut_down=True).should_shut_down
+    assert not harness.send_heartbeat(1, wants_shut_down=True).should_shut_down, (
+        "2 was not heard of yet"
+    )
+    harness.send_heartbeat(2)
+    assert harness.send_heartbeat(1, wants_shut_down=True).should_shut_down
 
 
 # -- unregistering ---------------------------------------------------------------------------------

@@ -149,8 +149,8 @@ def test_preferred_leader_elections_are_batched_without_a_pause() -> None:
     portions = []
     for _ in range(3):
         harness.now_ms += 100
-        harness.beat(1)
-        harness.beat(2)
+        harness.send_heartbeat(1)
+        harness.send_heartbeat(2)
         portions.append(harness.tick())
     assert portions == [1000, 1, 0]
 
@@ -253,7 +253,7 @@ def test_invariants_hold_while_brokers_come_and_go(seed: int) -> None:
                 case "r":
                     broker = chance.randrange(6)
                     if broker in alive:
-                        harness.beat(broker, wants_shut_down=True)
+                        harness.send_heartbeat(broker, wants_shut_down=True)
                 case "t":
                     harness.pass_time(
                         chance.choice([200, 1000]), *sorted(alive & set(harness.image.brokers))

@@ -151,7 +151,7 @@ def test_a_fenced_eligible_leader_leads_when_it_returns() -> None:
     partition = harness.partition("t")
     assert (partition.leader, partition.in_sync_replicas) == (NO_LEADER, ())
     assert (partition.elr, partition.last_known_elr) == ((1, 2), (2,))
-    harness.beat(1)
+    harness.send_heartbeat(1)
     partition = harness.partition("t")
     assert (partition.leader, partition.in_sync_replicas, partition.elr) == (1, (1,), (2,))
 

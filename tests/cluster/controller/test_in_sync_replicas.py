@@ -135,7 +135,7 @@ def test_a_broker_in_controlled_shutdown_cannot_join_an_isr() -> None:
     harness.join(1, 2, 3)
     harness.place("t", 1, led_by_one(1, 3))
     harness.place("u", 2, PartitionImage((2,), (2,), 2))
-    harness.beat(2, wants_shut_down=True)
+    harness.send_heartbeat(2, wants_shut_down=True)
     assert code(harness, change(1, 2, 3)) == ErrorCode.INELIGIBLE_REPLICA
 
 

@@ -161,8 +161,8 @@ def test_a_candidate_with_a_majority_becomes_leader_and_sends_requests_at_once()
     said = member.hear(VoteResponse(3, 2, 2, True))
     assert member.role is Role.LEADER
     assert [(m.to, m.term) for m in only(AppendRequest, said)] == [(1, 2), (3, 2)]
-    beats = only(AppendRequest, member.elapse(HEARTBEAT_MS))
-    assert [beat.to for beat in beats] == [1, 3]
+    heartbeats = only(AppendRequest, member.elapse(HEARTBEAT_MS))
+    assert [heartbeat.to for heartbeat in heartbeats] == [1, 3]
 
 
 def test_a_candidate_counts_its_own_vote_when_it_is_durable() -> None:

@@ -206,7 +206,9 @@ def test_during_a_snapshot_heartbeats_are_sent_and_lost_chunks_are_repeated() ->
         stage.leadership.tick(now_ms)
         out = [message for message in stage.flush() if message.to == 2]
         heartbeats = only(AppendRequest, out)
-        assert [(beat.previous_index, beat.entries) for beat in heartbeats] == [(0, ())]
+        assert [(heartbeat.previous_index, heartbeat.entries) for heartbeat in heartbeats] == [
+            (0, ())
+        ]
         chunks += only(SnapshotChunk, out)
     assert [chunk.offset for chunk in chunks] == [0]
 

@@ -24,8 +24,8 @@ class Group:
 
 
 def consumers(stage: Stage, group: str) -> None:
-    stage.beat("m", group=group)
-    stage.beat("m", -1, group=group)
+    stage.send_heartbeat("m", group=group)
+    stage.send_heartbeat("m", -1, group=group)
 
 
 def sharers(stage: Stage, group: str) -> None:
@@ -37,8 +37,8 @@ def sharers(stage: Stage, group: str) -> None:
 
 def streamers(stage: Stage, group: str) -> None:
     assert isinstance(stage, StreamsStage)
-    stage.streams_beat("m", group=group)
-    stage.streams_beat("m", -1, group=group)
+    stage.send_streams_heartbeat("m", group=group)
+    stage.send_streams_heartbeat("m", -1, group=group)
 
 
 Lived = Callable[[Stage, str], None]

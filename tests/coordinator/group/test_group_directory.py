@@ -11,7 +11,7 @@ from tests.support.consumer_playbook import Stage
 def stage_of_all_kinds() -> Stage:
     stage = Stage()
     stage.stable(group="classic")
-    stage.beat("m", group="consumer")
+    stage.send_heartbeat("m", group="consumer")
     stage.commit({("a", 0): 1}, group="simple")
     return stage
 

@@ -108,7 +108,7 @@ def test_exactly_one_target_is_required(odradek: Run) -> None:
     assert "exactly one of" in both.stderr
 
 
-def beat(wire: WireClient, group: str, topic: str, member: str) -> None:
+def send_heartbeat(wire: WireClient, group: str, topic: str, member: str) -> None:
     """One heartbeat of a member of the consumer protocol."""
     request = ConsumerGroupHeartbeatRequest(
         group_id=group,
@@ -125,9 +125,9 @@ def test_a_consumer_group_is_shown_with_its_type_states_and_targets(
 ) -> None:
     """librdkafka does not know the states of a group that rebalances."""
     with WireClient(bootstrap) as wire:
-        beat(wire, group_name, topic, "first")
+        send_heartbeat(wire, group_name, topic, "first")
         wait_until(lambda: state_of(kafka, group_name) == ("Stable", "consumer"))
-        beat(wire, group_name, topic, "second")
+        send_heartbeat(wire, group_name, topic, "second")
         wait_until(lambda: state_of(kafka, group_name) == ("Reconciling", "consumer"))
     listed = kafka("group", "list", "--state", "reconciling", "-o", "json").json()
     assert isinstance(listed, list)

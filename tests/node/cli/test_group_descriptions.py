@@ -23,7 +23,7 @@ class Reader:
         self.topic = topic
         self.epoch = 0
 
-    def beat(self, epoch: int) -> ShareGroupHeartbeatResponse:
+    def send_heartbeat(self, epoch: int) -> ShareGroupHeartbeatResponse:
         request = ShareGroupHeartbeatRequest(
             group_id=self.group,
             member_id="reader-1",
@@ -37,7 +37,7 @@ class Reader:
 
         def has_partitions() -> bool:
             self.wire.ask(FindCoordinatorRequest(key=self.group), 3, FindCoordinatorResponse)
-            response = self.beat(self.epoch)
+            response = self.send_heartbeat(self.epoch)
             if response.error_code == ErrorCode.NONE:
                 self.epoch = response.member_epoch
             assigned = response.assignment
@@ -46,7 +46,7 @@ class Reader:
         wait_until(has_partitions, timeout_s=20, what="the member has partitions")
 
     def leave(self) -> None:
-        assert self.beat(-1).error_code == ErrorCode.NONE
+        assert self.send_heartbeat(-1).error_code == ErrorCode.NONE
 
 
 @pytest.fixture

@@ -53,20 +53,20 @@ def test_members_stay_until_they_join_again() -> None:
 
 def test_a_consumer_that_is_a_member_is_not_refused() -> None:
     play = stage("consumer")
-    joined = play.beat("m", topics=["a"], owned={})
+    joined = play.send_heartbeat("m", topics=["a"], owned={})
     own = {"g": GroupPolicyOverrides(protocols=frozenset({"classic"}))}
     play.shard.settings = GroupSettings(policies=GroupPolicies(own=own))
-    assert play.beat("m", joined.member_epoch).error_code == ErrorCode.NONE
-    assert play.beat("m", -1).error_code == ErrorCode.NONE
+    assert play.send_heartbeat("m", joined.member_epoch).error_code == ErrorCode.NONE
+    assert play.send_heartbeat("m", -1).error_code == ErrorCode.NONE
 
 
 def test_streams_members_are_refused_with_a_message() -> None:
     own = {"g": GroupPolicyOverrides(protocols=frozenset({"consumer"}))}
     play = StreamsStage(settings=GroupSettings(streams=AT_ONCE, policies=GroupPolicies(own=own)))
-    refused = play.streams_beat("m")
+    refused = play.send_streams_heartbeat("m")
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert "This one came by streams." in str(refused.error_message)
-    assert play.streams_beat("m", group="other").error_code == ErrorCode.NONE
+    assert play.send_streams_heartbeat("m", group="other").error_code == ErrorCode.NONE
 
 
 def test_share_members_are_refused_with_a_message() -> None:

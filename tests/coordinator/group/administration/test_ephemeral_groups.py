@@ -190,8 +190,8 @@ def test_changed_policies_apply_to_existing_groups() -> None:
 def test_consumer_groups_are_deleted_too(instance: str | None) -> None:
     play = Stage({"a": 2}, settings())
     timeout_ms = play.shard.settings.consumer.session_timeout_ms
-    play.beat("m", topics=["a"], owned={}, instance=instance)
-    play.beat("m", -1 if instance is None else -2, instance=instance)
+    play.send_heartbeat("m", topics=["a"], owned={}, instance=instance)
+    play.send_heartbeat("m", -1 if instance is None else -2, instance=instance)
     waited = 0 if instance is None else timeout_ms
     play.tick(waited + TTL_MS - 1)
     assert "g" in play.list_groups()
@@ -209,8 +209,8 @@ def test_after_a_load_of_any_prefix_of_the_log_the_group_expires(kind: str) -> N
             [member] = play.stable()
             play.leave(MemberIdentity(member_id=member))
         else:
-            play.beat("m", topics=["a"], owned={})
-            play.beat("m", -1)
+            play.send_heartbeat("m", topics=["a"], owned={})
+            play.send_heartbeat("m", -1)
         play.commit({("t", 0): 1, ("t", 1): 1})
         play.tick(TTL_MS)
         assert is_gone(play)

@@ -143,11 +143,11 @@ def test_an_ephemeral_group_has_its_ttl() -> None:
 def test_members_that_have_to_revoke_and_that_wait_are_explained() -> None:
     stage = Stage({"a": 2})
     first, second = Consumer(stage, "first"), Consumer(stage, "second")
-    first.beat()
-    first.beat()
-    second.beat()
+    first.send_heartbeat()
+    first.send_heartbeat()
+    second.send_heartbeat()
     asked_ms = stage.now_ms
-    first.beat()
+    first.send_heartbeat()
     stage.tick(250)
     group = stage.explained()
     assert (group.group_type, group.group_state) == ("consumer", "Reconciling")
@@ -158,10 +158,10 @@ def test_members_that_have_to_revoke_and_that_wait_are_explained() -> None:
     [given_up] = told["first"].to_revoke
     assert given_up.name == "a"
     assert told["second"].state == MemberProgress.AWAITING_PARTITIONS
-    first.beat()
+    first.send_heartbeat()
     stage.tick(50)
-    second.beat()
-    second.beat()
+    second.send_heartbeat()
+    second.send_heartbeat()
     group = stage.explained()
     assert group.group_state == "Stable"
     told = members(group)
@@ -173,8 +173,8 @@ def test_members_that_have_to_revoke_and_that_wait_are_explained() -> None:
 
 def test_a_static_consumer_that_has_left_temporarily_is_explained() -> None:
     stage = Stage({"a": 2})
-    stage.beat("m", instance="i")
-    stage.beat("m", -2, instance="i")
+    stage.send_heartbeat("m", instance="i")
+    stage.send_heartbeat("m", -2, instance="i")
     assert members(stage.explained())["m"].state == MemberProgress.STATIC_LEFT
 
 
@@ -200,7 +200,7 @@ def test_members_of_a_share_group_have_their_partitions() -> None:
     settle(
         stage, first := ShareConsumerMember(stage, "first"), ShareConsumerMember(stage, "second")
     )
-    ShareConsumerMember(stage, "third").beat()
+    ShareConsumerMember(stage, "third").send_heartbeat()
     group = stage.explained("s")
     told = members(group)
     assert (group.group_type, group.group_state, group.topics) == ("share", "Stable", ["a"])
@@ -222,8 +222,8 @@ def test_members_of_a_streams_group_have_the_partitions_of_their_tasks() -> None
     assert (told.state, told.epoch) == (MemberProgress.STABLE, first.epoch)
     topics = {topic.name for topic in told.owned}
     assert topics == set(stage.explained().topics)
-    StreamsThread(stage, "second").beat()
-    first.beat()
+    StreamsThread(stage, "second").send_heartbeat()
+    first.send_heartbeat()
     group = stage.explained()
     asked = members(group)["first"]
     assert (asked.state, bool(asked.to_revoke)) == (MemberProgress.REVOKING_TASKS, True)

@@ -117,14 +117,14 @@ def test_an_unstored_member_that_leaves_is_no_longer_one() -> None:
 def test_only_later_generations_than_the_loaded_one_were_lost(
     group: str, generation_id: int, expected: ErrorCode
 ) -> None:
-    beat = HeartbeatRequest(group_id=group, member_id=ID)
-    assert loaded().answer(UNKNOWN, beat, generation_id, "client", START_MS) is expected
+    heartbeat = HeartbeatRequest(group_id=group, member_id=ID)
+    assert loaded().answer(UNKNOWN, heartbeat, generation_id, "client", START_MS) is expected
 
 
 def test_no_other_error_is_changed() -> None:
-    beat = HeartbeatRequest(group_id="g", member_id=ID)
+    heartbeat = HeartbeatRequest(group_id="g", member_id=ID)
     for error in (NONE, FENCED, ErrorCode.ILLEGAL_GENERATION, ErrorCode.INVALID_GROUP_ID):
-        assert loaded().answer(error, beat, 4, "client", START_MS) is error
+        assert loaded().answer(error, heartbeat, 4, "client", START_MS) is error
 
 
 # -- a group that forms ---------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_an_unstored_member_of_a_group_that_was_upgraded_joins_again() -> None:
     newcomer.member_id, newcomer.generation_id = stage.give_id(), stage.generation() + 1
     stage.reload()
     modern = Consumer(stage, "m")
-    modern.beat()
+    modern.send_heartbeat()
     assert stage.list_groups()["g"].group_type == "consumer"
     assert newcomer.heartbeat() == newcomer.sync() == AGAIN
     given = newcomer.member_id
@@ -392,7 +392,7 @@ class Joiner:
 
     @property
     def is_at_rest(self) -> bool:
-        return self.ask == self._beat
+        return self.ask == self._send_heartbeat
 
     def turn(self) -> None:
         """Hear the last answer, unless it waits for that, and ask what follows."""
@@ -418,7 +418,9 @@ class Joiner:
         if is_refused:
             self.ask = self._join
         else:
-            self.ask = self._sync if isinstance(response, JoinGroupResponse) else self._beat
+            self.ask = (
+                self._sync if isinstance(response, JoinGroupResponse) else self._send_heartbeat
+            )
 
     def _join(self) -> GroupCall:
         return self.play.join(self.ids[-1] if self.ids else "")
@@ -426,7 +428,7 @@ class Joiner:
     def _sync(self) -> GroupCall:
         return self.play.sync(self.ids[-1], self.generation_id, dict.fromkeys(self.others, b"some"))
 
-    def _beat(self) -> GroupCall:
+    def _send_heartbeat(self) -> GroupCall:
         return self.play.heartbeat_call(self.ids[-1], self.generation_id)
 
 

@@ -81,7 +81,7 @@ def rest(*members: Consumer | Classic) -> None:
             if isinstance(member, Classic):
                 member.poll()
             else:
-                member.beat()
+                member.send_heartbeat()
 
 
 def mixed_group() -> tuple[Stage, Consumer, Classic]:
@@ -124,7 +124,7 @@ def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     waited_ms = 0
     while waited_ms < REBALANCE_MS:
         assert classic.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
-        modern.beat()
+        modern.send_heartbeat()
         stage.tick(SESSION_MS // 2)
         waited_ms += SESSION_MS // 2
     assert classic.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
@@ -138,7 +138,7 @@ def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
     waited_ms = 0
     while waited_ms < REBALANCE_MS:
         assert classic.heartbeat() == ErrorCode.NONE
-        modern.beat()
+        modern.send_heartbeat()
         stage.tick(SESSION_MS // 2)
         waited_ms += SESSION_MS // 2
     assert classic.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
@@ -147,7 +147,7 @@ def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
 def test_a_classic_member_is_removed_after_its_own_session_timeout() -> None:
     stage, modern, classic = mixed_group()
     stage.tick(SESSION_MS - 1)
-    modern.beat()
+    modern.send_heartbeat()
     stage.tick(1)
     assert classic.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -166,7 +166,7 @@ def test_a_classic_member_that_leaves_is_removed() -> None:
 def test_leave_group_removes_members_of_either_protocol() -> None:
     """Kafka's administrators use it for both."""
     stage, modern, classic = mixed_group()
-    Consumer(stage, "static", instance="i").beat()
+    Consumer(stage, "static", instance="i").send_heartbeat()
     gone = [
         MemberIdentity(member_id=modern.member_id),
         MemberIdentity(member_id="", group_instance_id="i"),

@@ -44,19 +44,19 @@ def test_every_prefix_of_the_log_loads_a_state_that_the_group_had() -> None:
 
     first, second = Consumer(stage, "m", topics=("a", "b")), Consumer(stage, "n", instance="i")
     for member in (first, second, first, second, first, second):
-        member.beat()
+        member.send_heartbeat()
         remember()
     stage.topics({"a": 5, "b": 2})
     remember()
     settle(first, second)
     remember()
-    stage.beat("x", regex="b.*", names=["b"])
+    stage.send_heartbeat("x", regex="b.*", names=["b"])
     remember()
-    stage.beat("n", -2, instance="i")
+    stage.send_heartbeat("n", -2, instance="i")
     remember()
-    stage.beat("n2", instance="i")
+    stage.send_heartbeat("n2", instance="i")
     remember()
-    stage.beat("m", -1)
+    stage.send_heartbeat("m", -1)
     remember()
     stage.tick(45_000)
     remember()
@@ -73,7 +73,7 @@ def test_members_continue_when_the_coordinator_moves() -> None:
     members = [Consumer(stage, name) for name in "mno"]
     for _ in range(6):
         for member in members:
-            member.beat()
+            member.send_heartbeat()
             stage.reload()
     settle(*members)
     assert [member.errors for member in members] == [[], [], []]
@@ -82,7 +82,7 @@ def test_members_continue_when_the_coordinator_moves() -> None:
 
 def test_every_member_gets_a_full_session_after_a_load() -> None:
     stage = Stage()
-    stage.beat("m")
+    stage.send_heartbeat("m")
     stage.tick(44_000)
     stage.reload()
     stage.tick(44_999)
@@ -93,8 +93,8 @@ def test_every_member_gets_a_full_session_after_a_load() -> None:
 
 def test_a_delayed_assignment_is_made_after_a_load() -> None:
     stage = Stage({"a": 2}, SLOW)
-    stage.beat("m")
-    stage.beat("n")
+    stage.send_heartbeat("m")
+    stage.send_heartbeat("n")
     assert stage.consumers().state == "Assigning"
     stage.reload()
     stage.tick(1)
@@ -103,8 +103,8 @@ def test_a_delayed_assignment_is_made_after_a_load() -> None:
 
 def test_a_delayed_assignment_omits_a_deleted_topic() -> None:
     stage = Stage({"a": 2}, SLOW)
-    stage.beat("m")
-    stage.beat("n")
+    stage.send_heartbeat("m")
+    stage.send_heartbeat("n")
     stage.topics({})
     stage.tick(1_000)
     group = stage.consumers()
@@ -163,14 +163,14 @@ def test_a_late_commit_is_valid_for_partitions_assigned_before() -> None:
 
 def test_any_client_may_commit_to_an_empty_group() -> None:
     stage = Stage()
-    stage.beat("m")
-    stage.beat("m", -1)
+    stage.send_heartbeat("m")
+    stage.send_heartbeat("m", -1)
     assert stage.commit({("a", 0): 7}) == ErrorCode.NONE
 
 
 def test_offsets_are_fetched_by_members_at_their_epoch_and_by_administrators() -> None:
     stage = Stage()
-    stage.beat("m")
+    stage.send_heartbeat("m")
 
     def error(member_id: str | None, epoch: int) -> int:
         fetch = FetchOffsets("g", None, False, member_id, epoch)
@@ -185,25 +185,25 @@ def test_offsets_are_fetched_by_members_at_their_epoch_and_by_administrators() -
 def test_groups_are_listed_with_their_type_and_state() -> None:
     stage = Stage({"a": 2}, SLOW)
     stage.stable(group="classic")
-    stage.beat("m", group="one")
+    stage.send_heartbeat("m", group="one")
     assert stage.list_groups(types=["Consumer"]).keys() == {"one"}
     assert stage.list_groups(types=["classic"]).keys() == {"classic"}
     listed = stage.list_groups()["one"]
     assert (listed.group_type, listed.protocol_type) == ("consumer", "consumer")
     assert listed.group_state == "Stable"
-    stage.beat("n", group="one")
+    stage.send_heartbeat("n", group="one")
     assert stage.list_groups(states=["assigning"]).keys() == {"one"}
     stage.tick(1_000)
     assert stage.list_groups(states=["reconciling"]).keys() == {"one"}
-    stage.beat("m", -1, group="one")
-    stage.beat("n", -1, group="one")
+    stage.send_heartbeat("m", -1, group="one")
+    stage.send_heartbeat("n", -1, group="one")
     assert stage.list_groups(states=["empty"]).keys() == {"one"}
 
 
 def test_describing_a_group_of_another_type_returns_an_error() -> None:
     stage = Stage()
     stage.stable(group="classic")
-    stage.beat("m", group="one")
+    stage.send_heartbeat("m", group="one")
     assert stage.describe("one").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert stage.describe("one", version=5).group_state == "Dead"
     for group in ("classic", "nothing"):
@@ -214,7 +214,7 @@ def test_a_member_is_described_with_its_assignment_and_its_target() -> None:
     stage = Stage({"a": 2})
     first, second = Consumer(stage, "m"), Consumer(stage, "n", rack="r")
     settle(first)
-    second.beat()
+    second.send_heartbeat()
     described = stage.describe_consumers()
     assert described.group_state == "Reconciling"
     assert described.group_epoch == described.assignment_epoch == 2
@@ -232,7 +232,7 @@ def test_a_member_is_described_with_its_assignment_and_its_target() -> None:
     assert by_id["n"].rack_id == "r"
     assert by_id["n"].member_type == 1
     # The member owns partitions until it has revoked them.
-    first.beat()
+    first.send_heartbeat()
     by_id = {member.member_id: member for member in stage.describe_consumers().members}
     assert partitions("m") == ([0, 1], [0])
     settle(first, second)
@@ -242,9 +242,9 @@ def test_a_member_is_described_with_its_assignment_and_its_target() -> None:
 
 def test_a_group_with_members_is_not_deleted_and_one_without_is() -> None:
     stage = Stage()
-    stage.beat("m")
+    stage.send_heartbeat("m")
     assert stage.delete_group().error_code == ErrorCode.NON_EMPTY_GROUP
-    stage.beat("m", -1)
+    stage.send_heartbeat("m", -1)
     stage.commit({("a", 0): 1})
     assert stage.delete_group().error_code == ErrorCode.NONE
     assert stage.list_groups() == {}
@@ -254,7 +254,7 @@ def test_a_group_with_members_is_not_deleted_and_one_without_is() -> None:
 
 def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     stage = Stage({"a": 1, "b": 1})
-    stage.beat("m")
+    stage.send_heartbeat("m")
     for topic in "ab":
         stage.commit({(topic, 0): 1}, member_id="m", generation_id=1, topic_id=id_of(topic))
     deleted = stage.delete_offsets("a", 0)
@@ -269,9 +269,9 @@ def test_offsets_of_subscribed_topics_do_not_expire() -> None:
 def test_an_empty_group_is_deleted_with_its_last_offset() -> None:
     settings = GroupSettings(offsets_retention_ms=1_000, retention_check_interval_ms=500)
     stage = Stage(settings=settings)
-    stage.beat("m")
+    stage.send_heartbeat("m")
     stage.commit({("a", 0): 1}, member_id="m", generation_id=1, topic_id=id_of("a"))
-    stage.beat("m", -1)
+    stage.send_heartbeat("m", -1)
     stage.tick(400)
     assert stage.list_groups().keys() == {"g"}
     stage.tick(3_000)
@@ -280,8 +280,8 @@ def test_an_empty_group_is_deleted_with_its_last_offset() -> None:
 
 def test_only_groups_that_subscribe_to_a_topic_react_to_its_change() -> None:
     stage = Stage({"a": 1, "b": 1})
-    stage.beat("m", group="one", topics=["a"])
-    stage.beat("m", group="two", topics=["b"])
+    stage.send_heartbeat("m", group="one", topics=["a"])
+    stage.send_heartbeat("m", group="two", topics=["b"])
     stage.topics({"a": 1, "b": 2})
     assert (stage.consumers("one").epoch, stage.consumers("two").epoch) == (1, 2)
     stage.topics({"a": 1})
@@ -291,14 +291,14 @@ def test_only_groups_that_subscribe_to_a_topic_react_to_its_change() -> None:
 def test_members_are_counted_over_all_groups_also_after_a_revert() -> None:
     stage = Stage()
     for group in ("one", "two"):
-        stage.beat("m", group=group)
+        stage.send_heartbeat("m", group=group)
     assert stage.shard.consumers.member_count == 2
     stage.hold_log()
     stage.beat_call("n", topics=["a"], owned={}, timeout_ms=1_000)
     assert stage.shard.consumers.member_count == 3
     stage.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert stage.shard.consumers.member_count == 2
-    stage.beat("m", -1, group="one")
+    stage.send_heartbeat("m", -1, group="one")
     stage.reload()
     assert stage.shard.consumers.member_count == 1
 
@@ -315,7 +315,7 @@ def test_two_hundred_members_reconcile_a_thousand_partitions_within_three_second
     while not all(member.partitions for member in members):
         at_ms, at = heappop(due)
         stage.tick(max(at_ms - stage.now_ms, 0))
-        members[at].beat()
+        members[at].send_heartbeat()
         heappush(due, (stage.now_ms + members[at].interval_ms, at))
         assert stage.now_ms < start_ms + 3_000
     assert stage.consumers().state == "Stable"
@@ -324,7 +324,7 @@ def test_two_hundred_members_reconcile_a_thousand_partitions_within_three_second
 
 def test_topics_that_changed_while_the_coordinator_moved_are_found_by_the_next_one() -> None:
     stage = Stage({"a": 3, "b": 1})
-    stage.beat("m", topics=["a", "b"])
+    stage.send_heartbeat("m", topics=["a", "b"])
     for epoch, topics in ((1, {"a": 3, "b": 1}), (2, {"a": 3}), (3, {"a": 4}), (4, {})):
         stage.image = image_of(topics)
         stage.reload()
@@ -356,8 +356,8 @@ class Members(RuleBasedStateMachine):
 
     @rule(data=st.data())
     @precondition(lambda self: self.members)
-    def beat(self, data: st.DataObject) -> None:
-        self.members[data.draw(st.sampled_from(sorted(self.members)))].beat()
+    def send_heartbeat(self, data: st.DataObject) -> None:
+        self.members[data.draw(st.sampled_from(sorted(self.members)))].send_heartbeat()
 
     @rule(data=st.data())
     @precondition(lambda self: self.members)
@@ -386,7 +386,7 @@ class Members(RuleBasedStateMachine):
     def leave(self, data: st.DataObject) -> None:
         member = self.members.pop(data.draw(st.sampled_from(sorted(self.members))))
         if member.epoch:
-            self.stage.beat(member.member_id, -1)
+            self.stage.send_heartbeat(member.member_id, -1)
 
     @rule(duration_ms=st.sampled_from([100, 5_000, 31_000]))
     def wait(self, duration_ms: int) -> None:

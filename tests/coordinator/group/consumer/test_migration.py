@@ -59,7 +59,7 @@ def test_a_member_of_the_consumer_protocol_upgrades_a_classic_group() -> None:
     stage, members = classic_group()
     epoch = members[0].generation_id
     modern = Consumer(stage, "m")
-    modern.beat()
+    modern.send_heartbeat()
     assert stage.list_groups()["g"].group_type == "consumer"
     assert modern.epoch == epoch + 1
     assert modern.partitions == set()
@@ -76,7 +76,7 @@ def test_the_last_member_of_the_consumer_protocol_downgrades_the_group_when_it_l
     modern = Consumer(stage, "m")
     rest(*members, modern)
     epoch = stage.consumers().epoch
-    stage.beat("m", -1)
+    stage.send_heartbeat("m", -1)
     assert stage.list_groups()["g"].group_type == "classic"
     assert stage.state() == "PreparingRebalance"
     assert stage.generation() == epoch
@@ -102,12 +102,12 @@ def test_both_conversions_survive_a_load_at_any_time() -> None:
     stage, members = classic_group()
     stage.reload()
     modern = Consumer(stage, "m")
-    modern.beat()
+    modern.send_heartbeat()
     stage.reload()
     rest(*members, modern)
     stage.reload()
     assert [member.heartbeat() for member in members] == [ErrorCode.NONE, ErrorCode.NONE]
-    stage.beat("m", -1)
+    stage.send_heartbeat("m", -1)
     stage.reload()
     assert stage.state() == "Stable"
     group = stage.shard.classic.group("g")
@@ -141,7 +141,7 @@ def test_a_downgrade_that_is_not_written_has_not_happened() -> None:
 @pytest.mark.parametrize("policy", [MigrationPolicy.DISABLED, MigrationPolicy.DOWNGRADE])
 def test_a_group_is_not_upgraded_where_the_policy_forbids_it(policy: MigrationPolicy) -> None:
     stage, members = classic_group(policy)
-    assert stage.beat("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert stage.send_heartbeat("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert [member.heartbeat() for member in members] == [ErrorCode.NONE, ErrorCode.NONE]
 
 
@@ -149,7 +149,7 @@ def test_a_group_is_not_downgraded_where_the_policy_forbids_it() -> None:
     stage, members = classic_group(MigrationPolicy.UPGRADE)
     modern = Consumer(stage, "m")
     rest(*members, modern)
-    stage.beat("m", -1)
+    stage.send_heartbeat("m", -1)
     rest(*members)
     assert stage.list_groups()["g"].group_type == "consumer"
     assert sorted(len(member.owned) for member in members) == [2, 2]
@@ -158,13 +158,13 @@ def test_a_group_is_not_downgraded_where_the_policy_forbids_it() -> None:
 def test_groups_of_other_protocol_types_are_not_upgraded() -> None:
     stage = Stage()
     stage.stable(protocol_type="connect")
-    assert stage.beat("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert stage.send_heartbeat("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_group_whose_members_cannot_be_read_is_not_upgraded() -> None:
     stage = Stage()
     [member_id] = stage.stable()
-    assert stage.beat("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert stage.send_heartbeat("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert stage.heartbeat(member_id, 1) == ErrorCode.NONE
 
 
@@ -172,7 +172,7 @@ def test_a_member_that_waits_for_a_rebalance_gets_rebalance_in_progress() -> Non
     stage, members = classic_group()
     waiting = stage.join(members[0].member_id, protocols=PROTOCOLS)
     assert waiting.is_parked
-    stage.beat("m")
+    stage.send_heartbeat("m")
     assert waiting.joined.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -183,7 +183,7 @@ def test_the_first_member_of_an_empty_group_determines_its_type(policy: Migratio
     stage.commit({("a", 0): 7})
     member = Consumer(stage, "m")
     settle(member)
-    stage.beat("m", -1)
+    stage.send_heartbeat("m", -1)
     [classic] = stage.stable(protocols=PROTOCOLS)
     assert stage.list_groups()["g"].group_type == "classic"
     stage.reload()

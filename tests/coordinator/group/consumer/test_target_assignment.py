@@ -34,7 +34,7 @@ def test_the_first_member_is_assigned_at_once_and_later_ones_together() -> None:
     stage = Stage({"a": 4}, SLOW)
     members = [Consumer(stage, name) for name in "mno"]
     for member in members:
-        member.beat()
+        member.send_heartbeat()
     assert (stage.consumers().epoch, stage.consumers().target_epoch) == (3, 1)
     stage.tick(999)
     assert stage.consumers().target_epoch == 1
@@ -48,7 +48,7 @@ def test_a_group_may_have_an_assignment_interval_of_its_own() -> None:
     own = {"g": ConsumerGroupSettings(assignment_interval_ms=300)}
     stage = Stage({"a": 4}, GroupSettings(consumer_overrides=own))
     for name in "mn":
-        Consumer(stage, name).beat()
+        Consumer(stage, name).send_heartbeat()
     stage.tick(299)
     assert stage.consumers().target_epoch == 1
     stage.tick(1)
@@ -57,9 +57,9 @@ def test_a_group_may_have_an_assignment_interval_of_its_own() -> None:
 
 def test_a_heartbeat_after_the_interval_makes_the_assignment() -> None:
     stage = Stage({"a": 4}, SLOW)
-    stage.beat("m")
+    stage.send_heartbeat("m")
     stage.now_ms += 1_000
-    assert stage.beat("n").member_epoch == 2
+    assert stage.send_heartbeat("n").member_epoch == 2
 
 
 def test_only_targets_that_differ_are_written_and_the_epoch_last() -> None:
@@ -80,7 +80,7 @@ def test_racks_of_replicas_change_the_hash_if_a_member_has_a_rack() -> None:
     stage = Stage({"a": 3}, SLOW, racks=("r0", "r1", "r2"))
     members = [Consumer(stage, f"m{at}", rack=rack) for at, rack in enumerate(("r2", "r0", "r1"))]
     for member in members:
-        member.beat()
+        member.send_heartbeat()
     stage.tick(1_000)
     settle(*members)
     assert [member.partitions for member in members] == [{("a", 2)}, {("a", 0)}, {("a", 1)}]
@@ -97,9 +97,9 @@ def test_the_default_is_the_first_assignor_and_votes_for_others_do_not_count() -
 
 def test_a_clock_that_was_set_back_does_not_delay_assignments() -> None:
     stage = Stage({"a": 2}, SLOW)
-    stage.beat("m")
+    stage.send_heartbeat("m")
     stage.now_ms -= 500_000
-    assert stage.beat("n").member_epoch == 2
+    assert stage.send_heartbeat("n").member_epoch == 2
 
 
 EXPRESSIONS = {"x.*": ("x1", "x2"), "y.*": ("y1", "a")}

@@ -17,7 +17,7 @@ def reasons(stage: Stage, kind: EventKind) -> list[str]:
 
 def test_a_member_joins_and_leaves() -> None:
     stage = Stage({"a": 2})
-    stage.beat("m")
+    stage.send_heartbeat("m")
     assert events_of(stage) == [
         (EventKind.MEMBER_JOINED, "m"),
         (EventKind.REBALANCE_STARTED, ""),
@@ -25,7 +25,7 @@ def test_a_member_joins_and_leaves() -> None:
     ]
     assert reasons(stage, EventKind.MEMBER_JOINED) == ["client at /127.0.0.1 joined"]
     assert reasons(stage, EventKind.TARGET_ASSIGNED) == ["epoch 1: new targets for 1 members"]
-    stage.beat("m", -1)
+    stage.send_heartbeat("m", -1)
     assert (EventKind.MEMBER_LEFT, "m") in events_of(stage)
     assert reasons(stage, EventKind.TARGET_ASSIGNED)[-1] == "epoch 2: new targets for 0 members"
     assert reasons(stage, EventKind.MEMBER_LEFT) == ["client at /127.0.0.1 left"]
@@ -33,7 +33,7 @@ def test_a_member_joins_and_leaves() -> None:
 
 def test_the_event_of_a_session_timeout() -> None:
     stage = Stage({"a": 2})
-    stage.beat("m")
+    stage.send_heartbeat("m")
     stage.tick(45_000)
     assert reasons(stage, EventKind.MEMBER_EXPIRED) == ["m no heartbeat for 45000 ms"]
     assert "m no heartbeat for 45000 ms" in reasons(stage, EventKind.REBALANCE_STARTED)[-1]
@@ -42,10 +42,10 @@ def test_the_event_of_a_session_timeout() -> None:
 def test_the_event_of_a_revocation_timeout() -> None:
     stage = Stage({"a": 2})
     first = Consumer(stage, "first")
-    first.beat()
-    first.beat()
-    Consumer(stage, "second").beat()
-    stage.beat("first", first.epoch)
+    first.send_heartbeat()
+    first.send_heartbeat()
+    Consumer(stage, "second").send_heartbeat()
+    stage.send_heartbeat("first", first.epoch)
     stage.tick(30_000)
     assert reasons(stage, EventKind.REVOCATION_STARTED) == ["1 partitions"]
     assert reasons(stage, EventKind.MEMBER_EXPIRED) == [
@@ -56,34 +56,34 @@ def test_the_event_of_a_revocation_timeout() -> None:
 def test_the_events_have_the_time_of_a_revocation() -> None:
     stage = Stage({"a": 2})
     first, second = Consumer(stage, "first"), Consumer(stage, "second")
-    first.beat()
-    first.beat()
-    second.beat()
-    first.beat()
+    first.send_heartbeat()
+    first.send_heartbeat()
+    second.send_heartbeat()
+    first.send_heartbeat()
     stage.tick(123)
-    first.beat()
+    first.send_heartbeat()
     assert reasons(stage, EventKind.REVOKED) == ["after 123 ms"]
 
 
 def test_changed_topics_are_the_reason_of_an_epoch() -> None:
     stage = Stage({"a": 2})
-    stage.beat("m")
+    stage.send_heartbeat("m")
     stage.topics({"a": 3})
     assert reasons(stage, EventKind.REBALANCE_STARTED)[-1] == "epoch 2: topics have changed"
 
 
 def test_a_changed_subscription_is_the_reason_of_an_epoch() -> None:
     stage = Stage({"a": 2, "b": 2})
-    epoch = stage.beat("m").member_epoch
-    stage.beat("m", epoch, topics=["a", "b"])
+    epoch = stage.send_heartbeat("m").member_epoch
+    stage.send_heartbeat("m", epoch, topics=["a", "b"])
     assert (EventKind.MEMBER_CHANGED, "m") in events_of(stage)
 
 
 def test_the_number_of_events_is_limited_and_those_of_deleted_groups_are_dropped() -> None:
     stage = Stage({"a": 2})
     for _ in range(EVENT_COUNT_MAX):
-        stage.beat("m")
-        stage.beat("m", -1)
+        stage.send_heartbeat("m")
+        stage.send_heartbeat("m", -1)
     assert len(events_of(stage)) == EVENT_COUNT_MAX
     assert stage.delete_group().error_code == 0
     assert stage.shard.consumers.events.newest("g") == ()
@@ -92,10 +92,10 @@ def test_the_number_of_events_is_limited_and_those_of_deleted_groups_are_dropped
 
 def test_heartbeats_that_change_nothing_add_no_events() -> None:
     stage = Stage({"a": 2})
-    epoch = stage.beat("m").member_epoch
+    epoch = stage.send_heartbeat("m").member_epoch
     before = events_of(stage)
     for _ in range(3):
-        stage.beat("m", epoch)
+        stage.send_heartbeat("m", epoch)
     assert events_of(stage) == before
 
 
@@ -113,7 +113,7 @@ def test_events_of_a_share_group() -> None:
     whys = [event.reason for event in group.events if event.kind == EventKind.REBALANCE_STARTED]
     assert any("partitions have been made ready" in why for why in whys)
     stage.tick(44_000)
-    second.beat()
+    second.send_heartbeat()
     stage.tick(2_000)
     stage.share("second", -1)
     gone = (EventKind.MEMBER_LEFT, EventKind.MEMBER_EXPIRED)
@@ -129,15 +129,15 @@ def test_events_of_a_streams_group() -> None:
     first = StreamsThread(stage, "first")
     settle_threads(first)
     second = StreamsThread(stage, "second")
-    second.beat()
-    first.beat()
+    second.send_heartbeat()
+    first.send_heartbeat()
     stage.tick(70)
-    first.beat()
-    second.beat()
+    first.send_heartbeat()
+    second.send_heartbeat()
     assert (EventKind.MEMBER_JOINED, "second") in events_of(stage)
     assert reasons(stage, EventKind.REVOCATION_STARTED)[0].endswith(" tasks")
     assert reasons(stage, EventKind.REVOKED) == ["after 70 ms"]
-    stage.streams_beat("second", -1)
+    stage.send_streams_heartbeat("second", -1)
     assert reasons(stage, EventKind.MEMBER_LEFT) == ["client at /127.0.0.1 left"]
     stage.tick(60_000)
     assert reasons(stage, EventKind.MEMBER_EXPIRED)[-1].startswith("first no heartbeat for ")
@@ -149,18 +149,18 @@ def test_the_events_of_a_deleted_group_are_deleted() -> None:
     stage.share("m", -1)
     stage.delete_call("s")
     stage.keep_states()
-    ShareConsumerMember(stage, "next").beat()
+    ShareConsumerMember(stage, "next").send_heartbeat()
     assert {event.member_id for event in stage.explained("s").events} <= {"", "next"}
 
 
 def test_groups_with_members_get_an_event_when_they_are_loaded() -> None:
     consumers, shares, streams = Stage({"a": 1}), ShareStage({"a": 1}), StreamsStage()
-    consumers.beat("m")
+    consumers.send_heartbeat("m")
     shares.share("m")
-    streams.streams_beat("m", 0)
+    streams.send_streams_heartbeat("m", 0)
     for stage, group in ((consumers, "g"), (shares, "s"), (streams, "g")):
         stage.reload()
         assert [event.kind for event in stage.explained(group).events] == [EventKind.LOADED]
-    consumers.beat("m", -1)
+    consumers.send_heartbeat("m", -1)
     consumers.reload()
     assert consumers.explained().events == []

@@ -51,9 +51,9 @@ def test_states_are_initialized_once_without_a_start_offset() -> None:
 def test_a_failed_initialization_is_retried_in_a_later_epoch() -> None:
     stage = ShareStage({"a": 1, "b": 1})
     member = ShareConsumerMember(stage, "m", topics=["a", "b"])
-    member.beat()
+    member.send_heartbeat()
     stage.keep_states({"a": ErrorCode.COORDINATOR_NOT_AVAILABLE})
-    member.beat()
+    member.send_heartbeat()
     assert member.reads == {"b": [0]}
     assert stage.sent == []
     stage.tick(STATE_RETRY_MS)
@@ -195,7 +195,7 @@ def test_a_share_group_is_listed_and_described() -> None:
 
 def test_describing_a_group_that_is_no_share_group_returns_an_error() -> None:
     stage = ShareStage()
-    stage.beat("m", group="c")
+    stage.send_heartbeat("m", group="c")
     for group, message in (
         ("c", "Group c is not a share group."),
         ("none", "Group none not found."),
@@ -212,9 +212,9 @@ def test_members_of_other_protocols_cannot_join_a_share_group() -> None:
         assert stage.join("", group="s", version=3).joined.error_code == (
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         )
-        beat = stage.beat("m", group="s")
-        assert beat.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert beat.error_message == "Group s is not a consumer group."
+        heartbeat = stage.send_heartbeat("m", group="s")
+        assert heartbeat.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert heartbeat.error_message == "Group s is not a consumer group."
         if not is_empty:
             stage.share("m", -1)
     assert stage.heartbeat("m", 1, group="s") == ErrorCode.UNKNOWN_MEMBER_ID
@@ -223,7 +223,7 @@ def test_members_of_other_protocols_cannot_join_a_share_group() -> None:
 
 def test_share_members_cannot_join_groups_of_other_types() -> None:
     stage = ShareStage()
-    stage.beat("m", group="c")
+    stage.send_heartbeat("m", group="c")
     stage.join("", group="classic", version=3)
     stage.commit({("a", 0): 5}, group="offsets")
     for group in ("c", "classic", "offsets"):
@@ -300,7 +300,7 @@ def test_a_member_that_joins_during_the_deletion_of_the_group_stops_it() -> None
     stage = group_without_members()
     call = stage.delete_call("s")
     member = ShareConsumerMember(stage, "n")
-    member.beat()
+    member.send_heartbeat()
     settle(stage, member)
     assert call.response(DeletableGroupResult).error_code == ErrorCode.NON_EMPTY_GROUP
     assert member.reads == {"a": [0, 1, 2, 3]}
@@ -375,7 +375,7 @@ def test_setting_offsets_creates_a_missing_group() -> None:
     stage.keep_states()
     assert stage.describe_shares().group_state == "Empty"
     member = ShareConsumerMember(stage, "m")
-    member.beat()
+    member.send_heartbeat()
     assert member.reads == {"a": [0]}
     assert stage.states["s", A, 0] == (1, 7)
 
@@ -391,7 +391,7 @@ def test_offsets_of_missing_partitions_are_not_set() -> None:
 def test_offsets_of_a_group_with_members_or_of_another_type_are_not_deleted() -> None:
     stage = ShareStage()
     stage.share("m")
-    stage.beat("m", group="c")
+    stage.send_heartbeat("m", group="c")
     for group, code in (
         ("s", ErrorCode.NON_EMPTY_GROUP),
         ("c", ErrorCode.GROUP_ID_NOT_FOUND),

@@ -158,7 +158,7 @@ def test_the_session_and_interval_of_a_group_are_used() -> None:
     )
     member = ShareConsumerMember(stage, "m")
     settle(stage, member)
-    assert member.beat().heartbeat_interval_ms == 7_000
+    assert member.send_heartbeat().heartbeat_interval_ms == 7_000
     stage.tick(49_999)
     assert not stage.shares().is_empty
     stage.tick(1)
@@ -183,12 +183,12 @@ def test_changes_within_an_interval_are_assigned_together() -> None:
         {"a": 2}, settings=GroupSettings(share=ShareGroupSettings(assignment_interval_ms=100))
     )
     first = ShareConsumerMember(stage, "m")
-    first.beat()
+    first.send_heartbeat()
     stage.keep_states()
-    first.beat()
+    first.send_heartbeat()
     second, third = ShareConsumerMember(stage, "n"), ShareConsumerMember(stage, "o")
-    second.beat()
-    third.beat()
+    second.send_heartbeat()
+    third.send_heartbeat()
     group = stage.shares()
     assert (group.epoch, group.target_epoch) == (4, 2)
     stage.tick(100)
@@ -203,5 +203,5 @@ def test_a_heartbeat_of_a_stable_member_writes_nothing() -> None:
     member = ShareConsumerMember(stage, "m")
     settle(stage, member)
     written = len(stage.log)
-    member.beat()
+    member.send_heartbeat()
     assert len(stage.log) == written

@@ -60,22 +60,22 @@ def test_every_prefix_of_the_log_loads_a_state_that_the_group_had() -> None:
 
     for round_ in range(12):
         for thread in threads[: 1 + round_ // 3]:
-            thread.beat()
+            thread.send_heartbeat()
             note()
-    stage.streams_beat("b", -1)
+    stage.send_streams_heartbeat("b", -1)
     note()
     threads = [threads[0], threads[2]]
     for thread in threads * 3:
-        thread.beat()
+        thread.send_heartbeat()
         note()
     stage.topics({"in": 3, "words": 3, "counts": 2})
     note()
     stage.topics({"in": 3, "words": 3, "counts": 3})
     note()
     for instance_epoch in (0, -2):
-        stage.streams_beat("i", instance_epoch, instance="one")
+        stage.send_streams_heartbeat("i", instance_epoch, instance="one")
         note()
-    stage.streams_beat("j", instance="one")
+    stage.send_streams_heartbeat("j", instance="one")
     note()
     stage.tick(45_000)
     note()
@@ -121,7 +121,7 @@ def test_a_member_without_heartbeats_is_removed() -> None:
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
     stage.tick(40_000)
-    a.beat()
+    a.send_heartbeat()
     stage.tick(10_000)
     assert stage.streams().member("b") is None
     settle_threads(a)
@@ -131,14 +131,14 @@ def test_a_member_without_heartbeats_is_removed() -> None:
 def test_a_member_that_does_not_revoke_is_removed() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
-    a.beat()
-    b.beat()
+    a.send_heartbeat()
+    b.send_heartbeat()
     held = a.tasks
-    a.beat()
+    a.send_heartbeat()
     for _ in range(REBALANCE_TIMEOUT_MS // 10_000 + 1):
         stage.tick(10_000)
-        b.beat()
-        stage.streams_beat("a", a.epoch, owned=held)
+        b.send_heartbeat()
+        stage.send_streams_heartbeat("a", a.epoch, owned=held)
     assert stage.streams().member("a") is None
     settle_threads(b)
     assert len(b.active) == 6
@@ -176,7 +176,7 @@ def test_commits_are_fenced_by_member_and_epoch() -> None:
     assert commit(stage, "", -1) == ErrorCode.UNKNOWN_MEMBER_ID
     old = stage.commit({("in", 0): 5}, member_id="m", generation_id=m.epoch, version=8)
     assert old == ErrorCode.UNSUPPORTED_VERSION
-    stage.streams_beat("m", -1)
+    stage.send_streams_heartbeat("m", -1)
     assert commit(stage, "", -1) == ErrorCode.NONE
 
 
@@ -243,7 +243,7 @@ def test_offsets_of_source_topics_do_not_expire() -> None:
     m = StreamsThread(stage, "m")
     settle_threads(m)
     assert stage.shard.streams.topic_names("g") == {"in", "words"}
-    stage.streams_beat("m", -1)
+    stage.send_streams_heartbeat("m", -1)
     assert stage.shard.streams.topic_names("g") == set()
 
 
@@ -253,7 +253,7 @@ def test_offsets_of_source_topics_do_not_expire() -> None:
 def test_an_empty_classic_group_becomes_a_streams_group_with_its_offsets() -> None:
     stage = StreamsStage()
     assert stage.commit({("in", 0): 5}) == ErrorCode.NONE
-    assert stage.streams_beat("m").error_code == ErrorCode.NONE
+    assert stage.send_streams_heartbeat("m").error_code == ErrorCode.NONE
     assert stage.shard._directory.group_type_of("g") == "streams"
     assert stage.fetch("in", 0).committed_offset == 5
 
@@ -264,9 +264,9 @@ def test_another_type_of_group_may_take_the_id_of_an_empty_classic_group() -> No
     )
     joined = stage.join("", version=3).joined
     stage.sync(joined.member_id, 1, {joined.member_id: b""})
-    assert stage.streams_beat("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert stage.send_streams_heartbeat("m").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     stage.leave(MemberIdentity(member_id=joined.member_id))
-    assert stage.streams_beat("m").error_code == ErrorCode.NONE
+    assert stage.send_streams_heartbeat("m").error_code == ErrorCode.NONE
     assert "g" not in stage.shard.classic
     stage.reload()
     assert stage.shard._directory.group_type_of("g") == "streams"
@@ -274,12 +274,12 @@ def test_another_type_of_group_may_take_the_id_of_an_empty_classic_group() -> No
 
 def test_groups_of_other_types_are_independent() -> None:
     stage = StreamsStage()
-    stage.beat("m", group="c", topics=["in"])
-    refused = stage.streams_beat("m", group="c")
+    stage.send_heartbeat("m", group="c", topics=["in"])
+    refused = stage.send_streams_heartbeat("m", group="c")
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_message == "Group c is not a streams group."
-    stage.streams_beat("m")
-    assert stage.beat("x").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    stage.send_streams_heartbeat("m")
+    assert stage.send_heartbeat("x").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert stage.join("", version=3).joined.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert stage.heartbeat("m", 2) == ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.describe_streams("c").error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -290,8 +290,8 @@ def test_a_classic_group_may_take_the_id_of_an_empty_streams_group() -> None:
     stage = StreamsStage(
         settings=GroupSettings(initial_rebalance_delay_ms=0, streams=STREAMS.streams)
     )
-    stage.streams_beat("m")
-    stage.streams_beat("m", -1)
+    stage.send_streams_heartbeat("m")
+    stage.send_streams_heartbeat("m", -1)
     assert stage.join("", version=3).joined.error_code == ErrorCode.NONE
     assert "g" not in stage.shard.streams
     stage.reload()
@@ -300,7 +300,7 @@ def test_a_classic_group_may_take_the_id_of_an_empty_streams_group() -> None:
 
 def test_a_group_is_listed_and_deleted_when_it_is_empty() -> None:
     stage = StreamsStage()
-    stage.streams_beat("m")
+    stage.send_streams_heartbeat("m")
     listed = stage.list_groups()["g"]
     assert (listed.group_type, listed.protocol_type, listed.group_state) == (
         "streams",
@@ -308,7 +308,7 @@ def test_a_group_is_listed_and_deleted_when_it_is_empty() -> None:
         "Stable",
     )
     assert stage.delete_group().error_code == ErrorCode.NON_EMPTY_GROUP
-    stage.streams_beat("m", -1)
+    stage.send_streams_heartbeat("m", -1)
     assert stage.delete_group().error_code == ErrorCode.NONE
     assert "g" not in stage.shard.streams
     assert stage.list_groups() == {}
@@ -329,9 +329,9 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
         if thread is None:
             kind = random_.choice([StreamsThread, LagReportingThread])
             threads[name] = kind(stage, name, process=random_.choice(["p", "q", "r"]))
-            threads[name].beat()
+            threads[name].send_heartbeat()
         elif roll < 0.08:
-            stage.streams_beat(name, -1)
+            stage.send_streams_heartbeat(name, -1)
             del threads[name]
         elif roll < 0.12:
             stage.reload()
@@ -342,7 +342,7 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
         else:
             if isinstance(thread, LagReportingThread):
                 thread.lag = random_.choice([None, 50_000, 0])
-            thread.beat()
+            thread.send_heartbeat()
         seen: dict[tuple[str, int], str] = {}
         held: set[tuple[str, str, int]] = set()
         for owner, each in threads.items():

@@ -66,7 +66,7 @@ def test_a_request_with_invalid_fields_is_invalid(request_: StreamsGroupHeartbea
 
 def test_the_first_member_gets_everything() -> None:
     stage = StreamsStage()
-    answer = stage.streams_beat("m")
+    answer = stage.send_streams_heartbeat("m")
     assert answer.error_code == ErrorCode.NONE
     # The first epoch is that of a group without members.
     assert (answer.member_id, answer.member_epoch) == ("m", 2)
@@ -79,9 +79,9 @@ def test_the_first_member_gets_everything() -> None:
 
 def test_heartbeats_of_a_stable_group_write_and_return_nothing() -> None:
     stage = StreamsStage()
-    stage.streams_beat("m")
+    stage.send_streams_heartbeat("m")
     length = len(stage.log)
-    answer = stage.streams_beat("m", 2, endpoint_epoch=0)
+    answer = stage.send_streams_heartbeat("m", 2, endpoint_epoch=0)
     assert answer.active_tasks is None
     assert answer.partitions_by_user_endpoint is None
     assert len(stage.log) == length
@@ -89,8 +89,8 @@ def test_heartbeats_of_a_stable_group_write_and_return_nothing() -> None:
 
 def test_a_known_member_that_rejoins_gets_all_its_tasks() -> None:
     stage = StreamsStage()
-    stage.streams_beat("m")
-    answer = stage.streams_beat("m")
+    stage.send_streams_heartbeat("m")
+    answer = stage.send_streams_heartbeat("m")
     assert answer.member_epoch == 2
     assert answer.active_tasks is not None
 
@@ -98,15 +98,15 @@ def test_a_known_member_that_rejoins_gets_all_its_tasks() -> None:
 def test_a_task_moves_only_after_it_has_been_revoked() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
-    a.beat()
-    b.beat()
+    a.send_heartbeat()
+    b.send_heartbeat()
     assert (a.active, b.active) == (ALL, set())
-    a.beat()
+    a.send_heartbeat()
     assert len(a.active) == 3
-    b.beat()
+    b.send_heartbeat()
     assert b.active == set(), "a has not said yet that it has given them up"
-    a.beat()
-    b.beat()
+    a.send_heartbeat()
+    b.send_heartbeat()
     assert a.active | b.active == ALL
     assert not a.active & b.active
 
@@ -114,59 +114,59 @@ def test_a_task_moves_only_after_it_has_been_revoked() -> None:
 def test_a_full_group_refuses_new_members() -> None:
     streams = StreamsGroupSettings(initial_rebalance_delay_ms=0, max_size=1)
     stage = StreamsStage(settings=GroupSettings(streams=streams))
-    stage.streams_beat("a")
-    assert stage.streams_beat("b").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert stage.streams_beat("a").error_code == ErrorCode.NONE
+    stage.send_streams_heartbeat("a")
+    assert stage.send_streams_heartbeat("b").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert stage.send_streams_heartbeat("a").error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("epoch", [1, -1, -2])
 def test_unknown_members_get_an_error(epoch: int) -> None:
     stage = StreamsStage()
-    stage.streams_beat("m")
-    answer = stage.streams_beat("x", epoch, instance=None if epoch != -2 else "i")
+    stage.send_streams_heartbeat("m")
+    answer = stage.send_streams_heartbeat("x", epoch, instance=None if epoch != -2 else "i")
     assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("epoch", [1, -1])
 def test_a_missing_group_gets_an_error(epoch: int) -> None:
-    answer = StreamsStage().streams_beat("m", epoch)
+    answer = StreamsStage().send_streams_heartbeat("m", epoch)
     assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_an_epoch_that_was_never_assigned_is_fenced() -> None:
     stage = StreamsStage()
-    stage.streams_beat("m")
-    assert stage.streams_beat("m", 3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert stage.streams_beat("m", 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    stage.send_streams_heartbeat("m")
+    assert stage.send_streams_heartbeat("m", 3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert stage.send_streams_heartbeat("m", 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_the_previous_epoch_is_valid_with_assigned_tasks() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
-    stage.streams_beat("a", a.epoch, endpoint=("host", 1))
-    lost = stage.streams_beat("b", b.epoch)
+    stage.send_streams_heartbeat("a", a.epoch, endpoint=("host", 1))
+    lost = stage.send_streams_heartbeat("b", b.epoch)
     assert lost.member_epoch == b.epoch + 1
     too_much = TasksTuple({"0": frozenset({0, 1, 2}), "1": frozenset({0, 1, 2})})
-    assert stage.streams_beat("b", b.epoch, owned=too_much).error_code == (
+    assert stage.send_streams_heartbeat("b", b.epoch, owned=too_much).error_code == (
         ErrorCode.FENCED_MEMBER_EPOCH
     )
-    assert stage.streams_beat("b", b.epoch).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    again = stage.streams_beat("b", b.epoch, owned=b.tasks)
+    assert stage.send_streams_heartbeat("b", b.epoch).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    again = stage.send_streams_heartbeat("b", b.epoch, owned=b.tasks)
     assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, b.epoch + 1)
 
 
 def test_tasks_of_a_lost_response_are_sent_again() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
-    a.beat()
-    b.beat()
-    a.beat()
-    a.beat()
-    lost = stage.streams_beat("b", b.epoch, owned=b.tasks)
+    a.send_heartbeat()
+    b.send_heartbeat()
+    a.send_heartbeat()
+    a.send_heartbeat()
+    lost = stage.send_streams_heartbeat("b", b.epoch, owned=b.tasks)
     assert lost.active_tasks
     assert lost.member_epoch == b.epoch, "it was waited for at this epoch already"
-    b.beat()
+    b.send_heartbeat()
     assert a.active | b.active == ALL
 
 
@@ -174,7 +174,7 @@ def test_the_tasks_of_a_leaving_member_are_assigned_to_the_others() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
-    answer = stage.streams_beat("b", -1)
+    answer = stage.send_streams_heartbeat("b", -1)
     assert (answer.member_id, answer.member_epoch, answer.status) == ("b", -1, [])
     settle_threads(a)
     assert a.active == ALL
@@ -183,8 +183,8 @@ def test_the_tasks_of_a_leaving_member_are_assigned_to_the_others() -> None:
 @pytest.mark.parametrize(("name", "index"), [("2", 0), ("0", 3), ("0", -1)])
 def test_owned_tasks_must_exist(name: str, index: int) -> None:
     stage = StreamsStage()
-    stage.streams_beat("m")
-    answer = stage.streams_beat("m", 2, owned=TasksTuple({name: frozenset({index})}))
+    stage.send_streams_heartbeat("m")
+    answer = stage.send_streams_heartbeat("m", 2, owned=TasksTuple({name: frozenset({index})}))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -192,12 +192,12 @@ def test_owned_tasks_may_have_existed_when_they_were_assigned() -> None:
     stage = StreamsStage({"in": 3})
     plan = topology(subtopology("0", "in"))
     m = StreamsThread(stage, "m")
-    m.hear(stage.streams_beat("m", plan=plan))
+    m.hear(stage.send_streams_heartbeat("m", plan=plan))
     held = m.tasks
     stage.topics({})
-    assert stage.streams_beat("m", m.epoch, owned=held).error_code == ErrorCode.NONE
+    assert stage.send_streams_heartbeat("m", m.epoch, owned=held).error_code == ErrorCode.NONE
     stage.topics({"in": 1})
-    assert stage.streams_beat("m", m.epoch, owned=held).error_code == ErrorCode.NONE
+    assert stage.send_streams_heartbeat("m", m.epoch, owned=held).error_code == ErrorCode.NONE
     m.tasks = TasksTuple()
     settle_threads(m)
     assert m.active == {("0", 0)}
@@ -205,12 +205,12 @@ def test_owned_tasks_may_have_existed_when_they_were_assigned() -> None:
 
 def test_the_first_topology_is_the_groups() -> None:
     stage = StreamsStage()
-    stage.streams_beat("m", plan=word_count(epoch=3))
+    stage.send_streams_heartbeat("m", plan=word_count(epoch=3))
     other = topology(subtopology("0", "in"), epoch=3)
-    assert stage.streams_beat("x", plan=other).error_code == ErrorCode.INVALID_REQUEST
+    assert stage.send_streams_heartbeat("x", plan=other).error_code == ErrorCode.INVALID_REQUEST
     newer = word_count(epoch=4)
-    assert stage.streams_beat("x", plan=newer).error_code == ErrorCode.INVALID_REQUEST
-    stale = stage.streams_beat("x", plan=word_count(epoch=2))
+    assert stage.send_streams_heartbeat("x", plan=newer).error_code == ErrorCode.INVALID_REQUEST
+    stale = stage.send_streams_heartbeat("x", plan=word_count(epoch=2))
     assert [each.status_code for each in stale.status or ()] == [StatusCode.STALE_TOPOLOGY]
     assert stale.error_code == ErrorCode.NONE
 
@@ -218,8 +218,11 @@ def test_the_first_topology_is_the_groups() -> None:
 def test_an_invalid_topology_creates_no_group() -> None:
     stage = StreamsStage()
     plan = topology(subtopology("0", repartition=["r"], sinks=["r"]))
-    assert stage.streams_beat("m", plan=plan).error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
-    assert stage.streams_beat("m", plan=word_count(-1)).error_code == (
+    assert (
+        stage.send_streams_heartbeat("m", plan=plan).error_code
+        == ErrorCode.STREAMS_INVALID_TOPOLOGY
+    )
+    assert stage.send_streams_heartbeat("m", plan=word_count(-1)).error_code == (
         ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH
     )
     assert stage.log == []
@@ -232,15 +235,24 @@ def test_a_static_member_that_leaves_temporarily_is_replaced() -> None:
     b = StreamsThread(stage, "b")
     settle_threads(a, b)
     held = a.active
-    taken = stage.streams_beat("c", instance="i")
+    taken = stage.send_streams_heartbeat("c", instance="i")
     assert taken.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
-    assert stage.streams_beat("b", -2, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
-    assert stage.streams_beat("a", -2, instance="j").error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert stage.streams_beat("a", -2, instance="i").member_epoch == -2
+    assert (
+        stage.send_streams_heartbeat("b", -2, instance="i").error_code
+        == ErrorCode.FENCED_INSTANCE_ID
+    )
+    assert (
+        stage.send_streams_heartbeat("a", -2, instance="j").error_code
+        == ErrorCode.UNKNOWN_MEMBER_ID
+    )
+    assert stage.send_streams_heartbeat("a", -2, instance="i").member_epoch == -2
     c = StreamsThread(stage, "c", instance="i")
     settle_threads(c, b)
     assert c.active == held
-    assert stage.streams_beat("a", 5, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert (
+        stage.send_streams_heartbeat("a", 5, instance="i").error_code
+        == ErrorCode.FENCED_INSTANCE_ID
+    )
     assert stage.streams().member("a") is None
 
 
@@ -259,7 +271,7 @@ def test_missing_internal_topics_are_reported_and_returned() -> None:
     assert stage.streams().state == "NotReady"
     assert answer.response.active_tasks == []
     stage.topics({"in": 2, "words": 2, "counts": 2})
-    after = stage.streams_beat("m", answer.response.member_epoch)
+    after = stage.send_streams_heartbeat("m", answer.response.member_epoch)
     assert after.status == []
     assert after.active_tasks
     assert stage.streams().state == "Stable"
@@ -268,7 +280,7 @@ def test_missing_internal_topics_are_reported_and_returned() -> None:
 def test_deleting_a_source_topic_removes_the_tasks() -> None:
     stage = StreamsStage()
     m = StreamsThread(stage, "m")
-    m.beat()
+    m.send_heartbeat()
     stage.topics({"words": 3, "counts": 3})
     settle_threads(m)
     assert m.active == set()
@@ -283,7 +295,7 @@ def test_a_topic_that_grows_has_more_tasks() -> None:
     stage = StreamsStage({"in": 1})
     m = StreamsThread(stage, "m")
     plan = topology(subtopology("0", "in"))
-    m.hear(stage.streams_beat("m", plan=plan))
+    m.hear(stage.send_streams_heartbeat("m", plan=plan))
     assert m.active == {("0", 0)}
     stage.topics({"in": 2})
     settle_threads(m)
@@ -291,12 +303,12 @@ def test_a_topic_that_grows_has_more_tasks() -> None:
 
 
 def _interval(stage: StreamsStage, epoch: int) -> int:
-    return stage.streams_beat("m", epoch).heartbeat_interval_ms
+    return stage.send_streams_heartbeat("m", epoch).heartbeat_interval_ms
 
 
 def test_the_interval_is_short_while_the_group_is_small_unless_it_is_set() -> None:
     stage = StreamsStage()
-    joined = stage.streams_beat("m")
+    joined = stage.send_streams_heartbeat("m")
     assert joined.heartbeat_interval_ms == 100
     assert _interval(stage, 2) == 200
     own = StreamsGroupSettings(heartbeat_interval_ms=7_000, is_interval_fixed=True)
@@ -317,7 +329,7 @@ Change = Callable[[StreamsStage], object]
 )
 def test_refused_requests_change_nothing(refuse: Callable[[StreamsStage], object]) -> None:
     stage = StreamsStage()
-    stage.streams_beat("m")
+    stage.send_streams_heartbeat("m")
     length = len(stage.log)
     refuse(stage)
     call = stage.calls[max(stage.calls)]

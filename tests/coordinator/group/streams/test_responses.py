@@ -15,7 +15,7 @@ from tests.support.streams_playbook import (
 def test_the_response_has_the_endpoints_of_all_tasks() -> None:
     stage = StreamsStage({"in": 2, "small": 1})
     plan = topology(subtopology("0", "in", "small"))
-    first = stage.streams_beat("a", plan=plan, endpoint=("host-a", 80))
+    first = stage.send_streams_heartbeat("a", plan=plan, endpoint=("host-a", 80))
     [entry] = first.partitions_by_user_endpoint or []
     assert (entry.user_endpoint.host, entry.user_endpoint.port) == ("host-a", 80)
     assert entry.active_partitions == [
@@ -23,9 +23,11 @@ def test_the_response_has_the_endpoints_of_all_tasks() -> None:
         TopicPartitions(name="small", partitions=[0]),
     ]
     known = first.endpoint_information_epoch
-    again = stage.streams_beat("a", 2, endpoint_epoch=known)
+    again = stage.send_streams_heartbeat("a", 2, endpoint_epoch=known)
     assert again.partitions_by_user_endpoint is None
-    second = stage.streams_beat("b", plan=plan, endpoint=("host-b", 81), endpoint_epoch=known)
+    second = stage.send_streams_heartbeat(
+        "b", plan=plan, endpoint=("host-b", 81), endpoint_epoch=known
+    )
     assert second.endpoint_information_epoch == known + 1
     hosts = [each.user_endpoint.host for each in second.partitions_by_user_endpoint or []]
     assert hosts == ["host-a", "host-b"]
@@ -33,7 +35,7 @@ def test_the_response_has_the_endpoints_of_all_tasks() -> None:
 
 def test_members_without_endpoint_are_not_in_the_endpoints() -> None:
     stage = StreamsStage()
-    answer = stage.streams_beat("a")
+    answer = stage.send_streams_heartbeat("a")
     assert (answer.endpoint_information_epoch, answer.partitions_by_user_endpoint) == (0, [])
 
 
@@ -41,9 +43,9 @@ def test_endpoints_have_active_and_standby_partitions() -> None:
     stage = StreamsStage(settings=STANDBY)
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
-    stage.streams_beat("a", a.epoch, endpoint=("host-a", 80))
+    stage.send_streams_heartbeat("a", a.epoch, endpoint=("host-a", 80))
     settle_threads(a, b)
-    found = stage.streams_beat("b", b.epoch).partitions_by_user_endpoint or []
+    found = stage.send_streams_heartbeat("b", b.epoch).partitions_by_user_endpoint or []
     [entry] = found
     assert entry.standby_partitions == [
         TopicPartitions(name="words", partitions=sorted(index for _, index in a.standby))
@@ -78,7 +80,7 @@ def test_a_description_has_all_fields() -> None:
 
 def test_while_topics_are_missing_the_topology_is_described_as_sent() -> None:
     stage = StreamsStage({})
-    stage.streams_beat("m")
+    stage.send_streams_heartbeat("m")
     described = stage.describe_streams()
     assert described.group_state == "NotReady"
     assert described.topology is not None

@@ -21,17 +21,17 @@ def test_a_new_group_waits_for_more_members() -> None:
     delay = StreamsGroupSettings(initial_rebalance_delay_ms=3_000, assignment_interval_ms=0)
     stage = StreamsStage(settings=GroupSettings(streams=delay))
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
-    a.beat()
+    a.send_heartbeat()
     assert a.statuses == [StatusCode.ASSIGNMENT_DELAYED]
     assert a.active == set()
     assert a.epoch == 1, "it has come as far as there is a target"
     stage.tick(2_000)
-    b.beat()
+    b.send_heartbeat()
     assert stage.streams().target_epoch == 1
     stage.tick(1_000)
     assert stage.streams().target_epoch == stage.streams().epoch
     for thread in (a, b):
-        thread.beat()
+        thread.send_heartbeat()
         assert len(thread.active) == 3
         assert thread.statuses == []
 
@@ -39,12 +39,12 @@ def test_a_new_group_waits_for_more_members() -> None:
 def test_target_assignments_observe_the_interval() -> None:
     slow = StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=1_000)
     stage = StreamsStage(settings=GroupSettings(streams=slow))
-    StreamsThread(stage, "a").beat()
+    StreamsThread(stage, "a").send_heartbeat()
     made = stage.streams().target_epoch
     b = StreamsThread(stage, "b")
-    b.beat()
+    b.send_heartbeat()
     assert b.statuses == [StatusCode.ASSIGNMENT_DELAYED]
-    StreamsThread(stage, "c").beat()
+    StreamsThread(stage, "c").send_heartbeat()
     assert stage.streams().target_epoch == made
     stage.tick(1_000)
     assert stage.streams().target_epoch == stage.streams().epoch == made + 2
@@ -69,7 +69,7 @@ def test_only_targets_that_differ_are_written() -> None:
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
     length = len(stage.log)
-    stage.streams_beat("a", a.epoch, endpoint=("host", 1))
+    stage.send_streams_heartbeat("a", a.epoch, endpoint=("host", 1))
     # The member epoch, the group epoch, the epoch of the target, and the member's tasks.
     keys = [int.from_bytes(key[:2], "big") for key, _ in stage.log[length:]]
     assert keys == [19, 17, 20, 22]
@@ -77,7 +77,7 @@ def test_only_targets_that_differ_are_written() -> None:
 
 def test_the_builder_represents_the_group_with_its_changes() -> None:
     stage = StreamsStage()
-    StreamsThread(stage, "a").beat()
+    StreamsThread(stage, "a").send_heartbeat()
     builder = StreamsTargetAssignmentBuilder(
         stage.streams(), stage.streams().topology, AssignmentInputs()
     )

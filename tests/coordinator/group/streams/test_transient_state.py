@@ -10,28 +10,28 @@ def test_a_shutdown_is_sent_to_all_members_until_the_group_is_empty() -> None:
     stage = StreamsStage()
     a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
-    stage.streams_beat("a", -1, shutdown=True)
-    b.beat()
+    stage.send_streams_heartbeat("a", -1, shutdown=True)
+    b.send_heartbeat()
     assert b.statuses == [StatusCode.SHUTDOWN_APPLICATION]
-    stage.streams_beat("b", -1)
-    assert stage.streams_beat("c").status == []
+    stage.send_streams_heartbeat("b", -1)
+    assert stage.send_streams_heartbeat("c").status == []
 
 
 def test_the_first_member_that_requested_a_shutdown_is_named() -> None:
     stage = StreamsStage()
-    stage.streams_beat("a")
-    stage.streams_beat("b")
+    stage.send_streams_heartbeat("a")
+    stage.send_streams_heartbeat("b")
     stage.streams_call("a", 2, shutdown=True)
-    [status] = stage.streams_beat("b", 3, shutdown=True).status or []
+    [status] = stage.send_streams_heartbeat("b", 3, shutdown=True).status or []
     assert "member a encountered" in status.status_detail
 
 
 def test_the_newest_task_offsets_are_stored() -> None:
     stage = StreamsStage()
-    stage.streams_beat("m")
+    stage.send_streams_heartbeat("m")
     reported = [TaskOffset(subtopology_id="1", partition=0, offset=7)]
     stage.streams_call("m", 2, offsets=reported)
-    stage.streams_beat("m", 2)
+    stage.send_streams_heartbeat("m", 2)
     assert stage.describe_streams().members[0].task_offsets == reported
     stage.reload()
     assert stage.describe_streams().members[0].task_offsets == []
@@ -39,14 +39,14 @@ def test_the_newest_task_offsets_are_stored() -> None:
 
 def test_a_group_whose_first_records_failed_leaves_nothing() -> None:
     stage = StreamsStage()
-    assert stage.streams_beat("m", plan=None, group="").error_code
+    assert stage.send_streams_heartbeat("m", plan=None, group="").error_code
     stage.streams_call("m", plan=None)
     assert not stage.shard.streams._transient
 
 
 def test_the_number_of_stored_task_offsets_is_limited() -> None:
     stage = StreamsStage()
-    stage.streams_beat("m")
+    stage.send_streams_heartbeat("m")
     reported = [
         TaskOffset(subtopology_id="1", partition=index, offset=7)
         for index in range(OFFSETS_MAX + 1)

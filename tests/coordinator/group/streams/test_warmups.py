@@ -129,7 +129,7 @@ def test_a_task_without_a_runner_moves_at_once() -> None:
     a, b = LagReportingThread(stage, "a"), LagReportingThread(stage, "b")
     settle_threads(a)
     settle_threads(a, b)
-    stage.streams_beat("a", -1)
+    stage.send_streams_heartbeat("a", -1)
     settle_threads(b)
     assert len(b.active) == 6
     assert assigned_tasks([]) == {}
@@ -146,5 +146,5 @@ def test_responses_have_the_interval_of_task_offsets() -> None:
     )
     new = stage.ask(request, version=1).response(StreamsHeartbeatResult).response
     assert (new.acceptable_recovery_lag, new.task_offset_interval_ms) == (ACCEPTABLE_LAG, 60_000)
-    old = stage.streams_beat("n")
+    old = stage.send_streams_heartbeat("n")
     assert old.task_offset_interval_ms == 0, "Kafka 4.3 does not ask for offsets either"

@@ -435,7 +435,7 @@ def broker_without_features(tmp_path: Path) -> Iterator[RouterHarness]:
     """A broker that registers without features."""
     harness = RouterHarness(tmp_path)
     harness.controller.start(0)
-    harness.controller.beat(0)
+    harness.controller.send_heartbeat(0)
     harness.controller.write(FeatureLevelChanged(METADATA, 20))
     harness.follow()
     yield harness

@@ -155,8 +155,8 @@ def test_a_member_joins_syncs_sends_heartbeats_and_leaves_in_every_version(
     assert joined.protocol_type == ("consumer" if version >= 7 else None)
     synced = ready.call(handle_sync_group, sync_request(joined), min(version, 5))
     assert (synced.error_code, synced.assignment) == (ErrorCode.NONE, b"all")
-    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
-    assert ready.call(handle_heartbeat, beat, min(version, 4)).error_code == ErrorCode.NONE
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+    assert ready.call(handle_heartbeat, heartbeat, min(version, 4)).error_code == ErrorCode.NONE
     leave = LeaveGroupRequest(group_id="g")
     if version <= 2:
         leave.member_id = joined.member_id
@@ -164,7 +164,7 @@ def test_a_member_joins_syncs_sends_heartbeats_and_leaves_in_every_version(
         leave.members = [MemberIdentity(member_id=joined.member_id)]
     left = ready.call(handle_leave_group, leave, min(version, 5))
     assert left.error_code == ErrorCode.NONE
-    assert ready.call(handle_heartbeat, beat, min(version, 4)).error_code == (
+    assert ready.call(handle_heartbeat, heartbeat, min(version, 4)).error_code == (
         ErrorCode.UNKNOWN_MEMBER_ID
     )
 
