@@ -22,7 +22,7 @@ from tests.support.transition_table import TransitionKey, TransitionRow, read
 DOCUMENT = "share.md"
 
 
-class Played(Protocol):
+class RunnableCase(Protocol):
     """A case that runs by itself and returns its results."""
 
     @property
@@ -31,7 +31,7 @@ class Played(Protocol):
     def play(self) -> TransitionRow: ...
 
 
-def played(cases: Iterable[Played]) -> dict[TransitionKey, list[TransitionRow]]:
+def played(cases: Iterable[RunnableCase]) -> dict[TransitionKey, list[TransitionRow]]:
     """Every case in a scene of its own."""
     found: dict[TransitionKey, list[TransitionRow]] = {}
     for case in cases:

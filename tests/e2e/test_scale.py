@@ -149,7 +149,7 @@ def test_ten_thousand_partitions_are_made_rest_and_come_back(
     assert sum(shares_used.values()) < 100 * IDLE_CPU * SLACK
 
 
-class Idlers:
+class LongPollConsumers:
     """Consumers in long polls: each has sent one Fetch and waits."""
 
     def __init__(self, bootstrap: str, topic: str, count: int, partitions: int) -> None:
@@ -194,12 +194,12 @@ class Idlers:
 
 
 @contextmanager
-def idlers(node: EmbeddedBroker, count: int) -> Iterator[Idlers]:
+def idlers(node: EmbeddedBroker, count: int) -> Iterator[LongPollConsumers]:
     """This many consumers, each waiting at the log end of its partition of a new topic."""
     partitions = count // CONSUMERS_OF_A_PARTITION
     node.create_topic("news", partitions=partitions)
     with ExitStack() as stack:
-        waiting = Idlers(node.bootstrap_servers, "news", count, partitions)
+        waiting = LongPollConsumers(node.bootstrap_servers, "news", count, partitions)
         stack.callback(waiting.close)
         for number in range(count):
             waiting.ask(number, 0)

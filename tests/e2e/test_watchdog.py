@@ -62,7 +62,7 @@ SETTINGS = {
 }
 
 
-class Careless:
+class UnfinishedTransactions:
     """A client of the first transaction version that writes on after it has ended a transaction."""
 
     def __init__(self, wire: WireClient) -> None:
@@ -183,7 +183,7 @@ def test_a_transaction_that_hangs_is_found_shown_and_ended(
     node = start_node(SETTINGS)
     node.create_topic(TOPIC)
     with WireClient(node.bootstrap_servers) as wire:
-        client = Careless(wire)
+        client = UnfinishedTransactions(wire)
         client.begin()
         client.produce()
         client.abort()

@@ -30,7 +30,7 @@ link.send(ProcessReady())"""
 UNTIL_STOPPED = f"{READY}\nwhile not link.poll(): pass"
 
 
-class Nursery:
+class ChildrenFixture:
     """Children on a selector that the test polls, with a manual clock."""
 
     def __init__(self) -> None:
@@ -62,65 +62,65 @@ class Nursery:
 
 
 @pytest.fixture
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    for child in nursery.children:
+def children() -> Iterator[ChildrenFixture]:
+    children = ChildrenFixture()
+    yield children
+    for child in children.children:
         child.kill()
         child.wait()
-    nursery.selector.close()
+    children.selector.close()
 
 
-def test_a_child_is_ready_when_it_says_so(nursery: Nursery) -> None:
-    child = nursery.child(UNTIL_STOPPED)
+def test_a_child_is_ready_when_it_says_so(children: ChildrenFixture) -> None:
+    child = children.child(UNTIL_STOPPED)
     child.start(time.monotonic())
     assert child.state is ChildState.STARTING
-    nursery.until(child, ChildState.READY)
-    assert nursery.became_ready == ["worker-0"]
+    children.until(child, ChildState.READY)
+    assert children.became_ready == ["worker-0"]
     child.stop(time.monotonic())
-    nursery.until(child, ChildState.ENDED)
+    children.until(child, ChildState.ENDED)
 
 
-def test_a_child_reports_the_end_of_the_controlled_shutdown(nursery: Nursery) -> None:
+def test_a_child_reports_the_end_of_the_controlled_shutdown(children: ChildrenFixture) -> None:
     wait = "while not link.is_in_controlled_shutdown: link.poll()"
     script = f"{READY}\n{wait}\nlink.send(ShutdownAllowed())"
-    child = nursery.child(f"{script}\nwhile not link.poll(): pass")
+    child = children.child(f"{script}\nwhile not link.poll(): pass")
     assert not child.begin_controlled_shutdown(), "it does not run yet"
     child.start(time.monotonic())
-    nursery.until(child, ChildState.READY)
+    children.until(child, ChildState.READY)
     assert not child.can_shut_down
     assert child.begin_controlled_shutdown()
 
     def can_shut_down() -> bool:
-        nursery.turn()
+        children.turn()
         return child.can_shut_down
 
     wait_until(can_shut_down)
     assert child.state is ChildState.READY
 
 
-def test_a_child_can_request_a_number_of_workers(nursery: Nursery) -> None:
-    child = nursery.child(f"{READY}\nlink.send(ResizeWorkers(3))\nwhile not link.poll(): pass")
+def test_a_child_can_request_a_number_of_workers(children: ChildrenFixture) -> None:
+    child = children.child(f"{READY}\nlink.send(ResizeWorkers(3))\nwhile not link.poll(): pass")
     assert child.requested_workers is None
     child.start(time.monotonic())
 
     def has_said() -> bool:
-        nursery.turn()
+        children.turn()
         return child.requested_workers == 3
 
     wait_until(has_said)
 
 
-def test_the_restart_delay_doubles_up_to_a_bound_and_is_reset(nursery: Nursery) -> None:
+def test_the_restart_delay_doubles_up_to_a_bound_and_is_reset(children: ChildrenFixture) -> None:
     timeouts = ChildTimeouts(restart_first=1.0, restart_max=5.0, stable=100.0)
-    child = nursery.child("", timeouts)
+    child = children.child("", timeouts)
     waits = []
     for began in (0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 200.0):
         child.start(began)
         ended = began + 1 if began < 200 else began + 100
 
         def has_ended(at: float = ended) -> bool:
-            nursery.turn()
+            children.turn()
             return child.reap(at)
 
         wait_until(has_ended)
@@ -130,28 +130,30 @@ def test_the_restart_delay_doubles_up_to_a_bound_and_is_reset(nursery: Nursery) 
     assert child.restart_count == 7
 
 
-def test_a_malformed_message_does_not_end_the_link(nursery: Nursery) -> None:
+def test_a_malformed_message_does_not_end_the_link(children: ChildrenFixture) -> None:
     script = (
         "import os, socket; link = socket.socket(fileno=int(os.environ['_ODRADEK_LINK']))\n"
         "link.send(b'\\xc1nonsense'); os.environ['_ODRADEK_LINK'] = str(link.detach())\n"
         f"{UNTIL_STOPPED}"
     )
-    child = nursery.child(script)
+    child = children.child(script)
     child.start(time.monotonic())
-    nursery.until(child, ChildState.READY)
+    children.until(child, ChildState.READY)
 
 
-def test_a_starting_child_is_terminated(nursery: Nursery) -> None:
-    child = nursery.child("import signal; signal.pause()")
+def test_a_starting_child_is_terminated(children: ChildrenFixture) -> None:
+    child = children.child("import signal; signal.pause()")
     child.start(time.monotonic())
     child.stop(time.monotonic())
-    nursery.until(child, ChildState.ENDED)
+    children.until(child, ChildState.ENDED)
 
 
-def test_a_pause_of_the_supervisor_does_not_count_as_a_missed_heartbeat(nursery: Nursery) -> None:
-    child = nursery.child(UNTIL_STOPPED, ChildTimeouts(heartbeat=5.0))
+def test_a_pause_of_the_supervisor_does_not_count_as_a_missed_heartbeat(
+    children: ChildrenFixture,
+) -> None:
+    child = children.child(UNTIL_STOPPED, ChildTimeouts(heartbeat=5.0))
     child.start(0.0)
-    nursery.until(child, ChildState.READY)
+    children.until(child, ChildState.READY)
     child.extend_deadline(1_000.0)
     assert child.deadline == 1_005.0
 
@@ -174,11 +176,11 @@ def test_malloc_is_configured_unless_the_user_has_done_so() -> None:
     assert child_environment(5, {})["_ODRADEK_LINK"] == "5"
 
 
-def test_ctrl_c_does_not_reach_children(nursery: Nursery) -> None:
-    child = nursery.child(UNTIL_STOPPED)
+def test_ctrl_c_does_not_reach_children(children: ChildrenFixture) -> None:
+    child = children.child(UNTIL_STOPPED)
     child.start(time.monotonic())
-    nursery.until(child, ChildState.READY)
+    children.until(child, ChildState.READY)
     assert child.pid is not None
     assert os.getpgid(child.pid) != os.getpgid(0)
     os.kill(child.pid, signal.SIGKILL)
-    nursery.until(child, ChildState.WAITING)
+    children.until(child, ChildState.WAITING)

@@ -11,7 +11,7 @@ from tests.raft_comparison.our_cluster import OurCluster
 from tests.raft_comparison.scenarios import SCENARIOS, play
 
 
-class Amnesiac(OurCluster):
+class WithoutPersistence(OurCluster):
     """Our members, if they did not persist their terms and votes."""
 
     def restart(self, member: int) -> None:
@@ -35,6 +35,6 @@ def test_ours_answers_every_one_of_concurrent_proposals() -> None:
 
 
 def test_a_core_of_ours_that_forgets_its_vote_is_seen() -> None:
-    outcome = play("restart in a term after voting", Amnesiac())
+    outcome = play("restart in a term after voting", WithoutPersistence())
     assert outcome.double_vote_count == 1
     assert outcome.leader_count == 2

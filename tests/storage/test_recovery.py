@@ -257,7 +257,7 @@ def test_after_a_power_loss_a_store_has_all_intact_batches(
         after.close()
 
 
-class Plug:
+class PowerLossHistory:
     """A store up to a power loss: the possible content of its active segment and journal on the
     disk, and the batches that it must not lose.
 
@@ -350,7 +350,7 @@ def lost_of(
     batches must be a prefix of the log."""
     dice = random.Random(seed)
     options = StoreOptions(durability=durability, segment_map_bytes=64 << 20, status_slots=64)
-    plug = Plug(tmp_path / f"{durability}-{seed}", options, dice)
+    plug = PowerLossHistory(tmp_path / f"{durability}-{seed}", options, dice)
     plug.play(dice.randint(5, 40))
     copy = tmp_path / f"{durability}-{seed}-after-{with_journal}"
     plug.pull(copy)

@@ -72,7 +72,7 @@ class PeerNetwork:
     """The running nodes."""
 
     def __init__(self) -> None:
-        self.persons: list[PeerNode] = []
+        self.nodes: list[PeerNode] = []
 
     def come(self, node_id: int, own_id: int | None = None, **options: str) -> PeerNode:
         keys = {key.replace("_", "."): text for key, text in options.items()}
@@ -84,19 +84,19 @@ class PeerNetwork:
             "stores": "8",
         }
         config = load(environment={}, options={**defaults, **keys})
-        person = PeerNode(config, node_id if own_id is None else own_id)
-        self.persons.append(person)
-        return person
+        peer_node = PeerNode(config, node_id if own_id is None else own_id)
+        self.nodes.append(peer_node)
+        return peer_node
 
     def talk(self) -> None:
-        for person in self.persons:
-            person.listen()
+        for peer_node in self.nodes:
+            peer_node.listen()
 
 
-def wait_until_received(party: PeerNetwork, speaker: PeerNode, to: int, hearer: PeerNode) -> None:
+def wait_until_received(network: PeerNetwork, speaker: PeerNode, to: int, hearer: PeerNode) -> None:
     def is_heard() -> bool:
         speaker.directory.send(to, HELLO)
-        party.talk()
+        network.talk()
         return (speaker.own_id, HELLO) in hearer.heard
 
     wait_until(is_heard, what="it is heard")

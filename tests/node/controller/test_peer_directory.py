@@ -18,87 +18,87 @@ from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def party() -> Iterator[PeerNetwork]:
-    party = PeerNetwork()
-    yield party
-    for person in party.persons:
-        person.close()
+def network() -> Iterator[PeerNetwork]:
+    network = PeerNetwork()
+    yield network
+    for peer_node in network.nodes:
+        peer_node.close()
 
 
 REPLICA = member_id(5, b"folder of node 5")
 
 
-def test_a_joining_member_gets_the_addresses_of_the_others(party: PeerNetwork) -> None:
-    third = party.come(2)
+def test_a_joining_member_gets_the_addresses_of_the_others(network: PeerNetwork) -> None:
+    third = network.come(2)
     listen = f"127.0.0.1:{free_port()}"
-    first = party.come(0, peers=f"0@{listen},2@{third.address}", peer_listen=listen)
-    joining = party.come(5, REPLICA, join=str(first.address))
+    first = network.come(0, peers=f"0@{listen},2@{third.address}", peer_listen=listen)
+    joining = network.come(5, REPLICA, join=str(first.address))
     assert joining.known == {-1: first.address}
 
     def is_told() -> bool:
         joining.directory.send(ALL_MEMBERS, FollowRequest(REPLICA, ALL_MEMBERS, 0, 0))
-        party.talk()
+        network.talk()
         return joining.known == {0: first.address, 2: third.address}
 
     wait_until(is_told, what="it knows everybody, and no address twice")
-    wait_until_received(party, first, REPLICA, joining)
-    wait_until_received(party, joining, 2, third)
+    wait_until_received(network, first, REPLICA, joining)
+    wait_until_received(network, joining, 2, third)
     assert third.known == {REPLICA: joining.address}
     header = third.directory.header_of(REPLICA)
     assert header is not None
     assert (header.node_id, header.port) == (5, joining.config.peer_port)
 
 
-def test_voters_are_connected_at_the_addresses_of_the_log(party: PeerNetwork) -> None:
-    later, joining = party.come(4), party.come(5, REPLICA)
+def test_voters_are_connected_at_the_addresses_of_the_log(network: PeerNetwork) -> None:
+    later, joining = network.come(4), network.come(5, REPLICA)
     place = encode_context(VoterContext(bytes(16), *later.address))
     own = encode_context(VoterContext(bytes(16), *joining.address))
     configuration = Configuration((Voter(4, place), Voter(5, own), Voter(9), Voter(REPLICA, own)))
     joining.directory.update_voters(configuration)
     assert joining.known == {4: later.address}
-    wait_until_received(party, joining, 4, later)
+    wait_until_received(network, joining, 4, later)
 
 
 def test_a_members_own_header_overrides_reported_addresses(
-    party: PeerNetwork,
+    network: PeerNetwork,
 ) -> None:
-    moved, joining = party.come(4), party.come(5, REPLICA)
-    for person in (moved, joining):
-        person.directory.add_reported(
+    moved, joining = network.come(4), network.come(5, REPLICA)
+    for peer_node in (moved, joining):
+        peer_node.directory.add_reported(
             PeerDirectoryUpdate(
                 (MemberAddress(4, "127.0.0.1", 1), MemberAddress(REPLICA, *joining.address))
             ),
             0,
         )
     assert joining.known == {4: PeerAddress("127.0.0.1", 1)}
-    wait_until_received(party, moved, REPLICA, joining)
+    wait_until_received(network, moved, REPLICA, joining)
     assert joining.known == {4: moved.address}
 
 
-def test_configured_addresses_override_all_others(party: PeerNetwork) -> None:
+def test_configured_addresses_override_all_others(network: PeerNetwork) -> None:
     """As a proxy between two nodes."""
-    other = party.come(1)
+    other = network.come(1)
     own, proxy = free_port(), PeerAddress("127.0.0.1", free_port())
-    first = party.come(0, peers=f"0@127.0.0.1:{own},1@{proxy}", peer_listen=f"127.0.0.1:{own}")
+    first = network.come(0, peers=f"0@127.0.0.1:{own},1@{proxy}", peer_listen=f"127.0.0.1:{own}")
     other.directory.add_reported(PeerDirectoryUpdate((MemberAddress(0, *first.address),)), 0)
-    wait_until_received(party, other, 0, first)
+    wait_until_received(network, other, 0, first)
     assert first.known == {1: proxy}
 
 
-def test_has_news_stays_set_until_it_is_reset(party: PeerNetwork) -> None:
-    one, other = party.come(1), party.come(5, REPLICA, join="127.0.0.1:1")
+def test_has_news_stays_set_until_it_is_reset(network: PeerNetwork) -> None:
+    one, other = network.come(1), network.come(5, REPLICA, join="127.0.0.1:1")
     assert one.directory.has_news
     one.directory.has_news = False
     other.directory.add_reported(PeerDirectoryUpdate((MemberAddress(1, *one.address),)), 0)
-    wait_until_received(party, other, 1, one)
+    wait_until_received(network, other, 1, one)
     assert one.directory.has_news
     assert [header.member for header in one.directory.headers] == [1, REPLICA]
 
 
-def test_an_expired_member_is_disconnected(party: PeerNetwork) -> None:
-    one, other = party.come(1), party.come(5, REPLICA, join="127.0.0.1:1")
+def test_an_expired_member_is_disconnected(network: PeerNetwork) -> None:
+    one, other = network.come(1), network.come(5, REPLICA, join="127.0.0.1:1")
     other.directory.add_reported(PeerDirectoryUpdate((MemberAddress(1, *one.address),)), 0)
-    wait_until_received(party, other, 1, one)
+    wait_until_received(network, other, 1, one)
     sockets = len(one.watched)
     one.directory.expire({}, EXPIRY_MS - 1)
     one.directory.expire({5}, EXPIRY_MS)

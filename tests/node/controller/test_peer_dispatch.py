@@ -29,16 +29,16 @@ from tests.support.waiting import wait_until
 JOINED = member_id(5, b"folder of node 5")
 
 
-class House:
+class QuorumMemberFixture:
     """A member of a quorum, and its peers over real TCP."""
 
-    def __init__(self, member: RaftMember, person: PeerNode) -> None:
+    def __init__(self, member: RaftMember, peer_node: PeerNode) -> None:
         self.member = member
-        self.person = person
+        self.peer_node = peer_node
         self.told: list[tuple[int, ...]] = []
         self.suspects: list[tuple[int, int]] = []
         self.submitted: list[CommandSubmitted] = []
-        directory = person.directory
+        directory = peer_node.directory
         forwarding = CommandForwarding(
             own_id=member.node_id,
             send=directory.send,
@@ -53,7 +53,7 @@ class House:
         )
         self.failure_detector = FailureDetector(member.driver, member.node_id)
         self.neighbours = PeerDispatch(
-            person.config,
+            peer_node.config,
             directory,
             member.driver,
             forwarding,
@@ -65,17 +65,17 @@ class House:
 
     def dispatch(self) -> None:
         self.neighbours.dispatch({}, self.member.harness.now_ms)
-        bus = self.person.directory.bus
+        bus = self.peer_node.directory.bus
         assert bus is not None
         bus.flush()
 
 
 @pytest.fixture
-def party() -> Iterator[PeerNetwork]:
-    party = PeerNetwork()
-    yield party
-    for person in party.persons:
-        person.close()
+def network() -> Iterator[PeerNetwork]:
+    network = PeerNetwork()
+    yield network
+    for peer_node in network.nodes:
+        peer_node.close()
 
 
 @pytest.fixture
@@ -86,14 +86,14 @@ def alone(tmp_path: Path) -> Iterator[RaftHarness]:
     harness.close()
 
 
-def guest(party: PeerNetwork, host: PeerNode) -> PeerNode:
+def guest(network: PeerNetwork, host: PeerNode) -> PeerNode:
     """Node 5, which has joined by the host's address."""
-    return party.come(5, JOINED, join=str(host.address))
+    return network.come(5, JOINED, join=str(host.address))
 
 
-def until(house: House, other: PeerNode, condition: Callable[[], bool]) -> None:
+def until(fixture: QuorumMemberFixture, other: PeerNode, condition: Callable[[], bool]) -> None:
     def holds() -> bool:
-        house.dispatch()
+        fixture.dispatch()
         other.listen()
         return condition()
 
@@ -101,10 +101,10 @@ def until(house: House, other: PeerNode, condition: Callable[[], bool]) -> None:
 
 
 def test_a_follow_request_is_answered_with_entries_and_addresses(
-    party: PeerNetwork, alone: RaftHarness
+    network: PeerNetwork, alone: RaftHarness
 ) -> None:
-    house = House(alone[0], party.come(0))
-    other = guest(party, house.person)
+    fixture = QuorumMemberFixture(alone[0], network.come(0))
+    other = guest(network, fixture.peer_node)
     leadership = alone[0].driver.node.leadership
     assert leadership is not None
 
@@ -114,14 +114,14 @@ def test_a_follow_request_is_answered_with_entries_and_addresses(
             isinstance(message, PeerDirectoryUpdate) for _, message in other.heard
         )
 
-    until(house, other, is_fed)
+    until(fixture, other, is_fed)
 
 
 def test_the_only_voter_ignores_other_leaders(
-    party: PeerNetwork, alone: RaftHarness, caplog: pytest.LogCaptureFixture
+    network: PeerNetwork, alone: RaftHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house = House(alone[0], party.come(0))
-    other = guest(party, house.person)
+    fixture = QuorumMemberFixture(alone[0], network.come(0))
+    other = guest(network, fixture.peer_node)
     term = alone[0].driver.node.term
 
     def is_told() -> bool:
@@ -129,13 +129,13 @@ def test_the_only_voter_ignores_other_leaders(
         other.directory.send(-1, AppendRequest(JOINED, 0, term + 5, 0, 0, (), 0))
         return "If its disk was wiped" in caplog.text
 
-    until(house, other, is_told)
+    until(fixture, other, is_told)
     assert (alone[0].driver.is_leader, alone[0].driver.node.term) == (True, term)
 
 
-def test_requests_and_commands_are_dispatched(party: PeerNetwork, alone: RaftHarness) -> None:
-    house = House(alone[0], party.come(0))
-    other = guest(party, house.person)
+def test_requests_and_commands_are_dispatched(network: PeerNetwork, alone: RaftHarness) -> None:
+    fixture = QuorumMemberFixture(alone[0], network.come(0))
+    other = guest(network, fixture.peer_node)
 
     def is_answered() -> bool:
         other.directory.send(-1, QuorumStateRequest(7))
@@ -143,35 +143,35 @@ def test_requests_and_commands_are_dispatched(party: PeerNetwork, alone: RaftHar
         kinds = [type(message) for _, message in other.heard]
         return QuorumStateResponse in kinds and ForwardResponse in kinds
 
-    until(house, other, is_answered)
+    until(fixture, other, is_answered)
     answers = [message for _, message in other.heard if isinstance(message, ForwardResponse)]
     assert answers[0].error_code == ErrorCode.NOT_CONTROLLER, "nobody decides here yet"
 
 
 def test_a_broken_connection_is_reported_as_unreachable(
-    party: PeerNetwork, alone: RaftHarness
+    network: PeerNetwork, alone: RaftHarness
 ) -> None:
-    house = House(alone[0], party.come(0))
-    other = guest(party, house.person)
+    fixture = QuorumMemberFixture(alone[0], network.come(0))
+    other = guest(network, fixture.peer_node)
 
     def is_met() -> bool:
         other.directory.send(-1, HELLO)
         return bool(other.heard)
 
-    until(house, other, is_met)
-    party.persons.remove(other)
+    until(fixture, other, is_met)
+    network.nodes.remove(other)
     other.close()
 
     def is_told() -> bool:
-        house.dispatch()
-        return house.told == [(5,)] and bool(house.suspects)
+        fixture.dispatch()
+        return fixture.told == [(5,)] and bool(fixture.suspects)
 
     wait_until(is_told, what="node 5 is doubtful, and suspect")
-    assert house.suspects == [(5, alone.now_ms)]
+    assert fixture.suspects == [(5, alone.now_ms)]
 
 
 def test_a_voter_campaigns_when_the_leaders_process_has_ended(
-    party: PeerNetwork, tmp_path: Path
+    network: PeerNetwork, tmp_path: Path
 ) -> None:
     harness = RaftHarness(tmp_path)
     ports = [free_port() for _ in range(3)]
@@ -181,61 +181,61 @@ def test_a_voter_campaigns_when_the_leaders_process_has_ended(
     member = next(m for m in harness.members.values() if m is not leader)
 
     def come(node_id: int) -> PeerNode:
-        return party.come(node_id, peers=peers, peer_listen=f"127.0.0.1:{ports[node_id]}")
+        return network.come(node_id, peers=peers, peer_listen=f"127.0.0.1:{ports[node_id]}")
 
-    other, house = come(leader.node_id), House(member, come(member.node_id))
-    wait_until_received(party, house.person, leader.node_id, other)
-    party.persons.remove(other)
+    other, fixture = come(leader.node_id), QuorumMemberFixture(member, come(member.node_id))
+    wait_until_received(network, fixture.peer_node, leader.node_id, other)
+    network.nodes.remove(other)
     other.close()
 
     def is_noticed() -> int | None:
-        house.dispatch()
-        return house.failure_detector.next_deadline_ms()
+        fixture.dispatch()
+        return fixture.failure_detector.next_deadline_ms()
 
     due_ms = wait_until(is_noticed, what="its end is noticed")
     assert due_ms is not None
     harness.now_ms = due_ms
-    house.dispatch()
+    fixture.dispatch()
     assert member.driver.node.role is Role.CANDIDATE
-    assert house.failure_detector.next_deadline_ms() is None
+    assert fixture.failure_detector.next_deadline_ms() is None
     harness.close()
 
 
 @pytest.mark.parametrize("has_log", [True, False])
 def test_a_bootstrap_voter_is_replaced_unless_it_started_a_cluster_of_its_own(
-    party: PeerNetwork, tmp_path: Path, has_log: bool
+    network: PeerNetwork, tmp_path: Path, has_log: bool
 ) -> None:
     harness = RaftHarness(tmp_path, [0])
     if has_log:
         harness.elect()
-    host = party.come(5, JOINED)
+    host = network.come(5, JOINED)
     host.refusal = PeerRejected("it is another now", is_replaced=True)
-    house = House(harness[0], party.come(0, join=str(host.address)))
-    assert not house.neighbours.is_replaced
-    bus = house.person.directory.bus
+    fixture = QuorumMemberFixture(harness[0], network.come(0, join=str(host.address)))
+    assert not fixture.neighbours.is_replaced
+    bus = fixture.peer_node.directory.bus
     assert bus is not None
 
     def is_refused() -> bool:
-        house.person.directory.send(-1, HELLO)
+        fixture.peer_node.directory.send(-1, HELLO)
         return bool(bus.replaced_by)
 
-    until(house, host, is_refused)
-    assert house.neighbours.is_replaced is not has_log
+    until(fixture, host, is_refused)
+    assert fixture.neighbours.is_replaced is not has_log
     harness.close()
 
 
-def test_only_the_leader_can_reject_a_follower(party: PeerNetwork, tmp_path: Path) -> None:
+def test_only_the_leader_can_reject_a_follower(network: PeerNetwork, tmp_path: Path) -> None:
     harness = RaftHarness(tmp_path)
     leader = harness.elect()
     harness.elapse(200)
     member = next(m for m in harness.members.values() if m is not leader)
-    house = House(member, party.come(member.node_id))
-    bus = house.person.directory.bus
+    fixture = QuorumMemberFixture(member, network.come(member.node_id))
+    bus = fixture.peer_node.directory.bus
     assert bus is not None
     stranger = next(n for n in harness.members if n not in (leader.node_id, member.node_id))
     believed = []
     for who in (stranger, leader.node_id):
         bus.replaced_by.add(who)
-        believed.append(house.neighbours.is_replaced)
+        believed.append(fixture.neighbours.is_replaced)
     assert believed == [False, True]
     harness.close()

@@ -173,7 +173,7 @@ class Follower:
         self._link.close()
 
 
-class House:
+class RunningController:
     """A controller process, its folder, and its subscribers."""
 
     def __init__(self, folder: Path) -> None:
@@ -222,10 +222,10 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path)
-    yield house
-    house.close()
+def fixture(tmp_path: Path) -> Iterator[RunningController]:
+    fixture = RunningController(tmp_path)
+    yield fixture
+    fixture.close()
 
 
 def topics(*numbers: int, attempt: int = 0) -> CreateTopics:
@@ -244,8 +244,8 @@ def codes(reply: CommandReply) -> list[int]:
     return [result.error_code for result in reply.results]
 
 
-def test_a_new_cluster_has_its_id_and_this_node(house: House) -> None:
-    router = house.follower("router-0")
+def test_a_new_cluster_has_its_id_and_this_node(fixture: RunningController) -> None:
+    router = fixture.follower("router-0")
     router.join()
     (first,) = router.heard
     assert isinstance(first, MetadataSnapshot)
@@ -253,8 +253,10 @@ def test_a_new_cluster_has_its_id_and_this_node(house: House) -> None:
     assert list(router.image.brokers) == [0]
 
 
-def test_a_command_is_answered_when_every_process_has_applied_it(house: House) -> None:
-    router, worker = house.follower("router-0"), house.follower("worker-0")
+def test_a_command_is_answered_when_every_process_has_applied_it(
+    fixture: RunningController,
+) -> None:
+    router, worker = fixture.follower("router-0"), fixture.follower("worker-0")
     router.join()
     worker.join()
     (request_id,) = router.submit(topics(1))
@@ -268,8 +270,8 @@ def test_a_command_is_answered_when_every_process_has_applied_it(house: House) -
     assert codes(decode_reply(router.answer(request_id).reply)) == [ErrorCode.NONE]
 
 
-def test_commands_of_one_message_are_decided_in_order(house: House) -> None:
-    router = house.follower("router-0")
+def test_commands_of_one_message_are_decided_in_order(fixture: RunningController) -> None:
+    router = fixture.follower("router-0")
     router.join()
     first, second, third = router.submit(topics(1), topics(1, attempt=1), topics(2, 1, attempt=2))
     router.catch_up()
@@ -279,8 +281,10 @@ def test_commands_of_one_message_are_decided_in_order(house: House) -> None:
     assert [codes(reply) for reply in replies] == [[ErrorCode.NONE], [exists], [0, exists]]
 
 
-def test_a_refused_command_is_answered_at_once_and_changes_nothing(house: House) -> None:
-    router, idle = house.follower("router-0"), house.follower("worker-0")
+def test_a_refused_command_is_answered_at_once_and_changes_nothing(
+    fixture: RunningController,
+) -> None:
+    router, idle = fixture.follower("router-0"), fixture.follower("worker-0")
     router.join()
     idle.follow()
     before = router.image.offset
@@ -291,9 +295,9 @@ def test_a_refused_command_is_answered_at_once_and_changes_nothing(house: House)
     assert router.image.offset == before
 
 
-def test_a_command_times_out_at_its_deadline(house: House) -> None:
+def test_a_command_times_out_at_its_deadline(fixture: RunningController) -> None:
     """The controller has committed it nevertheless."""
-    router, idle = house.follower("router-0"), house.follower("worker-0")
+    router, idle = fixture.follower("router-0"), fixture.follower("worker-0")
     router.join()
     idle.join()
     (request_id,) = router.submit(topics(1), deadline_ms=1)
@@ -303,16 +307,16 @@ def test_a_command_times_out_at_its_deadline(house: House) -> None:
     router.until(lambda: names(router.image) == ["t1"], "the topic is there")
 
 
-def test_a_reconnected_process_gets_what_it_missed(house: House) -> None:
-    router, worker = house.follower("router-0"), house.follower("worker-0")
+def test_a_reconnected_process_gets_what_it_missed(fixture: RunningController) -> None:
+    router, worker = fixture.follower("router-0"), fixture.follower("worker-0")
     router.join()
     worker.join()
     had = worker.image
-    house.leave(worker)
+    fixture.leave(worker)
     (request_id,) = router.submit(topics(1))
     router.catch_up()
     router.apply()
-    again = house.follower("worker-0")
+    again = fixture.follower("worker-0")
     again.image = had
     again.join()
     (message,) = again.heard
@@ -322,26 +326,28 @@ def test_a_reconnected_process_gets_what_it_missed(house: House) -> None:
     assert codes(decode_reply(router.answer(request_id).reply)) == [ErrorCode.NONE]
 
 
-def test_a_process_of_another_cluster_is_neither_served_nor_waited_for(house: House) -> None:
-    stranger, router = house.follower("worker-7"), house.follower("router-0")
+def test_a_process_of_another_cluster_is_neither_served_nor_waited_for(
+    fixture: RunningController,
+) -> None:
+    stranger, router = fixture.follower("worker-7"), fixture.follower("router-0")
     stranger.follow(cluster_id="another-cluster")
     router.join()
     assert codes(router.do(topics(1))) == [ErrorCode.NONE]
     stranger.listen()
     assert stranger.heard == []
-    assert "another-cluster" in house.process.log.read_text()
+    assert "another-cluster" in fixture.process.log.read_text()
 
 
-def test_a_process_of_our_cluster_is_served(house: House) -> None:
-    worker = house.follower("worker-0")
+def test_a_process_of_our_cluster_is_served(fixture: RunningController) -> None:
+    worker = fixture.follower("worker-0")
     worker.follow(cluster_id=CLUSTER_ID)
     worker.catch_up()
     assert worker.image.cluster_id == CLUSTER_ID
 
 
 @pytest.mark.parametrize("kills", [True, False], ids=["killed", "stopped"])
-def test_an_answered_command_survives_a_restart(house: House, kills: bool) -> None:
-    router = house.follower("router-0")
+def test_an_answered_command_survives_a_restart(fixture: RunningController, kills: bool) -> None:
+    router = fixture.follower("router-0")
     router.join()
     router.do(topics(1, 2))
     retention = ResourceOperations(
@@ -351,7 +357,7 @@ def test_an_answered_command_survives_a_restart(house: House, kills: bool) -> No
     ids = router.do(AllocateProducerIds(0, router.image.brokers[0].broker_epoch))
     assert isinstance(ids, ProducerIdsReply)
     before = router.image
-    house.restart(kills=kills)
+    fixture.restart(kills=kills)
     router.join()
     assert names(router.image) == ["t1", "t2"]
     assert router.image.configs.of(ConfigResourceType.TOPIC, "t1") == {"retention.ms": "5"}
@@ -360,30 +366,30 @@ def test_an_answered_command_survives_a_restart(house: House, kills: bool) -> No
     again = router.do(AllocateProducerIds(0, epoch))
     assert isinstance(again, ProducerIdsReply)
     assert again.first >= ids.first + ids.count
-    fresh = house.follower("worker-0")
+    fresh = fixture.follower("worker-0")
     fresh.join()
     assert have_same_content(fresh.image, router.image)
 
 
-def test_a_long_log_becomes_a_snapshot_and_is_loaded_from_it(house: House) -> None:
-    router = house.follower("router-0")
+def test_a_long_log_becomes_a_snapshot_and_is_loaded_from_it(fixture: RunningController) -> None:
+    router = fixture.follower("router-0")
     router.join()
     early = router.image
     for number in range(1, SNAPSHOT_ENTRIES + 10):
         router.do(topics(number))
     late = router.image
-    house.process.kill()
-    log = MetadataLog.open(house.config.metadata_folder)
+    fixture.process.kill()
+    log = MetadataLog.open(fixture.config.metadata_folder)
     mark = log.snapshot
     assert mark is not None
     assert early.offset < mark.index <= late.offset
     assert log.first_index == mark.index + 1, "what is in the snapshot is not in the log"
     assert log.last_index - mark.index < SNAPSHOT_ENTRIES
     log.close()
-    house.restart(kills=True)
+    fixture.restart(kills=True)
 
     # Who was there before the snapshot gets it; who was there later gets the rest.
-    fresh, behind, near = (house.follower(f"worker-{index}") for index in range(3))
+    fresh, behind, near = (fixture.follower(f"worker-{index}") for index in range(3))
     behind.image, near.image = early, late
     for follower in (fresh, behind, near):
         follower.join()
@@ -397,11 +403,11 @@ def test_a_long_log_becomes_a_snapshot_and_is_loaded_from_it(house: House) -> No
         assert have_same_content(follower.image, near.image)
 
 
-def test_a_process_ahead_of_the_log_is_set_back(house: House) -> None:
+def test_a_process_ahead_of_the_log_is_set_back(fixture: RunningController) -> None:
     """The controller's disk has lost entries: its present log counts."""
-    router = house.follower("router-0")
+    router = fixture.follower("router-0")
     router.join()
-    ahead = house.follower("worker-0")
+    ahead = fixture.follower("worker-0")
     ahead.follow(offset=router.image.offset + 1_000)
     ahead.catch_up()
     assert isinstance(ahead.heard[0], MetadataSnapshot)
@@ -411,9 +417,9 @@ def test_a_process_ahead_of_the_log_is_set_back(house: House) -> None:
 def test_a_full_disk_allows_deletions_but_no_creations(tmp_path: Path) -> None:
     config = node_config(tmp_path)
     with small_disk(config.metadata_folder, 8 << 20) as disk:
-        house = House(tmp_path)
+        fixture = RunningController(tmp_path)
         try:
-            router = house.follower("router-0")
+            router = fixture.follower("router-0")
             router.join()
             last = SNAPSHOT_ENTRIES + 5
             router.do(topics(*range(1, last + 1)))
@@ -425,8 +431,8 @@ def test_a_full_disk_allows_deletions_but_no_creations(tmp_path: Path) -> None:
                 disk.fill()
                 router.do(DeleteTopics((TopicReference(f"t{number}"),)))
             assert names(router.image) == [f"t{last}"]
-            assert "Cannot write a metadata snapshot" in house.process.log.read_text()
-            house.restart(kills=True)
+            assert "Cannot write a metadata snapshot" in fixture.process.log.read_text()
+            fixture.restart(kills=True)
             router.follow()
             (refused,) = router.submit(topics(last + 1))
             assert router.answer(refused).error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -434,26 +440,28 @@ def test_a_full_disk_allows_deletions_but_no_creations(tmp_path: Path) -> None:
             router.do(topics(last + 2))
             assert names(router.image) == [f"t{last}", f"t{last + 2}"]
         finally:
-            house.close()
+            fixture.close()
 
 
-def test_as_many_workers_are_wanted_as_the_broker_is_configured_with(house: House) -> None:
-    router, gone = house.follower("router-0"), house.follower("worker-5")
+def test_as_many_workers_are_wanted_as_the_broker_is_configured_with(
+    fixture: RunningController,
+) -> None:
+    router, gone = fixture.follower("router-0"), fixture.follower("worker-5")
     router.join()
     gone.join()
     (before,) = router.submit(workers("3"))
     router.catch_up()
     router.apply()
-    assert house.process.wait_for(ResizeWorkers) == ResizeWorkers(3)
+    assert fixture.process.wait_for(ResizeWorkers) == ResizeWorkers(3)
     gone.catch_up()
     gone.apply()
     assert router.answer(before).error_code == ErrorCode.NONE
     # More than there are stores would own nothing.
     (more,) = router.submit(workers("60"))
-    assert house.process.wait_for(ResizeWorkers) == ResizeWorkers(house.config.store_count)
+    assert fixture.process.wait_for(ResizeWorkers) == ResizeWorkers(fixture.config.store_count)
     router.until(lambda: router.image.offset > 0, "it is told")
     (fewer,) = router.submit(workers(None))
-    assert house.process.wait_for(ResizeWorkers) == ResizeWorkers(house.config.worker_count)
+    assert fixture.process.wait_for(ResizeWorkers) == ResizeWorkers(fixture.config.worker_count)
     # worker-5 is none of those any more: nobody waits for it.
 
     def are_answered() -> bool:

@@ -29,22 +29,22 @@ CREATE = encode_command(CreateTopics((NewTopic("a", b"a" * 16, 1, 1),)))
 class Controller:
     """One member of a quorum, with what it needs to lead."""
 
-    def __init__(self, member: RaftMember, party: PeerNetwork, *, node_id: int) -> None:
+    def __init__(self, member: RaftMember, network: PeerNetwork, *, node_id: int) -> None:
         self.member = member
         self.image = MetadataImage.empty()
         self.responses: list[ForwardResponse] = []
         options = {} if node_id == member.node_id else {"join": "127.0.0.1:1"}
-        person = party.come(node_id, member.node_id, **options)
+        peer_node = network.come(node_id, member.node_id, **options)
         self.forwarding = CommandForwarding(
             own_id=member.node_id,
-            send=person.directory.send,
+            send=peer_node.directory.send,
             respond=lambda _identity, _answer: None,
         )
         self.leadership = QuorumLeadership(
-            person.config,
+            peer_node.config,
             member.log,
             member.driver,
-            directory=person.directory,
+            directory=peer_node.directory,
             forwarding=self.forwarding,
             failure_detector=FailureDetector(member.driver, member.node_id),
             clock_ms=lambda: member.harness.now_ms,
@@ -79,11 +79,11 @@ class Controller:
 
 
 @pytest.fixture
-def party() -> Iterator[PeerNetwork]:
-    party = PeerNetwork()
-    yield party
-    for person in party.persons:
-        person.close()
+def network() -> Iterator[PeerNetwork]:
+    network = PeerNetwork()
+    yield network
+    for peer_node in network.nodes:
+        peer_node.close()
 
 
 @pytest.fixture
@@ -94,9 +94,9 @@ def alone(tmp_path: Path) -> Iterator[RaftHarness]:
 
 
 def test_a_command_is_decided_when_the_first_entry_of_the_term_is_applied(
-    alone: RaftHarness, party: PeerNetwork
+    alone: RaftHarness, network: PeerNetwork
 ) -> None:
-    controller = Controller(alone[0], party, node_id=0)
+    controller = Controller(alone[0], network, node_id=0)
     controller.submit()
     assert not controller.is_active()
     alone.elect()
@@ -106,8 +106,8 @@ def test_a_command_is_decided_when_the_first_entry_of_the_term_is_applied(
     assert controller.answer() == [ErrorCode.NONE]
 
 
-def test_the_active_controller_ends_with_its_term(alone: RaftHarness, party: PeerNetwork) -> None:
-    controller = Controller(alone[0], party, node_id=0)
+def test_the_active_controller_ends_with_its_term(alone: RaftHarness, network: PeerNetwork) -> None:
+    controller = Controller(alone[0], network, node_id=0)
     alone.elect()
     alone.settle()
     leadership = controller.leadership
@@ -121,11 +121,11 @@ def test_the_active_controller_ends_with_its_term(alone: RaftHarness, party: Pee
 
 
 def test_a_node_that_lost_its_vote_is_warned_once(
-    alone: RaftHarness, party: PeerNetwork, caplog: pytest.LogCaptureFixture
+    alone: RaftHarness, network: PeerNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    Controller(alone[0], party, node_id=0)
-    joined = Controller(alone.start(JOINED), party, node_id=5)
+    Controller(alone[0], network, node_id=0)
+    joined = Controller(alone.start(JOINED), network, node_id=5)
     joined.leadership.on_configuration()
     assert caplog.text == "", "the voters are not known yet"
     alone.elapse(1_000)

@@ -94,7 +94,7 @@ class Answer:
         return self.reply
 
 
-class Room:
+class LinkFixture:
     """A link and its images; controllers can be replaced."""
 
     def __init__(self, context: Context, folder: Path) -> None:
@@ -123,13 +123,13 @@ class Room:
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Iterator[Callable[[Callable[[Room], Awaitable[None]]], None]]:
+def play(tmp_path: Path) -> Iterator[Callable[[Callable[[LinkFixture], Awaitable[None]]], None]]:
     """Run a scene with its own harness and event loop."""
     context: Context = zmq.Context()
 
-    def run(scene: Callable[[Room], Awaitable[None]]) -> None:
+    def run(scene: Callable[[LinkFixture], Awaitable[None]]) -> None:
         async def whole() -> None:
-            harness = Room(context, tmp_path)
+            harness = LinkFixture(context, tmp_path)
             try:
                 await scene(harness)
             finally:
@@ -141,7 +141,7 @@ def play(tmp_path: Path) -> Iterator[Callable[[Callable[[Room], Awaitable[None]]
     context.term()
 
 
-Play: TypeAlias = Callable[[Callable[[Room], Awaitable[None]]], None]
+Play: TypeAlias = Callable[[Callable[[LinkFixture], Awaitable[None]]], None]
 
 
 def topic_record(number: int) -> bytes:
@@ -156,7 +156,7 @@ def answer_to(message: ToController) -> CommandSubmitted:
 
 
 def test_the_link_subscribes_to_metadata_at_its_offset(play: Play) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         controller = harness.controller
         assert await controller.hears(SubscribeMetadata) == SubscribeMetadata("router-0", 7, 0)
         first = (encode_records((ClusterCreated("c"),)),)
@@ -178,7 +178,7 @@ def test_the_link_subscribes_to_metadata_at_its_offset(play: Play) -> None:
 
 
 def test_a_liveness_check_is_answered(play: Play) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         await harness.controller.hears(SubscribeMetadata)
         harness.controller.says(LivenessCheck())
         assert await harness.controller.hears(LivenessReply) == LivenessReply("router-0")
@@ -189,7 +189,7 @@ def test_a_liveness_check_is_answered(play: Play) -> None:
 def test_known_records_are_skipped_and_old_images_stay_unchanged(
     play: Play,
 ) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         controller = harness.controller
         await controller.hears(SubscribeMetadata)
         controller.says(MetadataRecords(0, (topic_record(1), topic_record(2))))
@@ -236,7 +236,7 @@ def test_nothing_is_received_before_the_start(tmp_path: Path) -> None:
 
 
 def test_a_command_is_answered(play: Play) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         await harness.controller.hears(SubscribeMetadata)
         answer = Answer(harness.link)
         harness.controller.says(answer_to(await harness.controller.hears(SubmitCommand)))
@@ -246,7 +246,7 @@ def test_a_command_is_answered(play: Play) -> None:
 
 
 def test_an_answered_command_is_visible_in_the_image(play: Play) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         await harness.controller.hears(SubscribeMetadata)
         seen: list[tuple[int, int]] = []
 
@@ -266,7 +266,7 @@ def test_an_answered_command_is_visible_in_the_image(play: Play) -> None:
 
 
 def test_commands_are_answered_in_any_order(play: Play) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         await harness.controller.hears(SubscribeMetadata)
         answers = [Answer(harness.link) for _ in range(3)]
         asked = [await harness.controller.hears(SubmitCommand) for _ in answers]
@@ -287,7 +287,7 @@ def test_commands_are_answered_in_any_order(play: Play) -> None:
 
 
 def test_an_error_code_raises_an_api_error(play: Play) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         await harness.controller.hears(SubscribeMetadata)
         answer = Answer(harness.link)
         asked = await harness.controller.hears(SubmitCommand)
@@ -302,7 +302,7 @@ def test_an_error_code_raises_an_api_error(play: Play) -> None:
 
 
 def test_a_command_waits_for_an_unreachable_controller(play: Play) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         await harness.controller.hears(SubscribeMetadata)
         harness.controller.close()
         answer = Answer(harness.link)
@@ -314,7 +314,7 @@ def test_a_command_waits_for_an_unreachable_controller(play: Play) -> None:
 
 
 def test_an_unanswered_command_is_sent_again_to_a_restarted_controller(play: Play) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         await harness.controller.hears(SubscribeMetadata)
         answered, lost = Answer(harness.link), Answer(harness.link)
         harness.controller.says(answer_to(await harness.controller.hears(SubmitCommand)))
@@ -330,7 +330,7 @@ def test_an_unanswered_command_is_sent_again_to_a_restarted_controller(play: Pla
 
 
 def test_a_command_times_out(play: Play) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         await harness.controller.hears(SubscribeMetadata)
         answer = Answer(harness.link, timeout_ms=20)
         with pytest.raises(ApiError) as late:
@@ -361,7 +361,7 @@ def asked(link: ControllerLink, timeout_ms: int) -> "asyncio.Future[QuorumState 
 def test_the_controller_describes_the_quorum(play: Play) -> None:
     state = QuorumState(2, 5, 30, ())
 
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         await harness.controller.hears(SubscribeMetadata)
         answer = asked(harness.link, 30_000)
         question = await harness.controller.hears(DescribeQuorum)
@@ -374,7 +374,7 @@ def test_the_controller_describes_the_quorum(play: Play) -> None:
 
 
 def test_describe_quorum_times_out(play: Play) -> None:
-    async def scene(harness: Room) -> None:
+    async def scene(harness: LinkFixture) -> None:
         await harness.controller.hears(SubscribeMetadata)
         async with asyncio.timeout(DEADLINE_S):
             assert await asked(harness.link, 1) is None

@@ -98,7 +98,7 @@ class Client:
                 return True
 
 
-class House:
+class DispatchFixture:
     """A router harness with a real listener, arena and dispatcher."""
 
     def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
@@ -141,11 +141,11 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def fixture(tmp_path: Path) -> Iterator[DispatchFixture]:
     loop = uvloop.new_event_loop()
-    house = House(tmp_path, loop)
-    yield house
-    house.close()
+    fixture = DispatchFixture(tmp_path, loop)
+    yield fixture
+    fixture.close()
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
 
@@ -207,9 +207,11 @@ def test_every_handler_has_the_messages_of_its_api() -> None:
 # -- what is served --------------------------------------------------------------------------------
 
 
-def test_requests_are_answered_with_their_correlation_ids_in_their_version(house: House) -> None:
+def test_requests_are_answered_with_their_correlation_ids_in_their_version(
+    fixture: DispatchFixture,
+) -> None:
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         for version in range(5):
             answer = await client.ask(
                 ApiVersionsRequest(client_software_name="test", client_software_version="1"),
@@ -224,15 +226,15 @@ def test_requests_are_answered_with_their_correlation_ids_in_their_version(house
             (topic,) = (await client.ask(asked, version, MetadataResponse)).topics
             assert len(topic.partitions) == 2
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
-def test_produced_batches_are_fetched_unchanged(house: House) -> None:
+def test_produced_batches_are_fetched_unchanged(fixture: DispatchFixture) -> None:
     """The worker reads the batches from the arena, where the socket's bytes were received."""
     batches = [batch_of(2, size=3), batch_of(1, size=200_000)]
 
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         for batch in batches:
             produced = await client.ask(produce_request(batch, batch), PRODUCE, ProduceResponse)
             codes = [p.error_code for p in produced.responses[0].partition_responses]
@@ -241,61 +243,61 @@ def test_produced_batches_are_fetched_unchanged(house: House) -> None:
         for data in answers(fetched).values():
             assert data.records == as_stored(batches[0], 0) + as_stored(batches[1], 2)
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
 def test_pipelined_requests_are_answered_in_order_if_the_first_one_waits(
-    house: House,
+    fixture: DispatchFixture,
 ) -> None:
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         asked = request({0: 0}, max_wait_ms=60_000)
         first, second = client.post(asked, METADATA), client.post(MetadataRequest(), METADATA)
-        other = await house.connect()
+        other = await fixture.connect()
         await other.ask(produce_request(batch_of(1)), PRODUCE, ProduceResponse)
         fetched = await client.receive(first, asked, METADATA, FetchResponse)
         assert bases(answers(fetched)[0]) == [0]
         await client.receive(second, MetadataRequest(), METADATA, MetadataResponse)
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
-def test_bytes_that_a_worker_has_not_read_are_not_overwritten(house: House) -> None:
+def test_bytes_that_a_worker_has_not_read_are_not_overwritten(fixture: DispatchFixture) -> None:
     batch = batch_of(1, size=100_000)
 
     async def scenario() -> None:
-        house.harness.worker_client.holds_back = True
-        client, other = await house.connect(), await house.connect()
+        fixture.harness.worker_client.holds_back = True
+        client, other = await fixture.connect(), await fixture.connect()
         asked = produce_request(batch)
         correlation_id = client.post(asked, PRODUCE)
         noise = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 249)] * 400)
         for _ in range(80):
             await other.ask(noise, METADATA, MetadataResponse)
-        house.harness.worker_client.release_oldest()
+        fixture.harness.worker_client.release_oldest()
         produced = await client.receive(correlation_id, asked, PRODUCE, ProduceResponse)
         assert produced.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
-def test_a_request_without_a_response_does_not_delay_the_next_one(house: House) -> None:
+def test_a_request_without_a_response_does_not_delay_the_next_one(fixture: DispatchFixture) -> None:
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         client.post(produce_request(batch_of(1), acks=0), PRODUCE)
         assert await serves(client)
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
-def test_requests_are_counted_by_api(house: House) -> None:
+def test_requests_are_counted_by_api(fixture: DispatchFixture) -> None:
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         for _ in range(3):
             assert await serves(client)
 
-    before = dict(house.dispatcher.request_counts)
-    house.run(scenario())
-    counts = house.dispatcher.request_counts
+    before = dict(fixture.dispatcher.request_counts)
+    fixture.run(scenario())
+    counts = fixture.dispatcher.request_counts
     assert {key: counts[key] - before[key] for key in counts if counts[key] != before[key]} == {
         ApiKey.METADATA: 3
     }
@@ -304,11 +306,13 @@ def test_requests_are_counted_by_api(house: House) -> None:
 # -- what is not -----------------------------------------------------------------------------------
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(house: House) -> None:
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
+    fixture: DispatchFixture,
+) -> None:
     """KIP-511: with the supported versions, so that the client can continue."""
 
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         client.send(
             encode_request_header(ApiKey.API_VERSIONS, 4, 77, "c").replace(
                 struct.pack(">hh", ApiKey.API_VERSIONS, 4),
@@ -326,7 +330,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(house: Hous
         assert versions[ApiKey.API_VERSIONS] == (own.min_version, own.max_version)
         assert await serves(client)
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -354,100 +358,102 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(house: Hous
         "no body",
     ],
 )
-def test_a_malformed_request_closes_only_its_connection(house: House, body: bytes) -> None:
+def test_a_malformed_request_closes_only_its_connection(
+    fixture: DispatchFixture, body: bytes
+) -> None:
     async def scenario() -> None:
-        client, other = await house.connect(), await house.connect()
+        client, other = await fixture.connect(), await fixture.connect()
         client.send(body)
         assert await client.is_closed()
         assert await serves(other)
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
 def test_an_api_without_a_handler_closes_the_connection(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    fixture: DispatchFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(dispatch.HANDLERS, ApiKey.DESCRIBE_CLUSTER)
 
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         client.post(DescribeClusterRequest(), 0)
         assert await client.is_closed()
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
-def test_a_too_large_request_is_not_decoded(house: House) -> None:
+def test_a_too_large_request_is_not_decoded(fixture: DispatchFixture) -> None:
     names = [MetadataRequestTopic(name="x" * 200)] * (DECODED_BYTES_MAX // 200 + 1)
 
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         client.post(MetadataRequest(topics=names), METADATA)
         assert await client.is_closed()
         # The records of Produce are not decoded: there the topic's limit holds.
-        client = await house.connect()
+        client = await fixture.connect()
         large = produce_request(batch_of(1, size=DECODED_BYTES_MAX + 1))
         produced = await client.ask(large, PRODUCE, ProduceResponse)
         (partition,) = produced.responses[0].partition_responses
         assert partition.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
 # -- handlers that fail ----------------------------------------------------------------------------
 
 
 def test_an_api_error_becomes_the_error_code_of_the_response(
-    house: House, handle: Callable[[ApiKey, Handler], None]
+    fixture: DispatchFixture, handle: Callable[[ApiKey, Handler], None]
 ) -> None:
     handle(ApiKey.DESCRIBE_CLUSTER, raising(ApiError(ErrorCode.REQUEST_TIMED_OUT, "say why")))
 
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         answer = await client.ask(DescribeClusterRequest(), 1, DescribeClusterResponse)
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert answer.error_message == "say why"
         assert await serves(client)
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
 def test_an_api_error_without_a_field_closes_the_connection(
-    house: House, handle: Callable[[ApiKey, Handler], None]
+    fixture: DispatchFixture, handle: Callable[[ApiKey, Handler], None]
 ) -> None:
     """A response without the error would look like success."""
     handle(ApiKey.CREATE_TOPICS, raising(ApiError(ErrorCode.REQUEST_TIMED_OUT)))
     handle(ApiKey.DESCRIBE_LOG_DIRS, raising(ApiError(ErrorCode.REQUEST_TIMED_OUT)))
 
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         client.post(CreateTopicsRequest(), 5)
         assert await client.is_closed()
-        client = await house.connect()
+        client = await fixture.connect()
         asked = DescribeLogDirsRequest(topics=None)
         answer = await client.ask(asked, 3, DescribeLogDirsResponse)
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         client.post(asked, 2)  # the error code came with version 3
         assert await client.is_closed()
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
 def test_an_unexpected_exception_is_logged_and_closes_the_connection(
-    house: House,
+    fixture: DispatchFixture,
     handle: Callable[[ApiKey, Handler], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     handle(ApiKey.DESCRIBE_CLUSTER, raising(KeyError("a bug")))
 
     async def scenario() -> None:
-        client, other = await house.connect(), await house.connect()
+        client, other = await fixture.connect(), await fixture.connect()
         client.post(DescribeClusterRequest(), 1)
         assert await client.is_closed()
         assert await serves(other)
 
     with caplog.at_level(logging.ERROR):
-        house.run(scenario())
+        fixture.run(scenario())
     (record,) = caplog.records
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], KeyError)
@@ -455,51 +461,51 @@ def test_an_unexpected_exception_is_logged_and_closes_the_connection(
 
 
 def test_a_response_that_cannot_be_encoded_is_logged_and_closes_the_connection(
-    house: House,
+    fixture: DispatchFixture,
     handle: Callable[[ApiKey, Handler], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     handle(ApiKey.DESCRIBE_CLUSTER, answering(DescribeClusterResponse(cluster_id=None)))  # type: ignore[arg-type]  # the bug
 
     async def scenario() -> None:
-        client, other = await house.connect(), await house.connect()
+        client, other = await fixture.connect(), await fixture.connect()
         client.post(DescribeClusterRequest(), 1)
         assert await client.is_closed()
         assert await serves(other)
 
     with caplog.at_level(logging.ERROR):
-        house.run(scenario())
+        fixture.run(scenario())
     assert any("DescribeCluster v1" in record.getMessage() for record in caplog.records)
 
 
 def test_a_broken_response_does_not_affect_other_replies_of_the_turn(
-    house: House, handle: Callable[[ApiKey, Handler], None]
+    fixture: DispatchFixture, handle: Callable[[ApiKey, Handler], None]
 ) -> None:
     """A worker's message has the replies to many requests; one response may be invalid."""
 
     async def broken(
         _request: ProduceRequest, _context: RequestContext, services: Services
     ) -> ProduceResponse:
-        store, number = house.harness.place("t")
+        store, number = fixture.harness.place("t")
         await services.worker_client.send(DeleteRecords(UNSENT, store, number, 0))
         return ProduceResponse(responses=None)  # type: ignore[arg-type]  # the bug
 
     handle(ApiKey.PRODUCE, broken)
 
     async def scenario() -> None:
-        house.harness.worker_client.holds_back = True
-        client, other = await house.connect(), await house.connect()
+        fixture.harness.worker_client.holds_back = True
+        client, other = await fixture.connect(), await fixture.connect()
         client.post(produce_request(), PRODUCE)
         assert await serves(other)
-        house.harness.worker_client.release_oldest()
+        fixture.harness.worker_client.release_oldest()
         assert await client.is_closed()
         assert await serves(other)
 
-    house.run(scenario())
+    fixture.run(scenario())
 
 
 def test_handlers_get_the_context_of_the_request(
-    house: House, handle: Callable[[ApiKey, Handler], None]
+    fixture: DispatchFixture, handle: Callable[[ApiKey, Handler], None]
 ) -> None:
     seen: list[RequestContext] = []
 
@@ -512,14 +518,14 @@ def test_handlers_get_the_context_of_the_request(
     handle(ApiKey.DESCRIBE_CLUSTER, note)
 
     async def scenario() -> None:
-        client = await house.connect()
+        client = await fixture.connect()
         await client.ask(DescribeClusterRequest(), 1, DescribeClusterResponse)
         host, port = client.writer.get_extra_info("sockname")
         (context,) = seen
         assert (context.client_host, context.client_port) == (host, port)
-        assert (context.local_host, context.local_port) == ("127.0.0.1", house.listener.port)
+        assert (context.local_host, context.local_port) == ("127.0.0.1", fixture.listener.port)
         assert (context.listener_name, context.client_id) == ("PLAINTEXT", "conformance")
         assert (context.api_key, context.api_version) == (ApiKey.DESCRIBE_CLUSTER, 1)
         assert context.correlation_id == 1
 
-    house.run(scenario())
+    fixture.run(scenario())

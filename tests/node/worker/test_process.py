@@ -74,7 +74,7 @@ WORKER = "worker-0"
 # -- with a controller that is played --------------------------------------------------------------
 
 
-class House:
+class RunningWorker:
     """A worker process, the controller's end of its bus and a router's."""
 
     def __init__(self, folder: Path) -> None:
@@ -153,11 +153,11 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path)
-    house.decide(ClusterCreated(CLUSTER_ID))
-    yield house
-    house.close()
+def fixture(tmp_path: Path) -> Iterator[RunningWorker]:
+    fixture = RunningWorker(tmp_path)
+    fixture.decide(ClusterCreated(CLUSTER_ID))
+    yield fixture
+    fixture.close()
 
 
 def topic_id(number: int) -> bytes:
@@ -173,96 +173,100 @@ def topic(number: int, partitions: int = 3) -> tuple[Record, ...]:
 
 
 def test_a_worker_is_ready_when_its_stores_are_up_to_date_and_its_routers_are_connected(
-    house: House,
+    fixture: RunningWorker,
 ) -> None:
-    house.decide(*topic(1))
-    follow = house.hear()
+    fixture.decide(*topic(1))
+    follow = fixture.hear()
     assert isinstance(follow, SubscribeMetadata)
     assert (follow.process, follow.offset, follow.cluster_id) == (WORKER, 0, CLUSTER_ID)
-    house.say(house.snapshot())
-    assert house.hear() == MetadataApplied(WORKER, 2)
-    house.open_router()
-    house.worker.wait_until_ready()
-    assert house.has_partitions(topic_id(1), 3) == [True] * 3
-    assert house.worker.metrics()["odradek_partitions"] == 3
+    fixture.say(fixture.snapshot())
+    assert fixture.hear() == MetadataApplied(WORKER, 2)
+    fixture.open_router()
+    fixture.worker.wait_until_ready()
+    assert fixture.has_partitions(topic_id(1), 3) == [True] * 3
+    assert fixture.worker.metrics()["odradek_partitions"] == 3
 
 
-def test_a_worker_reports_metadata_after_it_has_applied_it(house: House) -> None:
-    house.greet()
-    house.say(house.decide(*topic(1)), house.decide(*topic(2, 1)))
-    assert house.hear() == MetadataApplied(WORKER, 3)
-    assert house.has_partitions(topic_id(1), 3) == [True] * 3
-    assert house.has_partitions(topic_id(2), 1) == [True]
-    house.say(house.decide(TopicDeleted(topic_id(1))))
-    assert house.hear() == MetadataApplied(WORKER, 4)
-    assert house.has_partitions(topic_id(1), 3) == [False] * 3
-    assert house.worker.metrics()["odradek_partitions"] == 1
+def test_a_worker_reports_metadata_after_it_has_applied_it(fixture: RunningWorker) -> None:
+    fixture.greet()
+    fixture.say(fixture.decide(*topic(1)), fixture.decide(*topic(2, 1)))
+    assert fixture.hear() == MetadataApplied(WORKER, 3)
+    assert fixture.has_partitions(topic_id(1), 3) == [True] * 3
+    assert fixture.has_partitions(topic_id(2), 1) == [True]
+    fixture.say(fixture.decide(TopicDeleted(topic_id(1))))
+    assert fixture.hear() == MetadataApplied(WORKER, 4)
+    assert fixture.has_partitions(topic_id(1), 3) == [False] * 3
+    assert fixture.worker.metrics()["odradek_partitions"] == 1
 
 
-def test_a_worker_answers_a_liveness_check(house: House) -> None:
-    house.greet()
-    house.say(LivenessCheck())
-    assert house.hear() == LivenessReply(WORKER)
+def test_a_worker_answers_a_liveness_check(fixture: RunningWorker) -> None:
+    fixture.greet()
+    fixture.say(LivenessCheck())
+    assert fixture.hear() == LivenessReply(WORKER)
 
 
 def test_a_worker_requests_missing_metadata_and_subscribes_to_a_new_controller_at_its_offset(
-    house: House,
+    fixture: RunningWorker,
 ) -> None:
-    house.greet()
-    missed, late = house.decide(*topic(1)), house.decide(*topic(2))
-    house.say(late)
-    follow = house.hear()
+    fixture.greet()
+    missed, late = fixture.decide(*topic(1)), fixture.decide(*topic(2))
+    fixture.say(late)
+    follow = fixture.hear()
     assert isinstance(follow, SubscribeMetadata)
     assert follow.offset == 1
-    house.say(missed, late)
-    assert house.hear() == MetadataApplied(WORKER, 3)
-    house.replace_controller()
-    again = house.hear()
+    fixture.say(missed, late)
+    assert fixture.hear() == MetadataApplied(WORKER, 3)
+    fixture.replace_controller()
+    again = fixture.hear()
     assert isinstance(again, SubscribeMetadata)
     assert (again.offset, again.incarnation) == (3, follow.incarnation)
 
 
-def test_a_restarted_worker_deletes_partitions_that_were_deleted_meanwhile(house: House) -> None:
-    house.greet()
-    house.say(house.decide(*topic(1), *topic(2)))
-    assert house.hear() == MetadataApplied(WORKER, 2)
-    house.worker.kill()
-    house.decide(TopicDeleted(topic_id(1)))
-    house.decide(*topic(3))
-    house.worker = house.start_worker()
-    follow = house.hear()
+def test_a_restarted_worker_deletes_partitions_that_were_deleted_meanwhile(
+    fixture: RunningWorker,
+) -> None:
+    fixture.greet()
+    fixture.say(fixture.decide(*topic(1), *topic(2)))
+    assert fixture.hear() == MetadataApplied(WORKER, 2)
+    fixture.worker.kill()
+    fixture.decide(TopicDeleted(topic_id(1)))
+    fixture.decide(*topic(3))
+    fixture.worker = fixture.start_worker()
+    follow = fixture.hear()
     assert isinstance(follow, SubscribeMetadata)
     assert follow.offset == 0, "a new process knows nothing"
-    house.say(house.snapshot())
-    assert house.hear() == MetadataApplied(WORKER, 4)
-    found = [house.has_partitions(topic_id(number), 3)[0] for number in (1, 2, 3)]
+    fixture.say(fixture.snapshot())
+    assert fixture.hear() == MetadataApplied(WORKER, 4)
+    found = [fixture.has_partitions(topic_id(number), 3)[0] for number in (1, 2, 3)]
     assert found == [False, True, True]
 
 
-def test_a_stopping_worker_sends_worker_leaving_and_answers_its_requests(house: House) -> None:
-    house.greet()
-    house.open_router()
-    house.worker.wait_until_ready()
-    house.router.ask(DescribeProducers(7, 0, 99))
-    assert house.worker.stop() == 0
+def test_a_stopping_worker_sends_worker_leaving_and_answers_its_requests(
+    fixture: RunningWorker,
+) -> None:
+    fixture.greet()
+    fixture.open_router()
+    fixture.worker.wait_until_ready()
+    fixture.router.ask(DescribeProducers(7, 0, 99))
+    assert fixture.worker.stop() == 0
     heard: list[ToRouter] = []
     while WorkerLeaving() not in heard or len(heard) < 2:
-        heard += house.router.hear()
+        heard += fixture.router.hear()
     assert {type(message) for message in heard} == {WorkerLeaving, ProducersDescribed}
 
 
-def test_a_stopped_worker_has_closed_its_stores(house: House) -> None:
-    house.greet()
-    house.say(house.decide(*topic(1)))
-    assert house.hear() == MetadataApplied(WORKER, 2)
-    house.open_router()
-    house.worker.wait_until_ready()
-    assert house.worker.stop() == 0
-    assert "stores are closed" in house.worker.log.read_text()
+def test_a_stopped_worker_has_closed_its_stores(fixture: RunningWorker) -> None:
+    fixture.greet()
+    fixture.say(fixture.decide(*topic(1)))
+    assert fixture.hear() == MetadataApplied(WORKER, 2)
+    fixture.open_router()
+    fixture.worker.wait_until_ready()
+    assert fixture.worker.stop() == 0
+    assert "stores are closed" in fixture.worker.log.read_text()
     held = 0
-    for index in range(house.config.store_count):
+    for index in range(fixture.config.store_count):
         # Somebody else may own them now.
-        store = Store.open(house.config.stores_folder / str(index), StoreOptions(), 0)
+        store = Store.open(fixture.config.stores_folder / str(index), StoreOptions(), 0)
         held += len(store.partitions())
         store.close()
     assert held == 3

@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 LEADER = PartitionImage((0, 1), (0, 1), 0, 5)
 
 
-class Played:
+class ScriptedFollower:
     """A follower that the test controls: node 1."""
 
     def __init__(self, folder: Path) -> None:
@@ -105,11 +105,11 @@ class Played:
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Iterator[Played]:
-    played = Played(tmp_path)
-    yield played
-    played.link.close()
-    played.harness.close()
+def scripted(tmp_path: Path) -> Iterator[ScriptedFollower]:
+    scripted = ScriptedFollower(tmp_path)
+    yield scripted
+    scripted.link.close()
+    scripted.harness.close()
 
 
 def part_of(answer: LeaderResponse) -> ReplicaPartitionData:
@@ -118,166 +118,168 @@ def part_of(answer: LeaderResponse) -> ReplicaPartitionData:
 
 
 def test_batches_are_sent_unchanged_and_the_next_after_the_followers_position(
-    played: Played,
+    scripted: ScriptedFollower,
 ) -> None:
     for fill in range(3):
-        played.leader.append(fill, batch_of(size=5_000, fill=fill), acks=1)
-    played.ask(is_full=True, subscribed=(played.wanted(),), bytes_max=6_000)
-    first = played.hear()
+        scripted.leader.append(fill, batch_of(size=5_000, fill=fill), acks=1)
+    scripted.ask(is_full=True, subscribed=(scripted.wanted(),), bytes_max=6_000)
+    first = scripted.hear()
     assert part_of(first).log_end_offset == 3
     assert bytes(first.payload[PAYLOAD_HEAD:]) == as_stored(batch_of(size=5_000, fill=0), 0, 5)
-    played.ask()
-    played.hear_nothing()
-    played.ask(reached=(ReplicaFetchPosition(1, 1, 5),), bytes_max=6_000)
-    assert played.hear().fetched.partitions == (), "the one that waited is answered first"
-    second = played.hear()
+    scripted.ask()
+    scripted.hear_nothing()
+    scripted.ask(reached=(ReplicaFetchPosition(1, 1, 5),), bytes_max=6_000)
+    assert scripted.hear().fetched.partitions == (), "the one that waited is answered first"
+    second = scripted.hear()
     assert bytes(second.payload[PAYLOAD_HEAD:]) == as_stored(batch_of(size=5_000, fill=1), 1, 5)
-    assert played.leader.log().high_watermark == 1
+    assert scripted.leader.log().high_watermark == 1
 
 
-def test_a_request_waits_until_the_log_grows(played: Played) -> None:
-    played.begin()
-    played.ask()
-    played.hear_nothing()
-    played.leader.append(1, batch_of())
-    assert part_of(played.hear()).byte_count == len(batch_of())
+def test_a_request_waits_until_the_log_grows(scripted: ScriptedFollower) -> None:
+    scripted.begin()
+    scripted.ask()
+    scripted.hear_nothing()
+    scripted.leader.append(1, batch_of())
+    assert part_of(scripted.hear()).byte_count == len(batch_of())
 
 
 def test_a_diverging_follower_gets_no_high_watermark_before_its_next_position(
-    played: Played,
+    scripted: ScriptedFollower,
 ) -> None:
     """Else it would take its diverging records as committed. The simulation found this."""
-    played.leader.append(1, batch_of())
-    played.ask(is_full=True, subscribed=(played.wanted(offset=1, last_epoch=4),))
-    assert part_of(played.hear()).diverging_end == 0
-    played.ask()
-    played.hear_nothing()
-    played.leader.replication.server.moved(played.leader.place(), played.harness.now_ms)
-    played.harness.now_ms += 500
-    assert played.hear().fetched.partitions == ()
-    played.ask(reached=(ReplicaFetchPosition(1, 0, -1),))
-    assert part_of(played.hear()).byte_count == len(batch_of())
+    scripted.leader.append(1, batch_of())
+    scripted.ask(is_full=True, subscribed=(scripted.wanted(offset=1, last_epoch=4),))
+    assert part_of(scripted.hear()).diverging_end == 0
+    scripted.ask()
+    scripted.hear_nothing()
+    scripted.leader.replication.server.moved(scripted.leader.place(), scripted.harness.now_ms)
+    scripted.harness.now_ms += 500
+    assert scripted.hear().fetched.partitions == ()
+    scripted.ask(reached=(ReplicaFetchPosition(1, 0, -1),))
+    assert part_of(scripted.hear()).byte_count == len(batch_of())
 
 
 def test_a_high_watermark_that_moved_meanwhile_is_sent_after_the_followers_position(
-    played: Played,
+    scripted: ScriptedFollower,
 ) -> None:
-    played.begin()
-    played.leader.append(1, batch_of())
-    played.ask()
-    assert part_of(played.hear()).byte_count == len(batch_of())
-    played.leader.replication.server.moved(played.leader.place(), played.harness.now_ms)
-    played.ask(reached=(ReplicaFetchPosition(1, 1, 5),))
-    played.hear_nothing()
-    played.harness.now_ms += WATERMARK_LINGER_MS
-    assert part_of(played.hear()).high_watermark == 1
+    scripted.begin()
+    scripted.leader.append(1, batch_of())
+    scripted.ask()
+    assert part_of(scripted.hear()).byte_count == len(batch_of())
+    scripted.leader.replication.server.moved(scripted.leader.place(), scripted.harness.now_ms)
+    scripted.ask(reached=(ReplicaFetchPosition(1, 1, 5),))
+    scripted.hear_nothing()
+    scripted.harness.now_ms += WATERMARK_LINGER_MS
+    assert part_of(scripted.hear()).high_watermark == 1
 
 
-def test_a_request_is_answered_after_its_wait_time(played: Played) -> None:
-    played.begin()
-    played.ask()
-    played.hear_nothing()
-    played.harness.now_ms += 500
-    assert played.hear().fetched == ReplicaFetchResponse(2, 0, ErrorCode.NONE)
+def test_a_request_is_answered_after_its_wait_time(scripted: ScriptedFollower) -> None:
+    scripted.begin()
+    scripted.ask()
+    scripted.hear_nothing()
+    scripted.harness.now_ms += 500
+    assert scripted.hear().fetched == ReplicaFetchResponse(2, 0, ErrorCode.NONE)
 
 
-def test_a_new_high_watermark_is_sent_after_the_linger_time(played: Played) -> None:
-    played.leader.append(1, batch_of())
-    played.ask(is_full=True, subscribed=(played.wanted(),))
-    assert part_of(played.hear()).high_watermark == 0
-    played.ask(reached=(ReplicaFetchPosition(1, 1, 5),))
-    played.hear_nothing()
-    assert played.leader.answers() == {1: ErrorCode.NONE}, "the producer need not wait for that"
-    played.harness.now_ms += WATERMARK_LINGER_MS
-    assert part_of(played.hear()).high_watermark == 1
+def test_a_new_high_watermark_is_sent_after_the_linger_time(scripted: ScriptedFollower) -> None:
+    scripted.leader.append(1, batch_of())
+    scripted.ask(is_full=True, subscribed=(scripted.wanted(),))
+    assert part_of(scripted.hear()).high_watermark == 0
+    scripted.ask(reached=(ReplicaFetchPosition(1, 1, 5),))
+    scripted.hear_nothing()
+    assert scripted.leader.answers() == {1: ErrorCode.NONE}, "the producer need not wait for that"
+    scripted.harness.now_ms += WATERMARK_LINGER_MS
+    assert part_of(scripted.hear()).high_watermark == 1
 
 
-def test_an_old_leader_epoch_is_fenced(played: Played) -> None:
-    played.ask(is_full=True, subscribed=(played.wanted(epoch=4),))
-    assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
+def test_an_old_leader_epoch_is_fenced(scripted: ScriptedFollower) -> None:
+    scripted.ask(is_full=True, subscribed=(scripted.wanted(epoch=4),))
+    assert part_of(scripted.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 @pytest.mark.parametrize("is_leading", [True, False], ids=["leads already", "leads next"])
 def test_a_follower_with_a_newer_leader_epoch_waits_for_the_image(
-    played: Played, is_leading: bool
+    scripted: ScriptedFollower, is_leading: bool
 ) -> None:
     if not is_leading:
-        played.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
-    played.leader.append(1, batch_of(), acks=1)
-    played.ask(is_full=True, subscribed=(played.wanted(epoch=7),))
-    played.hear_nothing()
-    played.leader.append(2, batch_of(), acks=1)
-    played.harness.now_ms += WATERMARK_LINGER_MS
-    assert next(played.link.responses(), None) is None, "nothing of another epoch is told"
-    played.harness.change(PartitionImage((0, 1), (0, 1), 0, 7, 2))
-    played.harness.now_ms += WATERMARK_LINGER_MS
-    assert part_of(played.hear()).error_code == ErrorCode.NONE
-    assert played.leader.log().high_watermark == 0
+        scripted.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
+    scripted.leader.append(1, batch_of(), acks=1)
+    scripted.ask(is_full=True, subscribed=(scripted.wanted(epoch=7),))
+    scripted.hear_nothing()
+    scripted.leader.append(2, batch_of(), acks=1)
+    scripted.harness.now_ms += WATERMARK_LINGER_MS
+    assert next(scripted.link.responses(), None) is None, "nothing of another epoch is told"
+    scripted.harness.change(PartitionImage((0, 1), (0, 1), 0, 7, 2))
+    scripted.harness.now_ms += WATERMARK_LINGER_MS
+    assert part_of(scripted.hear()).error_code == ErrorCode.NONE
+    assert scripted.leader.log().high_watermark == 0
 
 
-def test_an_early_follower_gets_an_error_if_another_node_leads_the_epoch(played: Played) -> None:
-    played.ask(is_full=True, subscribed=(played.wanted(epoch=7),))
-    played.hear_nothing()
-    played.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
-    played.hear_quiet()
-    played.harness.change(PartitionImage((0, 1), (0, 1), 1, 8, 2))
-    assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
+def test_an_early_follower_gets_an_error_if_another_node_leads_the_epoch(
+    scripted: ScriptedFollower,
+) -> None:
+    scripted.ask(is_full=True, subscribed=(scripted.wanted(epoch=7),))
+    scripted.hear_nothing()
+    scripted.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
+    scripted.hear_quiet()
+    scripted.harness.change(PartitionImage((0, 1), (0, 1), 1, 8, 2))
+    assert part_of(scripted.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_partition_of_another_node_is_unknown(played: Played) -> None:
+def test_a_partition_of_another_node_is_unknown(scripted: ScriptedFollower) -> None:
     stranger = ReplicaFetchPartition(1, bytes(16), 0, 5, 0, -1)
-    played.ask(is_full=True, subscribed=(stranger,))
-    assert part_of(played.hear()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    scripted.ask(is_full=True, subscribed=(stranger,))
+    assert part_of(scripted.hear()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_diverging_follower_gets_the_diverging_epoch_and_makes_no_progress(
-    played: Played,
+    scripted: ScriptedFollower,
 ) -> None:
-    played.leader.append(1, batch_of(4))
+    scripted.leader.append(1, batch_of(4))
     # It has records of epoch 3, of which we have none.
-    played.ask(is_full=True, subscribed=(played.wanted(offset=4, last_epoch=3),))
-    part = part_of(played.hear())
+    scripted.ask(is_full=True, subscribed=(scripted.wanted(offset=4, last_epoch=3),))
+    part = part_of(scripted.hear())
     assert (part.diverging_epoch, part.diverging_end) == (3, 0)
-    assert played.leader.answers() == {}
+    assert scripted.leader.answers() == {}
     # More of an epoch than we have.
-    played.ask(reached=(ReplicaFetchPosition(1, 9, 5),))
-    part = part_of(played.hear())
+    scripted.ask(reached=(ReplicaFetchPosition(1, 9, 5),))
+    part = part_of(scripted.hear())
     assert (part.diverging_epoch, part.diverging_end) == (5, 4)
 
 
-def test_an_offset_out_of_range_is_answered_with_the_log_bounds(played: Played) -> None:
-    played.leader.append(1, batch_of(4))
-    played.ask(is_full=True, subscribed=(played.wanted(offset=9),))
-    part = part_of(played.hear())
+def test_an_offset_out_of_range_is_answered_with_the_log_bounds(scripted: ScriptedFollower) -> None:
+    scripted.leader.append(1, batch_of(4))
+    scripted.ask(is_full=True, subscribed=(scripted.wanted(offset=9),))
+    part = part_of(scripted.hear())
     assert (part.error_code, part.log_start_offset, part.log_end_offset) == (1, 0, 4)
 
 
-def test_waiting_followers_get_an_error_when_the_leader_resigns(played: Played) -> None:
-    played.begin()
-    played.ask()
-    played.hear_nothing()
-    played.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
-    assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
+def test_waiting_followers_get_an_error_when_the_leader_resigns(scripted: ScriptedFollower) -> None:
+    scripted.begin()
+    scripted.ask()
+    scripted.hear_nothing()
+    scripted.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
+    assert part_of(scripted.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_an_unknown_session_and_another_cluster_are_refused(
-    played: Played,
+    scripted: ScriptedFollower,
 ) -> None:
-    played.ask()
-    assert played.hear().fetched.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    played.ask(is_full=True, cluster_id="other")
-    assert played.hear().fetched.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+    scripted.ask()
+    assert scripted.hear().fetched.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    scripted.ask(is_full=True, cluster_id="other")
+    assert scripted.hear().fetched.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-def test_a_restarted_follower_replaces_its_former_session(played: Played) -> None:
-    played.begin()
-    again = ReplicaLink(played.harness.context, played.harness.addresses[0], b"1-0-2", None)
+def test_a_restarted_follower_replaces_its_former_session(scripted: ScriptedFollower) -> None:
+    scripted.begin()
+    again = ReplicaLink(scripted.harness.context, scripted.harness.addresses[0], b"1-0-2", None)
     wait_until(again.take_connected, what="the connection")
-    old, played.link = played.link, again
-    played.begin()
-    played.link = old
-    played.ask()
-    assert played.hear().fetched.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    old, scripted.link = scripted.link, again
+    scripted.begin()
+    scripted.link = old
+    scripted.ask()
+    assert scripted.hear().fetched.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     again.close()
 
 

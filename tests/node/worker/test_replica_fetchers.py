@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 FOLLOWER = PartitionImage((0, 1), (0, 1), 1, 5)
 
 
-class Played:
+class ScriptedLeader:
     """A leader that the test controls, node 1; node 0 follows."""
 
     def __init__(self, folder: Path) -> None:
@@ -66,75 +66,77 @@ class Played:
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Iterator[Played]:
-    played = Played(tmp_path)
-    yield played
-    played.socket.close(0)
-    played.harness.close()
+def scripted(tmp_path: Path) -> Iterator[ScriptedLeader]:
+    scripted = ScriptedLeader(tmp_path)
+    yield scripted
+    scripted.socket.close(0)
+    scripted.harness.close()
 
 
 def test_fetched_batches_are_appended_and_reported_and_move_the_high_watermark(
-    played: Played,
+    scripted: ScriptedLeader,
 ) -> None:
-    first = played.hear()
+    first = scripted.hear()
     (wanted,) = first.subscribed
     assert (wanted.fetch_offset, wanted.last_epoch, wanted.leader_epoch) == (0, -1, 5)
     batches = [as_stored(batch_of(2), 0, 3), as_stored(batch_of(3, size=9_000), 2, 4)]
-    played.give(first, wanted.handle, b"".join(batches), watermark=4)
-    second = played.hear()
+    scripted.give(first, wanted.handle, b"".join(batches), watermark=4)
+    second = scripted.hear()
     assert [(told.fetch_offset, told.last_epoch) for told in second.reached] == [(5, 4)]
-    log = played.follower.log()
+    log = scripted.follower.log()
     assert (log.high_watermark, log.epochs.entries) == (4, ((3, 0), (4, 2)))
-    assert played.follower.batches() == batches
-    assert played.follower.replication.fetchers.lag == 95
-    assert played.follower.replication.fetchers.fetched_bytes == sum(map(len, batches))
+    assert scripted.follower.batches() == batches
+    assert scripted.follower.replication.fetchers.lag == 95
+    assert scripted.follower.replication.fetchers.fetched_bytes == sum(map(len, batches))
 
 
-def test_a_gap_that_compaction_left_is_kept(played: Played) -> None:
-    first = played.hear()
+def test_a_gap_that_compaction_left_is_kept(scripted: ScriptedLeader) -> None:
+    first = scripted.hear()
     batches = [as_stored(batch_of(2), 4, 3), as_stored(batch_of(), 90, 3)]
-    played.give(first, first.subscribed[0].handle, b"".join(batches))
-    assert played.hear().reached[0].fetch_offset == 91
-    assert played.follower.batches() == batches
+    scripted.give(first, first.subscribed[0].handle, b"".join(batches))
+    assert scripted.hear().reached[0].fetch_offset == 91
+    assert scripted.follower.batches() == batches
 
 
-def test_a_corrupt_batch_is_fetched_again(played: Played) -> None:
-    first = played.hear()
+def test_a_corrupt_batch_is_fetched_again(scripted: ScriptedLeader) -> None:
+    first = scripted.hear()
     good = as_stored(batch_of(2), 0, 3)
-    played.give(first, first.subscribed[0].handle, good[:-1] + b"!")
-    second = played.hear()
+    scripted.give(first, first.subscribed[0].handle, good[:-1] + b"!")
+    second = scripted.hear()
     assert second.reached == ()
-    assert played.follower.log().log_end_offset == 0
-    played.answer(second)
-    played.harness.now_ms += 1_000
-    third = played.hear()
+    assert scripted.follower.log().log_end_offset == 0
+    scripted.answer(second)
+    scripted.harness.now_ms += 1_000
+    third = scripted.hear()
     assert third.subscribed[0].fetch_offset == 0
-    played.give(third, third.subscribed[0].handle, good)
-    assert played.hear().reached[0].fetch_offset == 2
+    scripted.give(third, third.subscribed[0].handle, good)
+    assert scripted.hear().reached[0].fetch_offset == 2
 
 
-def test_a_failed_truncation_is_retried(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = played.hear()
+def test_a_failed_truncation_is_retried(
+    scripted: ScriptedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = scripted.hear()
     handle = first.subscribed[0].handle
-    played.give(first, handle, as_stored(batch_of(2), 0, 3) + as_stored(batch_of(), 2, 4))
-    second = played.hear()
+    scripted.give(first, handle, as_stored(batch_of(2), 0, 3) + as_stored(batch_of(), 2, 4))
+    second = scripted.hear()
     diverging = ReplicaPartitionData(handle, 0, 0, 0, 100, diverging_epoch=3, diverging_end=2)
 
     def refuse(*_: object) -> None:
         raise StorageError("full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(played.follower.store(), "truncate", refuse)
-        played.answer(second, diverging)
-        third = played.hear()
+        patch.setattr(scripted.follower.store(), "truncate", refuse)
+        scripted.answer(second, diverging)
+        third = scripted.hear()
     assert third.reached == ()
-    played.answer(third)
-    played.harness.now_ms += 1_000
-    fourth = played.hear()
+    scripted.answer(third)
+    scripted.harness.now_ms += 1_000
+    fourth = scripted.hear()
     assert fourth.subscribed[0].fetch_offset == 3
-    played.answer(fourth, diverging)
-    assert played.hear().reached[0].fetch_offset == 2
-    assert played.follower.log().epochs.entries == ((3, 0),)
+    scripted.answer(fourth, diverging)
+    assert scripted.hear().reached[0].fetch_offset == 2
+    assert scripted.follower.log().epochs.entries == ((3, 0),)
 
 
 def test_a_leader_without_an_address_is_not_fetched_from(tmp_path: Path) -> None:
@@ -146,17 +148,19 @@ def test_a_leader_without_an_address_is_not_fetched_from(tmp_path: Path) -> None
     harness.close()
 
 
-def test_a_leader_with_new_workers_is_fetched_from_at_their_address(played: Played) -> None:
-    played.hear()
-    moved = bind_replica_listener(played.harness.context, "tcp://127.0.0.1:*", None)
+def test_a_leader_with_new_workers_is_fetched_from_at_their_address(
+    scripted: ScriptedLeader,
+) -> None:
+    scripted.hear()
+    moved = bind_replica_listener(scripted.harness.context, "tcp://127.0.0.1:*", None)
     address = moved.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(address, bytes)
-    before, played.socket = played.socket, moved
-    played.harness.addresses[1] = address.rstrip(b"\0").decode()
+    before, scripted.socket = scripted.socket, moved
+    scripted.harness.addresses[1] = address.rstrip(b"\0").decode()
     # Nothing is new about the partition; only a broker has told that it is elsewhere.
-    played.harness.decide(BrokerImage(1, 7, bytes(16), ()))
-    played.follower.follow()
-    first = played.hear()
+    scripted.harness.decide(BrokerImage(1, 7, bytes(16), ()))
+    scripted.follower.follow()
+    first = scripted.hear()
     assert first.is_full
     assert first.subscribed[0].fetch_offset == 0
     before.close(0)

@@ -548,7 +548,7 @@ class Node:
         self._context.term()
 
 
-class PlayedRouter:
+class ScriptedRouter:
     """The worker client of a router in the test's loop, with one node's worker."""
 
     def __init__(self, node: Node) -> None:
@@ -640,7 +640,7 @@ def test_a_killed_leader_loses_no_acknowledged_record_and_truncates_after_its_re
 ) -> None:
     ports = [free_pair(), free_pair()]
     first, second = (Node(tmp_path / str(node), node, ports) for node in range(2))
-    router = PlayedRouter(first)
+    router = ScriptedRouter(first)
     try:
         image = image_of(state(0, 1), state(0, 1), offset=1, ports=ports)
         for node in (first, second):

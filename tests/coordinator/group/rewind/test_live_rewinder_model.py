@@ -34,7 +34,7 @@ CROWDS = (
 )
 
 
-class Crowd(RuleBasedStateMachine):
+class RewoundMembers(RuleBasedStateMachine):
     """Members of one type join, leave, read and commit during rewinds, undos and moves of the
     coordinator; and some commits are late.
 
@@ -200,7 +200,7 @@ class Crowd(RuleBasedStateMachine):
         assert self.ledger.expected == {(TOPIC, index): END for index in range(3)}
 
 
-TestCrowd = Crowd.TestCase
+TestCrowd = RewoundMembers.TestCase
 TestCrowd.settings = settings(
     max_examples=60,
     stateful_step_count=40,
