@@ -14,7 +14,8 @@ from odradek.coordinator.group.requests import ConsumerHeartbeat, DescribeConsum
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.group_descriptions import describe_groups
-from odradek.node.router.handlers.shard_requests import answer_of, authorize_member
+from odradek.node.router.handlers.shard_requests import authorize_member, shard_error
+from odradek.protocol.errors import ApiError
 from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeRequest,
@@ -30,19 +31,20 @@ async def handle_consumer_group_heartbeat(
     """A member joins, sends a heartbeat or leaves."""
     names = request.subscribed_topic_names or ()
     authorize_member(request.group_id, names, context, services)
-    heartbeat = ConsumerHeartbeat(request, _regex_names(request, context, services))
-    return await answer_of(
-        services.group_coordinator.call_for_heartbeat(request.group_id, heartbeat, context)
-    )
-
-
-def _regex_names(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext, services: Services
-) -> tuple[str, ...] | None:
-    """The topics that match the member's regular expression and that it may describe."""
     regex = request.subscribed_topic_regex
-    if not regex:
-        return None
+    heartbeat = ConsumerHeartbeat(
+        request, _regex_names(regex, context, services) if regex else None
+    )
+    try:
+        return await services.group_coordinator.call_for_heartbeat(
+            request.group_id, heartbeat, context
+        )
+    except ApiError as error:
+        raise shard_error(error) from None
+
+
+def _regex_names(regex: str, context: RequestContext, services: Services) -> tuple[str, ...]:
+    """The topics that match a member's regular expression and that it may describe."""
     names = services.patterns.matching_topics(regex, services.image.topics_by_name)
     return tuple(
         name

@@ -22,17 +22,21 @@ R = TypeVar("R")
 async def answer_of(
     reply: Awaitable[R], *, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 ) -> R:
-    """The shard's response. ApiError if there is none.
+    """The shard's response. ApiError as `shard_error` if there is none."""
+    try:
+        return await reply
+    except ApiError as error:
+        raise shard_error(error, too_large) from None
+
+
+def shard_error(error: ApiError, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR) -> ApiError:
+    """The error of a shard, as a client gets it.
 
     `too_large` replaces MESSAGE_TOO_LARGE: the records do not fit into a batch, and a retry would
     fail again.
     """
-    try:
-        return await reply
-    except ApiError as error:
-        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
-            raise ApiError(too_large, error.message) from None
-        raise
+    is_too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
+    return ApiError(too_large, error.message) if is_too_large else error
 
 
 async def ask_group(

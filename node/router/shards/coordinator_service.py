@@ -89,8 +89,8 @@ class CoordinatorService(Generic[S]):
         self._logs = logs
         self._worker_client = worker_client
         self._loop = loop
-        self._type = coordinator_type
-        self._members = coordinator_type.members
+        self._type: CoordinatorType[Any, Any] = coordinator_type
+        self._members: ShardMembers[Any] | None = coordinator_type.members
         self._clock_offset_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._hosts: dict[int, ShardHost] = {}
         self._pending: dict[int, Reply[Any]] = {}
@@ -129,17 +129,17 @@ class CoordinatorService(Generic[S]):
         shard = self.shard_of(key)
         reply = self.call_shard(shard, request, caller)
         host = self._hosts.get(shard)
-        if host is None or (
-            host.is_active and not members.has_missed_updates(self._shard_of(host))
-        ):
+        if host is None or (host.is_active and not members.has_missed_updates(host.runtime.shard)):
             return reply
         return self._answer_then_update(reply, shard, members)
 
-    async def _answer_then_update(self, reply: Reply[R], shard: int, members: ShardMembers[S]) -> R:
+    async def _answer_then_update(
+        self, reply: Reply[R], shard: int, members: ShardMembers[Any]
+    ) -> R:
         response = await reply
         host = self._hosts.get(shard)
-        if host is not None and host.is_active and members.has_missed_updates(self._shard_of(host)):
-            host.execute(Command(request=members.full_metadata_update(self._shard_of(host))))
+        if host is not None and host.is_active and members.has_missed_updates(host.runtime.shard):
+            host.execute(Command(request=members.full_metadata_update(host.runtime.shard)))
         return response
 
     def call_shard(
@@ -174,7 +174,8 @@ class CoordinatorService(Generic[S]):
 
     def shards(self) -> list[S]:
         """The active shards, to be read only."""
-        return [self._shard_of(host) for host in self._hosts.values() if host.is_active]
+        active = [host.runtime.shard for host in self._hosts.values() if host.is_active]
+        return cast("list[S]", active)
 
     def shard_of(self, key: str) -> int:
         """The shard (the partition of the topic) of a key; -1 while the topic does not exist."""
@@ -212,12 +213,12 @@ class CoordinatorService(Generic[S]):
         if old.configs is not new.configs or old.features is not new.features:
             coordinator_type.configure(self._metadata.broker_settings(), new)
             for host in self._hosts.values():
-                coordinator_type.update(self._shard_of(host))
+                coordinator_type.update(host.runtime.shard)
         is_update_due = coordinator_type.apply_image(old, new)
         for host in self._hosts.values() if is_update_due else ():
-            coordinator_type.update(self._shard_of(host))
+            coordinator_type.update(host.runtime.shard)
             if host.is_active and self._members is not None:
-                update = self._members.metadata_update(self._shard_of(host))
+                update = self._members.metadata_update(host.runtime.shard)
                 host.execute(Command(request=update))
         if old.topics_by_id is not new.topics_by_id:
             topic = new.topics_by_name.get(coordinator_type.topic_name)
@@ -338,10 +339,7 @@ class CoordinatorService(Generic[S]):
         for host in self._hosts.values():
             if host.is_active:
                 request = self._type.missed_topic_deletions(
-                    self._shard_of(host), self._metadata.image
+                    host.runtime.shard, self._metadata.image
                 )
                 if request is not None:
                     host.execute(Command(request=request))
-
-    def _shard_of(self, host: ShardHost) -> S:
-        return cast("S", host.runtime.shard)
