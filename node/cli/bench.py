@@ -21,7 +21,7 @@ from odradek.node.cli import offsets
 from odradek.node.cli.cluster_client import ClusterClient, with_client
 from odradek.node.cli.connection import reason
 from odradek.node.cli.output import Output, Row
-from odradek.node.cli.parameters import size
+from odradek.node.cli.parameters import acks_option, compression_option, size
 from odradek.node.cli.topic import create_topic, delete_topic
 
 if TYPE_CHECKING:
@@ -49,14 +49,8 @@ def with_bench_options(measure: Callable[..., Row]) -> Callable[..., None]:
     """Make a click command of a function that takes a Benchmark, and the options of its own, and
     returns a row. Without --topic there is a new topic while it runs."""
 
-    @click.option(
-        "--compression",
-        "-z",
-        type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-        default="none",
-        show_default=True,
-    )
-    @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+    @compression_option
+    @acks_option
     @click.option("--size", "-s", default="1KiB", show_default=True, type=size, help="Of a value.")
     @click.option("--partitions", "-p", default=1, show_default=True, type=click.IntRange(min=1))
     @click.option("--topic", help="Default: a new one, deleted afterwards.")

@@ -117,3 +117,16 @@ def moment_text(timestamp_ms: int) -> str | None:
     except (ValueError, OverflowError, OSError):
         return str(timestamp_ms)  # a producer may have sent any 64-bit number
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
+
+
+compression_option = click.option(
+    "--compression",
+    "-z",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+)
+acks_option = click.option(
+    "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True
+)
+"""Options of commands that produce."""

@@ -14,7 +14,7 @@ import click
 from odradek.node.cli.completion import complete_topic
 from odradek.node.cli.connection import ClusterConnection, reason, with_connection
 from odradek.node.cli.output import Output, with_output
-from odradek.node.cli.parameters import moment, pair
+from odradek.node.cli.parameters import acks_option, compression_option, moment, pair
 from odradek.node.cli.record_text import NewRecord, record_from_json
 
 if TYPE_CHECKING:
@@ -79,14 +79,8 @@ class DeliveryCounts:
 )
 @click.option("--timestamp", type=moment, help="Of every record.  [default: now]")
 @click.option("--empty-is-null", is_flag=True, help="An empty value is null: a tombstone.")
-@click.option(
-    "--compression",
-    "-z",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-)
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@compression_option
+@acks_option
 @click.option(
     "--idempotent/--not-idempotent",
     default=None,

@@ -9,8 +9,7 @@ downgrades and validation only (KIP-778), v2 leaves out the single features' res
 v1 can be answered before the vote is committed.
 
 Any node serves these. Commands go to the active controller, and are answered when this node has
-applied the change. DescribeQuorum gets its data from the
-leader of the quorum.
+applied the change. DescribeQuorum gets its data from the leader of the quorum.
 """
 
 from collections.abc import Iterable
