@@ -175,10 +175,14 @@ class TransactionShard:
         return self._write(transactional_id, renewed, now_ms, (reply,))
 
     def _add(self, command: Command, request: AddPartitions, now_ms: int) -> _Outcome:
-        found = self.transactions.get(request.transactional_id)
-        known = require_owner(found, request.producer_id, request.producer_epoch)
+        known = self.transactions.get(request.transactional_id)
         grown = prepare_add_partitions(
-            known, request.partitions, client_version=request.client_version, now_ms=now_ms
+            known,
+            request.producer_id,
+            request.producer_epoch,
+            request.partitions,
+            client_version=request.client_version,
+            now_ms=now_ms,
         )
         if grown is known:
             return respond(command, ErrorCode.NONE)

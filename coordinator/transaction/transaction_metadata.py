@@ -10,8 +10,8 @@ new producer id when the epochs are exhausted.
     (unknown)       Empty             49               49                49
     Empty           Empty             Ongoing          48                48, v2: PrepareAbort
     Ongoing         PrepareAbort, 51  Ongoing          PrepareCommit     PrepareAbort
-    PrepareCommit   51                51               51                48
-    PrepareAbort    51                51               48                51
+    PrepareCommit   51                51               51                51
+    PrepareAbort    51                51               51                51
     CompleteCommit  Empty             Ongoing          0 (v2: a retry)   48, v2: PrepareAbort
     CompleteAbort   Empty             Ongoing          48                0, v2: PrepareAbort
 
@@ -24,6 +24,11 @@ new producer id when the epochs are exhausted.
 
 48 is INVALID_TXN_STATE, 49 INVALID_PRODUCER_ID_MAPPING, 51 CONCURRENT_TRANSACTIONS. Dead and
 PrepareEpochFence exist for Kafka's numbers only: Kafka has them in memory, here each is one record.
+
+While the markers are being written, the answer is 51 before the producer id and the epoch are
+looked at, as with Kafka's pending transition: the client knows its next epoch, or its next producer
+id, before the transaction is complete. A client of version 1 keeps both, so its EndTxn is fenced
+first.
 """
 
 from enum import IntEnum
@@ -121,10 +126,9 @@ def prepare_init_producer_id(
             timeout_ms=timeout_ms,
             last_update_ms=now_ms,
         )
+    _require_completed(known)
     if expected is not None and not _may_be_owner(known, *expected):
         raise ApiError(ErrorCode.PRODUCER_FENCED)
-    if known.state.is_prepared:
-        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
     assert known.state is not TransactionState.ONGOING, "it is aborted first"
     epoch = known.producer_epoch
     # A retry, or the owner's transaction was aborted: the epoch was incremented already.
@@ -169,16 +173,23 @@ def require_owner(
     return known
 
 
+def _require_completed(known: TransactionMetadata | None) -> None:
+    if known is not None and known.state.is_prepared:
+        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
 def prepare_add_partitions(
-    known: TransactionMetadata,
+    found: TransactionMetadata | None,
+    producer_id: int,
+    producer_epoch: int,
     partitions: frozenset[Partition],
     *,
     client_version: int,
     now_ms: int,
 ) -> TransactionMetadata:
-    """Add partitions to the transaction. Returns `known` itself if all are in it."""
-    if known.state.is_prepared:
-        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    """Add partitions to the owner's transaction. Returns `found` itself if all are in it."""
+    _require_completed(found)
+    known = require_owner(found, producer_id, producer_epoch)
     if known.state is TransactionState.ONGOING:
         if partitions <= known.partitions:
             return known
@@ -210,6 +221,8 @@ def prepare_commit_or_abort(
     bumps = client_version >= EPOCH_BUMPS_SINCE
     if known is None:
         raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if bumps:
+        _require_completed(known)
     is_retry_after_new_id = (
         bumps
         and known.previous_producer_id == producer_id
@@ -229,11 +242,7 @@ def prepare_commit_or_abort(
         case TransactionState.ONGOING:
             return _prepared(known, is_commit, client_version, fresh_producer_id, now_ms)
         case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
-            was_commit = known.state is TransactionState.PREPARE_COMMIT
-            is_same = was_commit is is_commit
-            raise ApiError(
-                ErrorCode.CONCURRENT_TRANSACTIONS if is_same else ErrorCode.INVALID_TXN_STATE
-            )
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT:
             was_commit = known.state is TransactionState.COMPLETE_COMMIT
             if is_retry or not bumps:

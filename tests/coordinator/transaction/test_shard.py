@@ -113,6 +113,73 @@ def test_a_request_during_the_writing_of_markers_is_deferred() -> None:
     assert new.response(InitProducerIdResponse).producer_epoch == 1
 
 
+@pytest.mark.parametrize("was_commit", [True, False])
+def test_a_client_of_version_2_that_leaves_while_markers_are_written_aborts_nothing(
+    was_commit: bool,
+) -> None:
+    """It ends a transaction and aborts the next one, which is empty, at once. The transaction
+    that is being completed is neither aborted nor an error."""
+    play = TransactionPlaybook(client_version=2)
+    owner = play.init()
+    play.add(owner, A0)
+    _, renewed = play.end(owner, is_commit=was_commit)
+    ended = play.state()
+    leaving = play.begin_end(renewed, is_commit=False)
+    assert leaving.is_parked
+    assert play.state() == ended
+    play.write_markers()
+    answer = leaving.response(EndTxnResponse)
+    assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, renewed[1] + 1)
+    play.write_markers()
+    assert play.state() == "CompleteAbort"
+    assert play.add((answer.producer_id, answer.producer_epoch), A0) is ErrorCode.NONE
+
+
+def test_also_after_a_move_the_next_epoch_waits_for_the_markers() -> None:
+    play = TransactionPlaybook(client_version=2)
+    owner = play.init()
+    play.add(owner, A0)
+    _, renewed = play.end(owner)
+    play.reload()
+    leaving = play.begin_end(renewed, is_commit=False)
+    assert leaving.is_parked
+    play.tick(DEFER_TIMEOUT_MS)
+    assert leaving.response(EndTxnResponse).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    play.write_markers()
+    assert play.end(renewed, is_commit=False)[0] is ErrorCode.NONE
+
+
+def test_a_lost_response_is_repeated_after_the_markers_and_not_for_the_other_decision() -> None:
+    play = TransactionPlaybook(client_version=2)
+    owner = play.init()
+    play.add(owner, A0)
+    _, renewed = play.end(owner)
+    again, other = play.begin_end(owner), play.begin_end(owner, is_commit=False)
+    assert again.is_parked
+    assert other.is_parked
+    play.write_markers()
+    answer = again.response(EndTxnResponse)
+    assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, renewed[1])
+    assert other.response(EndTxnResponse).error_code == ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize("client_version", [1, 2])
+def test_a_fenced_owner_learns_it_after_the_markers_at_the_latest(client_version: int) -> None:
+    play = TransactionPlaybook(client_version=client_version)
+    owner = play.init()
+    play.add(owner, A0)
+    play.begin_init()
+    fenced = play.begin_end(owner, is_commit=False)
+    if client_version == 2:
+        assert fenced.is_parked
+        play.tick(DEFER_TIMEOUT_MS)
+        assert fenced.response(EndTxnResponse).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        play.write_markers()
+        play.init()
+        fenced = play.begin_end(owner, is_commit=False)
+    assert fenced.response(EndTxnResponse).error_code == ErrorCode.PRODUCER_FENCED
+
+
 def test_a_deferred_request_times_out_with_concurrent_transactions() -> None:
     play = TransactionPlaybook()
     owner = play.init()
@@ -321,6 +388,10 @@ def test_exhausted_epochs_in_version_2_give_a_new_producer_id() -> None:
     error, renewed = play.end(owner)
     assert (error, renewed) == (ErrorCode.NONE, (1000, 0))
     assert (play.markers().producer_id, play.markers().producer_epoch) == (5, EPOCH_MAX)
+    early = play.begin_add(renewed, A0)
+    assert early.is_parked, "the new producer id counts when the markers are written"
+    play.tick(DEFER_TIMEOUT_MS)
+    assert early.response(ErrorCode) is ErrorCode.CONCURRENT_TRANSACTIONS
     play.write_markers()
     play.reload()
     assert play.end(owner) == (ErrorCode.NONE, renewed)

@@ -93,10 +93,10 @@ def outcome(result: object) -> str:
 
 INIT = ("Empty", None, "51", "51", "Empty", "Empty")
 ADD = ("Ongoing", "Ongoing", "51", "51", "Ongoing", "Ongoing")
-COMMIT_V1 = ("48", "PrepareCommit", "51", "48", "0", "48")
-ABORT_V1 = ("48", "PrepareAbort", "48", "51", "48", "0")
-COMMIT_V2 = ("48", "PrepareCommit", "51", "48", "48", "48")
-ABORT_V2 = ("PrepareAbort", "PrepareAbort", "48", "51", "PrepareAbort", "PrepareAbort")
+COMMIT_V1 = ("48", "PrepareCommit", "51", "51", "0", "48")
+ABORT_V1 = ("48", "PrepareAbort", "51", "51", "48", "0")
+COMMIT_V2 = ("48", "PrepareCommit", "51", "51", "48", "48")
+ABORT_V2 = ("PrepareAbort", "PrepareAbort", "51", "51", "PrepareAbort", "PrepareAbort")
 
 
 @pytest.mark.parametrize(("state", "expected"), list(zip(STATES, INIT, strict=True)))
@@ -110,7 +110,7 @@ def test_add_partitions_by_state(state: TransactionState, expected: str) -> None
     grown: object
     try:
         grown = prepare_add_partitions(
-            known(state), frozenset({("c", 0)}), client_version=1, now_ms=NOW_MS
+            known(state), 10, 7, frozenset({("c", 0)}), client_version=1, now_ms=NOW_MS
         )
     except ApiError as error:
         grown = error.code
@@ -135,7 +135,9 @@ def test_end_transaction_by_state(version: int, is_commit: bool, table: tuple[st
 
 def test_partitions_that_were_added_before_change_nothing() -> None:
     before = known(TransactionState.ONGOING)
-    again = prepare_add_partitions(before, frozenset({("a", 0)}), client_version=1, now_ms=NOW_MS)
+    again = prepare_add_partitions(
+        before, 10, 7, frozenset({("a", 0)}), client_version=1, now_ms=NOW_MS
+    )
     assert again is before
 
 
