@@ -38,6 +38,7 @@ from odradek.cluster.controller.elections import (
     ControlledShutdownChanges,
     elect_leaderless,
     hand_over_partitions,
+    raise_leader_epochs,
     remove_from_isrs,
 )
 from odradek.cluster.controller.state import ControllerResult, ControllerState, is_active
@@ -249,7 +250,8 @@ def _check_features(state: ControllerState, command: RegisterBroker) -> None:
 def _predecessor_losses(
     state: ControllerState, command: RegisterBroker, before: BrokerImage | None
 ) -> list[Record]:
-    """The partition changes for a new incarnation: it does not lead, and may have lost records."""
+    """The partition changes for a new incarnation: it may have lost records, so it does not lead,
+    or, as a single node, leads in new epochs."""
     broker_id = command.broker_id
     only_this = frozenset((broker_id,))
     none: frozenset[int] = frozenset()
@@ -261,6 +263,8 @@ def _predecessor_losses(
     is_erased = bool(known and command.log_dirs) and known.isdisjoint(command.log_dirs)
     was_active = before is not None and not before.is_fenced
     is_shutting_down = command.starts_fenced and was_active
+    if was_active and not command.starts_fenced:
+        return raise_leader_epochs(state, broker_id)
     if not (is_shutting_down or is_unclean_shutdown or is_erased):
         return []
     return remove_from_isrs(

@@ -19,6 +19,7 @@ from odradek.cluster.controller.partition_changes import (
     PartitionChangeSet,
     changed_partition,
     has_min_isr,
+    with_next_leader_epoch,
 )
 from odradek.cluster.controller.partition_index import TopicIdPartition
 from odradek.cluster.controller.state import ControllerResult, ControllerState
@@ -70,6 +71,19 @@ def remove_from_isrs(
                 before, rules, in_sync=in_sync, unclean_shutdown=unclean_shutdown, erased=erased
             ),
         )
+    return decisions.records
+
+
+def raise_leader_epochs(state: ControllerState, broker_id: int) -> list[Record]:
+    """Begin a new leader epoch in all partitions that a restarted broker goes on leading.
+
+    It may have lost records that consumers and followers have read, and write others at their
+    offsets. With a new leader epoch they notice that (KIP-320).
+    """
+    decisions = state.decisions()
+    for topic_partition in state.index.led_by(broker_id):
+        before = decisions.partition(topic_partition)
+        decisions.put(topic_partition, with_next_leader_epoch(before))
     return decisions.records
 
 

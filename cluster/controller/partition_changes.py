@@ -10,6 +10,9 @@ changes by leaders, reassignments, requested elections. It keeps these invariant
 - the partition epoch grows by one with each change; the leader epoch with each change of leader,
   also to none, and when a replica is removed, so that it cannot continue to follow.
 
+A leader that was restarted without having been fenced goes on in a new epoch
+(`with_next_leader_epoch`).
+
 `PartitionChangeSet` collects the changes of one command.
 """
 
@@ -109,6 +112,15 @@ def changed_partition(
     if after == before:
         return None
     return msgspec.structs.replace(after, partition_epoch=before.partition_epoch + 1)
+
+
+def with_next_leader_epoch(before: PartitionImage) -> PartitionImage:
+    """The partition when its leader continues in a new leader epoch."""
+    return msgspec.structs.replace(
+        before,
+        leader_epoch=before.leader_epoch + 1,
+        partition_epoch=before.partition_epoch + 1,
+    )
 
 
 def is_reassignment_complete(

@@ -12,9 +12,9 @@
                    no response for SHUTDOWN_GIVE_UP_MS, or
                    not registered                              may stop
 
-A single node registers at every start, serves at once and sends no heartbeats. A node of a cluster
-is fenced until it has caught up and all of its processes apply the metadata; the active controller
-fences it when its session times out.
+A single node registers at every start, serves at once and sends no heartbeats; what it leads gets
+new leader epochs. A node of a cluster is fenced until it has caught up and all of its processes
+apply the metadata; the active controller fences it when its session times out.
 """
 
 import logging
@@ -183,10 +183,8 @@ class BrokerLifecycle:
 
 
 def incarnation_of(config: NodeConfig) -> bytes:
-    """The incarnation id: new with every start of the node. In a cluster it stays when this process
-    alone is restarted, so that the node is not fenced for that."""
-    if not config.is_clustered:
-        return uuid.uuid4().bytes
+    """The incarnation id: new with every start of the node. It stays when this process alone is
+    restarted: then the node is not fenced, and leads in the same leader epochs."""
     path = config.run_folder / _INCARNATION_NAME
     try:
         known = path.read_bytes()

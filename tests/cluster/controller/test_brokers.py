@@ -49,6 +49,26 @@ def test_a_second_registration_has_a_higher_broker_epoch() -> None:
     assert (after.incarnation_id, after.rack, after.listeners) == (topic_id(5), None, ())
 
 
+def test_a_single_node_leads_in_new_epochs_after_each_start() -> None:
+    harness = ControllerHarness()
+    harness.place("t", 1, PartitionImage((0,), (0,), 0, 4, 9), PartitionImage((0,), (0,), 0))
+    harness.do(RegisterBroker(0, topic_id(5), "cluster"))
+    first, second = harness.partitions("t")
+    assert (first.leader, first.leader_epoch, first.partition_epoch) == (0, 5, 10)
+    assert (second.leader, second.leader_epoch, second.partition_epoch) == (0, 1, 1)
+    # A repeated registration, as after a restart of its controller alone, changes nothing.
+    harness.do(RegisterBroker(0, topic_id(5), "cluster"))
+    assert harness.partitions("t") == (first, second)
+
+
+def test_a_single_node_raises_no_epoch_of_a_partition_that_it_does_not_lead() -> None:
+    harness = ControllerHarness(brokers=2)
+    harness.place("t", 1, PartitionImage((0, 1), (0, 1), 1), PartitionImage((0,), (0,), NO_LEADER))
+    before = harness.partitions("t")
+    harness.do(RegisterBroker(0, topic_id(5), "cluster"))
+    assert harness.partitions("t") == before
+
+
 def test_a_broker_of_another_cluster_is_refused() -> None:
     harness = ControllerHarness()
     with pytest.raises(ApiError) as caught:

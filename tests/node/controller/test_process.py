@@ -207,11 +207,14 @@ class RunningController:
         self.followers.remove(follower)
         follower.close()
 
-    def restart(self, *, kills: bool) -> None:
+    def restart(self, *, kills: bool, is_new_run: bool = False) -> None:
+        """`is_new_run`: as if the whole node was restarted, with an empty run folder."""
         if kills:
             self.process.kill()
         else:
             assert self.process.stop() == 0
+        if is_new_run:
+            (self.config.run_folder / "incarnation").unlink()
         self.process = self._start()
 
     def close(self) -> None:
@@ -362,13 +365,30 @@ def test_an_answered_command_survives_a_restart(fixture: RunningController, kill
     assert names(router.image) == ["t1", "t2"]
     assert router.image.configs.of(ConfigResourceType.TOPIC, "t1") == {"retention.ms": "5"}
     epoch = router.image.brokers[0].broker_epoch
-    assert epoch > before.brokers[0].broker_epoch, "every start registers the node anew"
+    assert epoch == before.brokers[0].broker_epoch, "the node itself was not restarted"
     again = router.do(AllocateProducerIds(0, epoch))
     assert isinstance(again, ProducerIdsReply)
     assert again.first >= ids.first + ids.count
     fresh = fixture.follower("worker-0")
     fresh.join()
     assert have_same_content(fresh.image, router.image)
+
+
+def test_a_restarted_node_registers_anew_and_leads_in_new_epochs(
+    fixture: RunningController,
+) -> None:
+    router = fixture.follower("router-0")
+    router.join()
+    router.do(topics(1))
+    before = router.image
+    fixture.restart(kills=True, is_new_run=True)
+    router.join()
+    assert router.image.brokers[0].broker_epoch > before.brokers[0].broker_epoch
+    (was,) = before.topics_by_name["t1"].partitions
+    (now,) = router.image.topics_by_name["t1"].partitions
+    assert (now.leader, now.in_sync_replicas) == (was.leader, was.in_sync_replicas)
+    assert now.leader_epoch == was.leader_epoch + 1
+    assert now.partition_epoch == was.partition_epoch + 1
 
 
 def test_a_long_log_becomes_a_snapshot_and_is_loaded_from_it(fixture: RunningController) -> None:
