@@ -7,19 +7,23 @@ import select
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from odradek.node.cli import configs
 from odradek.node.cli.catch_up import catch_up_progress
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
 from odradek.node.cli.connection import ClusterConnection
+from odradek.node.cli.findings import Finding, PartitionView
+from odradek.node.cli.group_explain import finding_rows, print_findings
 from odradek.node.cli.node_membership import promote_to_voters
 from odradek.node.cli.output import Output, Row, first_names, with_output
 from odradek.node.cli.quorum import quorum_state
 from odradek.node.cli.rebalance import rebalance
+from odradek.node.cli.replica_findings import below_minimum_findings, replica_findings
 from odradek.node.cli.serve import chosen_folder, with_settings
 from odradek.protocol.messages.cluster import DescribeQuorumResponsePartitionData
 from odradek.protocol.messages.metadata import (
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
     # The node's own modules are imported when nodes are started.
     from odradek.node.local_cluster import ClusterLayout, LocalCluster
 
+MIN_IN_SYNC: Final = "min.insync.replicas"
+
 
 @dataclass
 class ClusterHealth:
@@ -42,6 +48,8 @@ class ClusterHealth:
     quorum: DescribeQuorumResponsePartitionData | None = None
 
     def __post_init__(self) -> None:
+        self.fenced = {broker.broker_id for broker in self.cluster.brokers if broker.is_fenced}
+        self.views: list[PartitionView] = []
         self.leads: Counter[int] = Counter()
         self.replicas: Counter[int] = Counter()
         self.behind: Counter[int] = Counter()
@@ -61,6 +69,15 @@ class ClusterHealth:
                     self.leads[partition.leader_id] += 1
                 if missing:
                     self.under_replicated.append(name)
+                self.views.append(
+                    PartitionView(
+                        partition_id=(topic.name or "", partition.partition_index),
+                        leader=partition.leader_id,
+                        replicas=tuple(partition.replica_nodes),
+                        in_sync=tuple(partition.isr_nodes),
+                        fenced=tuple(r for r in partition.replica_nodes if r in self.fenced),
+                    )
+                )
 
 
 @click.group()
@@ -200,8 +217,9 @@ def _restart_ended_nodes(nodes: LocalCluster, output: Output) -> None:
 @cluster.command()
 @with_client
 def status(client: ClusterClient, output: Output) -> None:
-    """Show nodes, the metadata quorum, and partitions that lack replicas or a leader. For replicas
-    that catch up: how many bytes they are behind, and about how long they will take.
+    """Show nodes, the metadata quorum, and partitions that lack replicas or a leader: which nodes
+    are fenced, and which replicas are not in sync. For replicas that catch up: how many bytes they
+    are behind, and about how long they will take.
 
     Works with any Kafka. Exits with 1 if a partition has no leader or the quorum has none.
     """
@@ -218,6 +236,7 @@ def status(client: ClusterClient, output: Output) -> None:
         for each in progress
     ]
     quorum, controller = health.quorum, controller_of(health)
+    findings = [*replica_findings(health.views, health.fenced), *_below_minimum(client, health)]
     facts: dict[str, str | int | None] = {
         "cluster_id": health.cluster.cluster_id,
         "active_controller": None if controller < 0 else f"node {controller}",
@@ -232,6 +251,7 @@ def status(client: ClusterClient, output: Output) -> None:
         output.document(
             {
                 **facts,
+                "findings": finding_rows(findings),
                 "nodes": nodes,
                 "catching_up": catching_up,
                 "under_replicated_partitions": sorted(health.under_replicated),
@@ -245,6 +265,9 @@ def status(client: ClusterClient, output: Output) -> None:
             nodes,
             ["node", "address", "rack", "state", "quorum", "metadata_lag", "leads", "replicas"],
         )
+        if findings:
+            click.echo()
+            print_findings(findings)
         if catching_up:
             output.hint("\nCatching up:")
             output.rows(catching_up)
@@ -256,6 +279,23 @@ def status(client: ClusterClient, output: Output) -> None:
                 output.hint(f"\n{title}: {first_names(sorted(names), 10)}")
     if is_unhealthy(health):
         click.get_current_context().exit(1)
+
+
+def _below_minimum(client: ClusterClient, health: ClusterHealth) -> list[Finding]:
+    """Findings about min.insync.replicas, which only topics with replicas out of sync are asked
+    for."""
+    shrunk = [view for view in health.views if view.out_of_sync]
+    topics = {view.partition_id[0] for view in shrunk}
+    needed = {
+        result.resource_name: int(entry.value)
+        for result in configs.describe(client, configs.TOPIC, topics, [MIN_IN_SYNC])
+        for entry in result.configs or ()
+        if entry.value is not None
+    }
+    return below_minimum_findings(
+        replace(view, min_in_sync=min(needed.get(view.partition_id[0], 1), len(view.replicas)))
+        for view in shrunk
+    )
 
 
 def is_unhealthy(health: ClusterHealth) -> bool:

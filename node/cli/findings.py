@@ -71,6 +71,8 @@ class PartitionView:
     leader: int
     replicas: tuple[int, ...] = ()
     in_sync: tuple[int, ...] = ()
+    fenced: tuple[int, ...] = ()
+    """The replicas on brokers that are fenced."""
     min_in_sync: int = 1
     log_start_offset: int = -1
     last_stable_offset: int = -1
@@ -85,6 +87,16 @@ class PartitionView:
     def name(self) -> str:
         """`topic-partition`."""
         return f"{self.partition_id[0]}-{self.partition_id[1]}"
+
+    @property
+    def out_of_sync(self) -> list[int]:
+        """The replicas that are not in sync."""
+        return [replica for replica in self.replicas if replica not in self.in_sync]
+
+    @property
+    def is_below_minimum(self) -> bool:
+        """Whether writes with acks=all are refused for want of replicas in sync."""
+        return self.leader >= 0 and len(self.in_sync) < self.min_in_sync
 
 
 # -- texts ----------------------------------------------------------------------------------------
@@ -252,9 +264,9 @@ def _of_partition(view: PartitionView) -> Iterator[Advised]:
             "Check whether it runs.",
         )
         return
-    missing = [replica for replica in view.replicas if replica not in view.in_sync]
+    missing = view.out_of_sync
     uncommitted = view.log_end_offset - view.high_watermark
-    if len(view.in_sync) < view.min_in_sync:
+    if view.is_below_minimum:
         yield (
             f"{view.name} has {len(view.in_sync)} replicas in sync and needs {view.min_in_sync}"
             " (min.insync.replicas): writes with acks=all are refused"

@@ -35,10 +35,10 @@ def finding_rows(findings: Iterable[Finding]) -> list[Row]:
     return [{"about": f.about, "finding": f.what, "advice": f.advice} for f in unique]
 
 
-def print_findings(findings: Iterable[Finding], *, otherwise: str) -> None:
+def print_findings(findings: Iterable[Finding], *, otherwise: str = "") -> None:
     """Each finding once, for however many partitions, and below it what to do."""
     unique = dict.fromkeys((finding.what, finding.advice) for finding in findings)
-    if not unique:
+    if not unique and otherwise:
         click.echo(otherwise)
     for what, advice in unique:
         click.echo(f"- {what}")

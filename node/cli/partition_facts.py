@@ -7,7 +7,7 @@ topic_explain.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient
@@ -38,21 +38,24 @@ def collect_partition_views(
         for partition_id in sorted(wanted)
         if partition_id in queries.partitions
     }
-    reports = _reports(client, states)
+    reports = _reports(client, queries, states)
     views = {
-        partition_id: _view(partition_id, state, reports[partition_id])
+        partition_id: _view(partition_id, state, queries.brokers, reports[partition_id])
         for partition_id, state in states.items()
     }
     return _with_transactions(client, queries, views, now_ms)
 
 
 def _reports(
-    client: ClusterClient, states: dict[PartitionId, MetadataResponsePartition]
+    client: ClusterClient,
+    queries: GroupQueries,
+    states: dict[PartitionId, MetadataResponsePartition],
 ) -> dict[PartitionId, dict[int, ExplainedPartition]]:
-    """Each partition as the brokers that have a replica of it report it, by broker."""
+    """Each partition as the brokers that have a replica of it report it, by broker. Fenced brokers
+    are not asked: they would not answer, or with what was true before."""
     hosted: dict[int, list[PartitionId]] = {}
     for partition_id, state in states.items():
-        for broker in state.replica_nodes:
+        for broker in set(state.replica_nodes) & set(queries.brokers):
             hosted.setdefault(broker, []).append(partition_id)
     reports: dict[PartitionId, dict[int, ExplainedPartition]] = {each: {} for each in states}
     for broker, partition_ids in hosted.items():
@@ -69,6 +72,7 @@ def _reports(
 def _view(
     partition_id: PartitionId,
     state: MetadataResponsePartition,
+    serving: Container[int],
     reports: dict[int, ExplainedPartition],
 ) -> PartitionView:
     readers = [reader for partition in reports.values() for reader in partition.readers]
@@ -77,6 +81,7 @@ def _view(
         leader=state.leader_id,
         replicas=tuple(state.replica_nodes),
         in_sync=tuple(state.isr_nodes),
+        fenced=tuple(replica for replica in state.replica_nodes if replica not in serving),
         readers=tuple(sorted(readers, key=lambda reader: reader.idle_ms)),
     )
     leading = reports.get(state.leader_id)

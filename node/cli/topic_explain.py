@@ -13,6 +13,7 @@ from odradek.node.cli.group_explain import finding_rows, print_findings
 from odradek.node.cli.group_queries import GroupQueries
 from odradek.node.cli.output import Json, Output, Row, known
 from odradek.node.cli.partition_facts import collect_partition_views
+from odradek.node.cli.replica_findings import replica_findings
 
 
 def _row(view: PartitionView) -> dict[str, Json]:
@@ -22,6 +23,8 @@ def _row(view: PartitionView) -> dict[str, Json]:
         "leader": known(view.leader),
         "replicas": list(view.replicas),
         "in_sync": list(view.in_sync),
+        "out_of_sync": list(view.out_of_sync),
+        "fenced": list(view.fenced),
         "min_in_sync": view.min_in_sync if view.high_watermark >= 0 else None,
         "start_offset": known(view.log_start_offset),
         "stable_offset": known(view.last_stable_offset),
@@ -65,7 +68,8 @@ def explain(name: str, numbers: tuple[int, ...], client: ClusterClient, output: 
     now_ms = time.time_ns() // 1_000_000
     views = collect_partition_views(client, queries, partition_ids, now_ms)
     findings: list[Finding] = [
-        finding for view in views.values() for finding in partition_findings(view)
+        *replica_findings(views.values()),
+        *(finding for view in views.values() for finding in partition_findings(view)),
     ]
     groups = [group for group in queries.all_groups() if name in group.topics()]
     for group in groups:
@@ -87,6 +91,8 @@ def explain(name: str, numbers: tuple[int, ...], client: ClusterClient, output: 
     print_findings(findings, otherwise="No problems found.")
     click.echo()
     columns = ["partition", "leader", "in_sync", "start_offset", "stable_offset", "end_offset"]
+    if any(row["out_of_sync"] for row in rows):
+        columns.insert(3, "out_of_sync")
     output.rows(rows, columns + ["transaction"] * any(row["transaction"] for row in rows))
     if names:
         click.echo()
