@@ -67,6 +67,7 @@ def with_bench_options(measure: Callable[..., Row]) -> Callable[..., None]:
         output: Output,
         **options: object,
     ) -> None:
+        client.time_each_answer()
         properties = {"acks": acks, "compression.type": compression}
         name = topic or f"odradek-bench-{uuid4().hex[:8]}"
         load = Benchmark(client, output, name, topic is None, records, size, properties)

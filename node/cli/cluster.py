@@ -138,6 +138,7 @@ def up(
             if nodes.layout.joined:
                 local = ClusterConnection(bootstrap=nodes.bootstrap_servers, timeout_s=30.0)
                 with ClusterClient(local) as client:
+                    client.time_each_answer()
                     for node_id in promote_to_voters(sorted(nodes.nodes), client, output):
                         output.hint(f"Node {node_id} has joined as a voter.")
             _print_addresses(nodes, folder, output)

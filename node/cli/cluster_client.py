@@ -18,7 +18,19 @@ from odradek.node.blocking_client import (
     UnencodableRequestError,
     UnsupportedApiError,
 )
-from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection, with_connection
+from odradek.node.cli.bootstrap import (
+    Address,
+    NoBrokerAnswersError,
+    connected,
+    failure_text,
+    first_to_answer,
+)
+from odradek.node.cli.connection import (
+    CONNECT_TIMEOUT_S,
+    ClusterConnection,
+    unreachable,
+    with_connection,
+)
 from odradek.node.cli.output import with_output
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ErrorCode, ProtocolError
@@ -33,10 +45,10 @@ from odradek.protocol.types import Request
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Address = tuple[str, int]
-
 PAUSE_S: Final = 0.2
 """Between two attempts to reach brokers of which none answered."""
+TIMEOUT_MIN_S: Final = 0.5
+"""Of a request at the end of the command's time: brokers answer within milliseconds."""
 GROUP: Final = 0
 TRANSACTION: Final = 1
 """Key types of FindCoordinator."""
@@ -86,12 +98,34 @@ class ClusterClient:
         self._addresses: dict[int, Address] = {}
         self._clients: dict[Address, BlockingClient] = {}
         self._answered_last = self._bootstrap[0]
-        self._is_reachable = False
+        self._deadline: float | None = time.monotonic() + connection.timeout_s
 
     @property
     def timeout_s(self) -> float:
-        """The longest wait for an answer."""
-        return self.connection.timeout_s
+        """The longest wait for an answer: what is left of the command's time, or all of it each
+        time for a command that runs until it is done."""
+        if self._deadline is None:
+            return self.connection.timeout_s
+        return max(TIMEOUT_MIN_S, self._deadline - time.monotonic())
+
+    def time_each_answer(self) -> None:
+        """From now on the timeout is that of each answer, not that of the whole command."""
+        self._deadline = None
+
+    def confirm(self, question: str) -> None:
+        """Ask the user, which takes none of the command's time; Abort if the answer is no."""
+        began = time.monotonic()
+        click.confirm(question, abort=True, err=True)
+        if self._deadline is not None:
+            self._deadline += time.monotonic() - began
+
+    def connect(self) -> None:
+        """Connect to a broker if there is no connection; ClickException if none answers."""
+        if not self._clients:
+            try:
+                self._connect_first()
+            except NoBrokerAnswersError as error:
+                raise unreachable(error) from error
 
     @property
     def broker_ids(self) -> list[int]:
@@ -124,7 +158,7 @@ class ClusterClient:
         deadline = time.monotonic() + self.timeout_s
         while True:
             failures: dict[Address, Exception] = {}
-            for address in self._known_addresses():
+            for address in self._answering_addresses(failures):
                 try:
                     answer = self._client(address).ask(request)
                 except UnencodableRequestError as error:
@@ -139,8 +173,7 @@ class ClusterClient:
                 break
             is_supported = any(not isinstance(e, UnsupportedApiError) for e in failures.values())
             if failures and (not is_supported or time.monotonic() > deadline):
-                reasons = "; ".join(f"{host}:{port}: {e}" for (host, port), e in failures.items())
-                raise click.ClickException(f"no broker answers ({reasons})")
+                raise click.ClickException(f"no broker answers ({failure_text(failures)})")
             time.sleep(PAUSE_S)
 
     def ask_node(self, node_id: int, request: Request[R]) -> R | None:
@@ -227,15 +260,35 @@ class ClusterClient:
         known = [self._answered_last, *self._bootstrap, *self._addresses.values()]
         return list(dict.fromkeys(known))
 
+    def _answering_addresses(self, failures: dict[Address, Exception]) -> list[Address]:
+        """The addresses to ask, in this order. None if no broker answers: then `failures` has the
+        reasons. ClickException if none has ever answered."""
+        if not self._clients:
+            try:
+                self._connect_first()
+            except NoBrokerAnswersError as error:
+                if self.connection.answered is None and not self._addresses:
+                    raise unreachable(error) from error
+                failures.update(error.failures)
+                return []
+        return self._known_addresses()
+
+    def _connect_first(self) -> None:
+        """Connect to the known address that answers first."""
+        self.connection.prepare()
+        address, client = first_to_answer(
+            self.connection.connect, self._known_addresses(), self.timeout_s
+        )
+        self._clients[address] = client
+        self._answered_last = self.connection.answered = address
+
     def _client(self, address: Address) -> BlockingClient:
-        if not (self._is_reachable or self._addresses):
-            self.connection.check_reachable()
-            self._is_reachable = True
         client = self._clients.get(address)
         if client is None:
-            client = self.connection.connect(*address, min(self.timeout_s, CONNECT_TIMEOUT_S))
-            client.wait(self.timeout_s)
+            timeout_s = min(self.timeout_s, CONNECT_TIMEOUT_S)
+            client = connected(self.connection.connect, address, timeout_s)
             self._clients[address] = client
+        client.wait(self.timeout_s)
         return client
 
     def _drop(self, address: Address) -> None:

@@ -14,7 +14,13 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.connection import DEFAULT_BOOTSTRAP, ClusterConnection, make_connection
+from odradek.node.cli.connection import (
+    DEFAULT_BOOTSTRAP,
+    ClusterConnection,
+    cluster_option,
+    cluster_properties,
+    make_connection,
+)
 from odradek.protocol.messages.groups import ListGroupsRequest
 
 COMPLETION_TIMEOUT_S = 1.0
@@ -39,13 +45,13 @@ def completion(shell: str) -> None:
 
 
 def _connection(ctx: click.Context) -> ClusterConnection:
-    bootstrap = ctx.params.get("bootstrap") or os.environ.get("ODRADEK_BOOTSTRAP")
-    file = ctx.params.get("client_config") or os.environ.get("ODRADEK_CLIENT_CONFIG")
+    bootstrap = cluster_option(ctx, "bootstrap") or os.environ.get("ODRADEK_BOOTSTRAP")
+    file = cluster_option(ctx, "client_config") or os.environ.get("ODRADEK_CLIENT_CONFIG")
     return make_connection(
-        bootstrap or DEFAULT_BOOTSTRAP,
+        str(bootstrap or DEFAULT_BOOTSTRAP),
         COMPLETION_TIMEOUT_S,
-        None if file is None else Path(file),
-        ctx.params.get("properties") or (),
+        None if file is None else Path(str(file)),
+        cluster_properties(ctx),
     )
 
 

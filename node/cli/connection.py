@@ -9,16 +9,24 @@ connections.
 from __future__ import annotations
 
 import functools
-import socket
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from odradek.node.blocking_client import BlockingClient
+from odradek.node.cli.bootstrap import (
+    Address,
+    NoBrokerAnswersError,
+    address_text,
+    first_to_answer,
+)
 from odradek.node.cli.security import Security
 
 if TYPE_CHECKING:
@@ -28,8 +36,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-# Longest wait for a TCP connection before an address counts as not reachable.
+DEFAULT_PORT = 9092
+DEFAULT_BOOTSTRAP = f"127.0.0.1:{DEFAULT_PORT}"
+# Longest wait until a broker of the metadata has accepted a connection and answered on it.
 CONNECT_TIMEOUT_S = 3.0
 
 
@@ -40,50 +49,50 @@ class ClusterConnection:
     bootstrap: str
     timeout_s: float
     properties: Mapping[str, str] = field(default_factory=dict)
+    answered: Address | None = None
+    """The address of a broker that has answered."""
     _security: Security | None = None
 
     @property
-    def addresses(self) -> list[tuple[str, int]]:
+    def addresses(self) -> list[Address]:
         """The bootstrap servers."""
         return [split_address(each.strip()) for each in self.bootstrap.split(",")]
+
+    def prepare(self) -> None:
+        """ClickException if the properties are wrong. `connect` in threads needs this before."""
+        if self._security is None:
+            self._security = Security.of(self.properties)
+            self._check_properties()
 
     def connect(self, host: str, port: int, timeout_s: float | None = None) -> BlockingClient:
         """A connection to one broker, authenticated. Raises OSError, NotABrokerError,
         ProtocolError; ClickException if the properties or the credentials are wrong."""
-        if self._security is None:
-            self._security = Security.of(self.properties)
-            self._check_properties()
+        self.prepare()
+        assert self._security is not None
         return self._security.connect(host, port, timeout_s or self.timeout_s)
 
     def producer(self, properties: Mapping[str, str | int | float]) -> Producer:
         from confluent_kafka import Producer
 
-        self.check_reachable()
         return Producer({**properties, **self._common()})
 
     def consumer(self, properties: Mapping[str, str | int | bool]) -> Consumer:
         from confluent_kafka import Consumer
 
-        self.check_reachable()
         return Consumer({**properties, **self._common()})
 
     def check_reachable(self) -> None:
-        """Raise ClickException when no bootstrap address accepts a connection.
+        """Find a bootstrap address of which the broker answers; ClickException if there is none
+        within the timeout, or as soon as all attempts have failed.
 
         librdkafka would retry forever.
         """
-        reasons = []
-        for host, port in self.addresses:
-            try:
-                with socket.create_connection((host, port), CONNECT_TIMEOUT_S):
-                    return
-            except OSError as error:
-                reasons.append(f"{host}:{port}: {error.strerror or error}")
-        raise click.ClickException(
-            "cannot reach the cluster ("
-            + "; ".join(reasons)
-            + "). Start one with `odradek serve`, or name one with --bootstrap HOST:PORT"
-        )
+        self.prepare()
+        try:
+            self.answered, client = first_to_answer(self.connect, self.addresses, self.timeout_s)
+        except NoBrokerAnswersError as error:
+            raise unreachable(error) from error
+        client.close()
 
     def _check_properties(self) -> None:
         """KafkaException if there is a property that librdkafka does not have, or a value that it
@@ -94,8 +103,14 @@ class ClusterConnection:
             Producer({"log_level": 0, **self.properties})
 
     def _common(self) -> dict[str, str | int]:
+        """ClickException if no broker answers."""
+        if self.answered is None:
+            self.check_reachable()
+        assert self.answered is not None
         return {
-            "bootstrap.servers": self.bootstrap,
+            # librdkafka waits 10 s for a broker that accepts connections and does not answer. It
+            # gets the addresses of the others from this one.
+            "bootstrap.servers": address_text(self.answered),
             "client.id": "odradek-cli",
             "log_level": 0,  # the command reports errors itself
             **self.properties,
@@ -114,49 +129,94 @@ def timeout_option(default: float, what: str) -> Callable[[Callable[..., R]], Ca
     )
 
 
+def bootstrap_option(default: str | None) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """`--bootstrap HOST[:PORT][,...]`. Without a default it is the option before the command, and
+    the environment is left to the command."""
+    return click.option(
+        "--bootstrap",
+        "-b",
+        default=default,
+        show_default=default is not None,
+        envvar=None if default is None else "ODRADEK_BOOTSTRAP",
+        show_envvar=True,
+        metavar="HOST[:PORT][,...]",
+        help="Any broker of the cluster.",
+    )
+
+
+def properties_options(envvar: str | None) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """The options for librdkafka's properties, as `properties` and `client_config`."""
+
+    def with_options(command: Callable[..., R]) -> Callable[..., R]:
+        properties = click.option(
+            "--property",
+            "-X",
+            "properties",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A librdkafka client property, e.g. security.protocol=SASL_SSL.",
+        )
+        file = click.option(
+            "--client-config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            envvar=envvar,
+            show_envvar=True,
+            help="A file of client properties, one KEY=VALUE a line.",
+        )
+        return properties(file(command))
+
+    return with_options
+
+
 def takes_connection(command: Callable[P, R]) -> Callable[..., R]:
     """Give a click command that has `bootstrap` and `timeout` the options for client properties,
     and pass it a `connection` in place of all of them."""
 
-    @click.option(
-        "--property",
-        "-X",
-        "properties",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A librdkafka client property, e.g. security.protocol=SASL_SSL.",
-    )
-    @click.option(
-        "--client-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        envvar="ODRADEK_CLIENT_CONFIG",
-        show_envvar=True,
-        help="A file of client properties, one KEY=VALUE a line.",
-    )
+    @properties_options("ODRADEK_CLIENT_CONFIG")
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        names = ("bootstrap", "timeout", "client_config", "properties")
-        given = [kwargs.pop(name) for name in names]
-        kwargs["connection"] = make_connection(*given)  # type: ignore[arg-type]  # click's types
+        context = click.get_current_context()
+        kwargs["connection"] = make_connection(
+            str(cluster_option(context, "bootstrap")),
+            cast("float", kwargs.pop("timeout")),
+            cast("Path | None", cluster_option(context, "client_config")),
+            cluster_properties(context),
+        )
+        for name in ("bootstrap", "client_config", "properties"):
+            del kwargs[name]
         return command(*args, **kwargs)
 
     return wrapper
 
 
+def cluster_option(context: click.Context, name: str) -> object:
+    """The value of `bootstrap` or `client_config`: of the command's option, else of the same option
+    before the command (`odradek -b HOST topic list`), else of the environment or the default."""
+    source = context.get_parameter_source(name)
+    before = context.find_root().params.get(name)
+    if source is not ParameterSource.COMMANDLINE and before is not None:
+        return before
+    return context.params.get(name)
+
+
+def cluster_properties(context: click.Context) -> tuple[str, ...]:
+    """The values of -X before the command and after it; the last one of a property wins."""
+    both = (context.find_root().params, context.params)
+    return tuple(each for params in both for each in params.get("properties") or ())
+
+
 def with_connection(command: Callable[P, R]) -> Callable[..., R]:
     """Give a click command the connection options and pass it a `connection`."""
-    bootstrap = click.option(
-        "--bootstrap",
-        "-b",
-        envvar="ODRADEK_BOOTSTRAP",
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
-        show_envvar=True,
-        metavar="HOST:PORT[,...]",
-        help="Any broker of the cluster.",
+    timeout = timeout_option(30.0, "Longest time for the command; if it runs on, for an answer.")
+    return bootstrap_option(DEFAULT_BOOTSTRAP)(timeout(takes_connection(command)))
+
+
+def unreachable(error: NoBrokerAnswersError) -> click.ClickException:
+    """The error of a command when no bootstrap address answers, with advice."""
+    return click.ClickException(
+        f"cannot reach the cluster ({error}). Start one with `odradek serve`, or name one with"
+        " --bootstrap HOST:PORT"
     )
-    timeout = timeout_option(30.0, "Longest wait for an answer.")
-    return bootstrap(timeout(takes_connection(command)))
 
 
 def make_connection(
@@ -172,12 +232,30 @@ def make_connection(
     return ClusterConnection(bootstrap=bootstrap, timeout_s=timeout_s, properties=merged)
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`; a usage error otherwise."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise click.BadParameter(f"{address!r} is not HOST:PORT", param_hint="--bootstrap")
-    return host.strip("[]"), int(port)
+def split_address(address: str) -> Address:
+    """Host and port of `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`; a usage error otherwise.
+    Without a port it is DEFAULT_PORT."""
+    match = re.fullmatch(r"\[([^\[\]]+)\](?::([0-9]+))?|([^:\[\]\s]+)(?::([0-9]+))?", address)
+    bare = _is_ipv6(address)
+    if match is not None:
+        host, port = match[1] or match[3], match[2] or match[4]
+        is_valid = not match[1] or _is_ipv6(host)
+    else:
+        host, port, is_valid = address, None, bare
+    number = DEFAULT_PORT if port is None else int(port)
+    if not is_valid or not 0 < number < 65536:
+        raise click.BadParameter(
+            f"{address!r} is not HOST, HOST:PORT or [IPV6]:PORT", param_hint="--bootstrap"
+        )
+    return host, number
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_properties(lines: Iterable[str], where: str) -> dict[str, str]:

@@ -168,6 +168,7 @@ class _DeadLetterReader:
         self.group = group
         self.topic = topic or _topic_of(group, client)
         self._client = client
+        client.time_each_answer()
         partition_ids = offsets.partitions_of(client, [self.topic])
         self.starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
         self.ends = offsets.list_offsets(client, partition_ids, offsets.LATEST, is_committed=True)

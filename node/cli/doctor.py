@@ -7,7 +7,8 @@ from here, and every problem is shown with its remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 
@@ -16,12 +17,15 @@ import click
 from odradek.node.cli.connection import (
     DEFAULT_BOOTSTRAP,
     ClusterConnection,
+    bootstrap_option,
     takes_connection,
     timeout_option,
 )
 from odradek.node.cli.output import Output, Row, with_output
 from odradek.node.cli.probe import Address, ProbeResult, probe
 
+PROBES_MAX = 16
+"""Addresses that are probed at a time."""
 _WORDS = {
     "": "ok",
     "name": "unknown name",
@@ -48,24 +52,29 @@ class Problem:
 
 
 @click.command()
-@click.argument("bootstrap", default=DEFAULT_BOOTSTRAP, metavar="[HOST:PORT[,...]]")
+@click.argument("addresses", required=False, metavar="[HOST[:PORT][,...]]")
+@bootstrap_option(DEFAULT_BOOTSTRAP)
 @timeout_option(3.0, "Longest wait for each address.")
 @takes_connection
 @with_output
-def doctor(connection: ClusterConnection, output: Output) -> None:
+def doctor(addresses: str | None, connection: ClusterConnection, output: Output) -> None:
     """Connect to every address that a cluster advertises to its clients, from here.
 
     Reports for each address that cannot be used what is wrong and what to change. Works with any
     Kafka.
     """
-    bootstrap_probes = [probe(Address(*each), connection) for each in connection.addresses]
+    if addresses is not None:
+        connection.bootstrap = addresses
+    connection.prepare()
+    bootstrap_probes = _probe_all([Address(*each) for each in connection.addresses], connection)
     bootstrap_probe = next((each for each in bootstrap_probes if not each.failure), None)
     rows: list[Row] = [_row("bootstrap", None, each) for each in bootstrap_probes]
     problems = [problem for each in bootstrap_probes for problem in bootstrap_problems(each)]
     if bootstrap_probe is not None:
         problems += cluster_problems(bootstrap_probe)
-        for node_id, address in sorted(bootstrap_probe.brokers.items()):
-            found = probe(address, connection)
+        advertised = sorted(bootstrap_probe.brokers.items())
+        results = _probe_all([address for _, address in advertised], connection)
+        for (node_id, _), found in zip(advertised, results, strict=True):
             rows.append(_row("advertised", node_id, found))
             problems += broker_problems(node_id, found, bootstrap_probe)
     if output.is_json:
@@ -84,6 +93,12 @@ def doctor(connection: ClusterConnection, output: Output) -> None:
             output.hint("\nEvery address can be used from here.")
     if problems:
         click.get_current_context().exit(1)
+
+
+def _probe_all(addresses: Sequence[Address], connection: ClusterConnection) -> list[ProbeResult]:
+    """Side by side: several addresses may be silent until the timeout."""
+    with ThreadPoolExecutor(PROBES_MAX) as pool:
+        return list(pool.map(lambda address: probe(address, connection), addresses))
 
 
 def bootstrap_problems(found: ProbeResult) -> Iterator[Problem]:

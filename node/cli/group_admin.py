@@ -267,7 +267,7 @@ def delete(
     """
     client.metadata()
     if not yes:
-        click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
+        client.confirm(f"Delete {', '.join(names)} and their offsets?")
     is_odradek = is_odradek_cluster(client)
     if is_forced and not is_odradek:
         raise click.ClickException("--force needs Odradek brokers")

@@ -216,6 +216,8 @@ def wait(
     if lag_max is None and seconds_max is None:
         lag_max = 0
     deadline = time.monotonic() + client.timeout_s
+    # A request that begins shortly before the deadline is answered as any other.
+    client.time_each_answer()
     monitor = LagMonitor(client, name, frozenset(topics), is_committed_only=committed_only)
     with output.labelled_progress(f"Waiting for {name}", 0) as show:
         while True:
@@ -228,7 +230,7 @@ def wait(
                 text += f", and {unknown} partitions have no leader"
             show(max(monitor.records_peak - records, 0), monitor.records_peak, text)
             if time.monotonic() >= deadline:
-                raise click.ClickException(monitor.timeout_message(client.timeout_s))
+                raise click.ClickException(monitor.timeout_message(client.connection.timeout_s))
             time.sleep(POLL_S)
     records = sum(lag.records or 0 for lag in lags)
     seconds = max(lag.seconds or 0.0 for lag in lags)

@@ -83,8 +83,12 @@ def show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -
     callback=show_version,
     help="Show the version and exit.",
 )
-def cli() -> None:
+@connection.properties_options(None)
+@connection.bootstrap_option(None)
+def cli(**_cluster: object) -> None:
     """A Kafka broker in one command, and the tools to talk to any Kafka.
+
+    The options of the cluster may stand before the command or after it.
 
     \b
     odradek serve                          a broker on 127.0.0.1:9092

@@ -46,6 +46,7 @@ def add(node_id: int, client: ClusterClient, output: Output) -> None:
     a vote as well. With three or five voters the cluster tolerates the failure of one or two of
     them.
     """
+    client.time_each_answer()
     quorum = _quorum_with_leader(client)
     is_new = quorum.voter(node_id) is None or quorum.observer(node_id) is not None
     if is_new:

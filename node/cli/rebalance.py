@@ -140,6 +140,7 @@ def rebalance(
 
     Works with any Kafka. Ctrl-C cancels the moves in progress; another run does the rest.
     """
+    client.time_each_answer()
     if both := set(exclude) & set(include):
         raise click.UsageError(f"Node {min(both)} cannot be both excluded and included.")
     view = view_cluster(client, topics=topics)
@@ -176,6 +177,7 @@ def drain(node_id: int, options: RebalanceOptions, client: ClusterClient, output
     cluster rebalance --include NODE_ID`. If the node is down, its partitions are copied from
     replicas that are in sync. Ctrl-C cancels the moves in progress; another run does the rest.
     """
+    client.time_each_answer()
     view = view_cluster(client)
     _check_nodes(view, (node_id,))
     if options.cancel:
@@ -272,7 +274,7 @@ class _PlanExecution:
         if self._options.dry_run:
             return False
         if not self._options.yes:
-            click.confirm("Carry it out?", abort=True, err=True)
+            self._client.confirm("Carry it out?")
         return True
 
     def _show(self) -> None:

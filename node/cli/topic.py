@@ -183,9 +183,9 @@ def delete(
     output: Output,
 ) -> None:
     """Delete topics and everything in them."""
-    client.connection.check_reachable()
+    client.connect()
     if not yes:
-        click.confirm(f"Delete {', '.join(names)} and all their records?", abort=True, err=True)
+        client.confirm(f"Delete {', '.join(names)} and all their records?")
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in names],
         timeout_ms=int(client.timeout_s * 1000),
@@ -277,7 +277,7 @@ def trim(
     partition_ids = selected_partitions(client, selections)
     if not yes:
         count = len(partition_ids)
-        click.confirm(f"Delete records in {count} partitions?", abort=True, err=True)
+        client.confirm(f"Delete records in {count} partitions?")
     ends = offsets.list_offsets(client, partition_ids, offsets.LATEST) if before is None else {}
     results: dict[offsets.PartitionId, DeleteRecordsPartitionResult] = {}
     for leader, topics in offsets.by_leader(client, partition_ids).items():

@@ -70,7 +70,7 @@ def test_an_unreachable_bootstrap_address_is_a_problem(odradek: Run) -> None:
     ran = odradek("doctor", f"127.0.0.1:{free_port()}")
     assert ran.exit_code == 1
     assert "is the broker running" in ran.stderr
-    assert odradek("doctor", "nonsense").exit_code == 2
+    assert odradek("doctor", "not:an:address").exit_code == 2
 
 
 def bootstrap_probe(**brokers: Address) -> ProbeResult:
