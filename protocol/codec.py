@@ -9,23 +9,34 @@ its size.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 from odradek.protocol.apis import APIS
-from odradek.protocol.decoding import MALFORMED, Decoder, compile_decoder
-from odradek.protocol.encoding import Encoder, compile_encoder
+from odradek.protocol.decoding import (
+    MALFORMED,
+    Decoder,
+    SlicedDecoder,
+    compile_decoder,
+    compile_sliced_decoder,
+)
+from odradek.protocol.encoding import (
+    Encoder,
+    SlicedEncoder,
+    compile_encoder,
+    compile_sliced_encoder,
+)
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.primitives import skip_tags
 
 C = TypeVar("C")
 
-REQUEST_ELEMENTS_MAX: Final = 500_000
-"""The limit for all arrays of structs and of strings of a request together. So many partitions with
-offsets, the smallest elements that clients send in numbers, fit into the largest request without
-records. Without the limit eight million empty strings would fit, which take a second to decode."""
+REQUEST_ELEMENTS_MAX: Final = 200_000
+"""The limit for all arrays of a request together: 100,000 topics with one partition each. Without
+it eight million empty strings would fit into the largest request without records, and a request and
+its response would take a gigabyte of memory."""
 
 _UNENCODABLE: Final = (struct.error, AttributeError, TypeError, UnicodeEncodeError)
 
@@ -50,9 +61,15 @@ class _CompiledCodecs(dict[int, C]):
 _request_decoders: Final = _CompiledCodecs[Decoder](
     "request", partial(compile_decoder, may_trail=True, elements_max=REQUEST_ELEMENTS_MAX)
 )
+_sliced_request_decoders: Final = _CompiledCodecs[SlicedDecoder](
+    "request", partial(compile_sliced_decoder, may_trail=True, elements_max=REQUEST_ELEMENTS_MAX)
+)
 _response_decoders: Final = _CompiledCodecs[Decoder]("response", compile_decoder)
 _request_encoders: Final = _CompiledCodecs[Encoder]("request", compile_encoder)
 _response_encoders: Final = _CompiledCodecs[Encoder]("response", compile_encoder)
+_sliced_response_encoders: Final = _CompiledCodecs[SlicedEncoder](
+    "response", compile_sliced_encoder
+)
 
 _FLEXIBLE_SINCE: Final = {
     key: api.flexible_since for key, api in APIS.items() if api.flexible_since is not None
@@ -152,6 +169,17 @@ def decode_request(
         raise _malformed(api_key, api_version, "request", error) from error
 
 
+def decode_request_in_slices(
+    api_key: int, api_version: int, view: memoryview | bytes, offset: int = 0
+) -> Generator[None, None, object]:
+    """As `decode_request`, a generator that returns the request: it yields about every millisecond,
+    so that others can be served while a large request is decoded."""
+    try:
+        return (yield from _sliced_request_decoders[(api_key << 16) + api_version](view, offset))
+    except MALFORMED as error:
+        raise _malformed(api_key, api_version, "request", error) from error
+
+
 def decode_response(
     api_key: int, api_version: int, view: memoryview | bytes, offset: int = 0
 ) -> object:
@@ -177,6 +205,17 @@ def encode_response(api_key: int, api_version: int, message: object) -> list[byt
     """The body of a response as buffers to be sent one after another; records are not copied."""
     try:
         return _response_encoders[(api_key << 16) + api_version](message)
+    except _UNENCODABLE as error:
+        raise _unencodable(message, api_version, error) from error
+
+
+def encode_response_in_slices(
+    api_key: int, api_version: int, message: object
+) -> Generator[None, None, list[bytes | memoryview]]:
+    """As `encode_response`, a generator that returns the buffers: it yields about every
+    millisecond. The message must not change until it ends."""
+    try:
+        return (yield from _sliced_response_encoders[(api_key << 16) + api_version](message))
     except _UNENCODABLE as error:
         raise _unencodable(message, api_version, error) from error
 

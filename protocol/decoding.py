@@ -16,13 +16,16 @@ the check at the end fails. Each element of an array therefore needs at least on
 a large count or length allocates nothing by itself. The number of elements is limited too, because
 an empty string takes a hundred times as much memory as input.
 
+A decoder of large messages is the same code as a generator: it yields after every
+SLICE_ELEMENTS, so that its caller can serve others.
+
 Messages without records are decoded from a `bytes` copy of the frame, which is faster to index than
 a memoryview. Messages with records are decoded from the view, and the records are slices of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct, calcsize, error
 from typing import Final, NoReturn, cast
 
@@ -38,6 +41,7 @@ from odradek.protocol.schema import FIXED_SIZE, Field, FieldKind, fields_of, has
 from odradek.protocol.source_writer import SourceWriter
 
 Decoder = Callable[[bytes | bytearray | memoryview, int], object]
+SlicedDecoder = Callable[[bytes | bytearray | memoryview, int], Generator[None, None, object]]
 
 MALFORMED: Final = (error, IndexError, UnicodeDecodeError)
 """What a decoder raises on malformed bytes, besides ProtocolError."""
@@ -66,8 +70,7 @@ def compile_decoder(
     """A function of (buffer, position of the body) that returns a new `struct_class`.
 
     On malformed bytes it raises ProtocolError or one of MALFORMED. With `may_trail` other bytes may
-    follow the message. Arrays of structs and of strings have at most `elements_max` elements
-    together.
+    follow the message. All arrays have at most `elements_max` elements together.
     """
     source = _DecoderSource(
         version, flexible=flexible, views=has_records(struct_class), elements_max=elements_max
@@ -77,11 +80,39 @@ def compile_decoder(
     return cast("Decoder", source.compile("decode", "data, pos", what))
 
 
+def compile_sliced_decoder(
+    struct_class: type,
+    version: int,
+    *,
+    flexible: bool,
+    may_trail: bool = False,
+    elements_max: int | None = None,
+) -> SlicedDecoder:
+    """As `compile_decoder`, but a generator function: it yields after every SLICE_ELEMENTS, and
+    returns the message."""
+    source = _DecoderSource(
+        version,
+        flexible=flexible,
+        views=has_records(struct_class),
+        elements_max=elements_max,
+        is_sliced=True,
+    )
+    source.message(struct_class, may_trail=may_trail)
+    what = f"sliced decoder of {struct_class.__name__} v{version}"
+    return cast("SlicedDecoder", source.compile("decode", "data, pos", what))
+
+
 class _DecoderSource(SourceWriter):
     """The source of one decoder."""
 
     def __init__(
-        self, version: int, *, flexible: bool, views: bool, elements_max: int | None
+        self,
+        version: int,
+        *,
+        flexible: bool,
+        views: bool,
+        elements_max: int | None,
+        is_sliced: bool = False,
     ) -> None:
         super().__init__(
             finish_uvarint=finish_uvarint,
@@ -97,6 +128,7 @@ class _DecoderSource(SourceWriter):
         self._flexible = flexible
         self._views = views
         self._elements_max = elements_max
+        self._is_sliced = is_sliced
         # Values of fixed size that are read together, in wire order: (struct code, target).
         self._run: list[tuple[str, str]] = []
 
@@ -105,11 +137,15 @@ class _DecoderSource(SourceWriter):
         self.emit("end = len(data)" if self._views else "data = bytes(data); end = len(data)")
         if self._elements_max is not None:
             self.emit(f"left = {self._elements_max}")
+        if self._is_sliced:
+            self.begin_slices()
         message = self._struct(struct_class)
         self._end_run()
         excess = f"refuse_end({struct_class.__name__!r}, pos - end)"
         self.emit(f"if pos {'>' if may_trail else '!='} end: {excess}")
         self.emit(f"return {message}")
+        if self._is_sliced:
+            self.emit("yield")  # a generator, also of a message without arrays
 
     def _end_run(self, *, into: str = "pos") -> None:
         """Read the collected run; `into` becomes the position behind it."""
@@ -243,6 +279,9 @@ class _DecoderSource(SourceWriter):
             self.emit(f"if {count} < 0: refuse_null({field.name!r})")
         self.emit(f"elif {count} == 0: {target} = []")
         with self.block("else:"):
+            if self._elements_max is not None:
+                self.emit(f"left -= {count}")
+                self.emit("if left < 0: refuse_count()")
             if field.element is FieldKind.UUID:
                 self.emit(f"start = pos; pos += {_UUID_SIZE} * {count}")
                 self.emit("if pos > end: refuse_end('an array', pos - end)")
@@ -259,9 +298,6 @@ class _DecoderSource(SourceWriter):
     def _elements(self, element: type | FieldKind | None, count: str, target: str) -> None:
         """An array of structs or of strings."""
         items = self.fresh("l")
-        if self._elements_max is not None:
-            self.emit(f"left -= {count}")
-            self.emit("if left < 0: refuse_count()")
         self.emit(f"{items} = []")
         with self.block(f"for _ in range({count}):"):
             if isinstance(element, type):
@@ -272,4 +308,6 @@ class _DecoderSource(SourceWriter):
                 self._sized(Field(kind=kind, default=None, name="an element"), item)
             self._end_run()
             self.emit(f"{items}.append({item})")
+            if self._is_sliced:
+                self.end_slice()
         self.emit(f"{target} = {items}")

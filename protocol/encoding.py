@@ -12,13 +12,16 @@ Adjacent values of fixed size are packed by one `Struct`, together with the leng
 array after them. Only loops append to a list. Record buffers are neither joined nor copied: the
 pieces before them become one buffer, and they follow as they are.
 
+An encoder of large messages is the same code as a generator: it yields after every SLICE_ELEMENTS
+elements, so that its caller can serve others, and joins the pieces so far into a buffer.
+
 An encoder reads its message and keeps nothing of it. A field that the version lacks is left out if
 it is ignorable or holds its default, and refused otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from struct import Struct, calcsize
 from typing import Final, cast
@@ -28,6 +31,7 @@ from odradek.protocol.schema import FIXED_SIZE, Field, FieldKind, fields_of, has
 from odradek.protocol.source_writer import SourceWriter
 
 Encoder = Callable[[object], list[bytes | memoryview]]
+SlicedEncoder = Callable[[object], Generator[None, None, list[bytes | memoryview]]]
 
 _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
 
@@ -50,6 +54,20 @@ def compile_encoder(struct_class: type, version: int, *, flexible: bool) -> Enco
     return cast("Encoder", source.compile("encode", "message", what))
 
 
+def compile_sliced_encoder(struct_class: type, version: int, *, flexible: bool) -> SlicedEncoder:
+    """As `compile_encoder`, but a generator function: it yields after every SLICE_ELEMENTS, and
+    returns the buffers. The message must not change meanwhile."""
+    source = _EncoderSource(version, flexible=flexible, is_sliced=True)
+    source.emit("buffers = []")
+    source.begin_slices()
+    source.emit(f"rest = {source.message(struct_class)}")
+    source.emit("if rest: buffers.append(rest)")
+    source.emit("return buffers")
+    source.emit("yield")  # a generator, also of a message without arrays
+    what = f"sliced encoder of {struct_class.__name__} v{version}"
+    return cast("SlicedEncoder", source.compile("encode", "message", what))
+
+
 def compile_record_encoder(
     struct_class: type, version: int, *, flexible: bool, prefix: bytes = b""
 ) -> Callable[[object], bytes]:
@@ -63,7 +81,7 @@ def compile_record_encoder(
 class _EncoderSource(SourceWriter):
     """The source of one encoder."""
 
-    def __init__(self, version: int, *, flexible: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool, is_sliced: bool = False) -> None:
         super().__init__(
             one_buffer=(bytes, memoryview),
             one_byte=_ONE_BYTE,
@@ -72,6 +90,7 @@ class _EncoderSource(SourceWriter):
         )
         self._version = version
         self._flexible = flexible
+        self._is_sliced = is_sliced
         # Values of fixed size that are packed together, as (struct code, expression). A byte that
         # is always zero is a pad byte without expression.
         self._run: list[tuple[str, str]] = []
@@ -80,6 +99,8 @@ class _EncoderSource(SourceWriter):
         # The variable of the list that has the pieces before those, and whether there are any.
         self._parts = ""
         self._has_parts = False
+        # How many lists of pieces are unfinished: 1 for that of the message.
+        self._depth = 0
 
     def message(self, struct_class: type, prefix: bytes = b"") -> str:
         """Write the encoding of the parameter `message`. Returns an expression for its bytes; those
@@ -96,9 +117,11 @@ class _EncoderSource(SourceWriter):
         """An expression for the bytes of all that `write` writes."""
         outer = self._run, self._pieces, self._parts, self._has_parts
         self._run, self._pieces, self._parts, self._has_parts = [], [], self.fresh("parts"), False
+        self._depth += 1
         start = len(self.lines)
         write()
         self._end_run()
+        self._depth -= 1
         if self._has_parts:
             self._store()
             self.lines.insert(start, f"{self.indentation}{self._parts} = []")
@@ -119,6 +142,13 @@ class _EncoderSource(SourceWriter):
             self.emit(f"{self._parts} += ({', '.join(self._pieces)})")
         self._pieces.clear()
         self._has_parts = True
+
+    def _flush(self) -> str:
+        """A statement that makes a buffer of the pieces so far, if they are those of the message
+        and not of a tagged field, whose size comes before it."""
+        if self._depth > 1:
+            return ""
+        return f'buffers.append(b"".join({self._parts})); {self._parts}.clear(); '
 
     def _end_run(self) -> None:
         if self._run:
@@ -300,3 +330,5 @@ class _EncoderSource(SourceWriter):
                 else:
                     self._sized(cast("FieldKind", field.element), item, nullable=False)
                 self._store()
+                if self._is_sliced:
+                    self.end_slice(self._flush())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from odradek.protocol.primitives import ARRAY_STRUCTS
 from odradek.protocol.schema import FieldKind
+
+SLICE_ELEMENTS: Final = 500
+"""Elements of arrays that are decoded or encoded at a stretch: about a millisecond."""
 
 
 class SourceWriter:
@@ -30,6 +33,16 @@ class SourceWriter:
         self.indentation += " "
         yield
         self.indentation = self.indentation[:-1]
+
+    def begin_slices(self) -> None:
+        """Before all loops of a generator that works in slices."""
+        self.emit(f"turn = {SLICE_ELEMENTS}")
+
+    def end_slice(self, before: str = "") -> None:
+        """At the end of a loop's body: yield if that was the last element of a slice, after the
+        statement `before`."""
+        self.emit("turn -= 1")
+        self.emit(f"if not turn: turn = {SLICE_ELEMENTS}; {before}yield")
 
     def fresh(self, prefix: str) -> str:
         """A new variable name."""

@@ -52,7 +52,9 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     the frame must call `retain` before its first await: it keeps them until the response is sent.
     `offset_of` is the position of a view of the frame in the arena. The objects in `holds` are
     released when the response is sent. `close` closes the connection, for errors that have no field
-    in the response. The client is connected to `local_host` and `local_port`.
+    in the response. The client is connected to `local_host` and `local_port`. The response to a
+    request that `is_long` is encoded in slices of the loop: the request is large, or its handler
+    yielded (cooperative_iteration.py).
     """
 
     api_key: int
@@ -71,6 +73,7 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     retain: Callable[[], None] = lambda: None
     offset_of: Callable[[memoryview], int] = lambda _view: 0
     close: Callable[[], None] = lambda: None
+    is_long: bool = False
     holds: list[object] = []
 
 

@@ -1,8 +1,9 @@
 """The table from API key to handler, and the path of a request through it.
 
-Decode, build the context, run the handler, encode, complete the slot. No other module of the router
-handles encoded messages. An `ApiError` becomes the error code of the response. Malformed bytes
-close the connection; any other exception is logged and closes it too.
+Decode, build the context, run the handler, encode, complete the slot. Large requests are decoded,
+and long responses encoded, in slices of the loop, so that others do not wait for them. No other
+module of the router handles encoded messages. An `ApiError` becomes the error code of the response.
+Malformed bytes close the connection; any other exception is logged and closes it too.
 """
 
 import ctypes
@@ -11,8 +12,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from odradek.node.bus.reply import drive
+from odradek.node.bus.reply import drive, start_coroutine
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import run_in_slices
 from odradek.node.router.handlers import (
     api_versions,
     cluster,
@@ -39,14 +41,16 @@ from odradek.node.router.handlers import (
     transactional_offsets,
     transactions,
 )
-from odradek.node.wire.connection import Slot
+from odradek.node.wire.connection import Connection, Slot
 from odradek.protocol.apis import APIS, Api, ApiKey
 from odradek.protocol.codec import (
     RequestHeader,
     decode_request,
     decode_request_header,
+    decode_request_in_slices,
     encode_response,
     encode_response_header,
+    encode_response_in_slices,
 )
 from odradek.protocol.errors import ApiError, ProtocolError
 from odradek.protocol.schema import fields_of
@@ -56,6 +60,10 @@ log = logging.getLogger(__name__)
 DECODED_BYTES_MAX = 8 << 20
 """The largest request except Produce. A decoded request can take thirty times its size in memory;
 Produce's records are not decoded. A Metadata request for 100,000 topics is a third of this."""
+
+SLICED_BYTES_MIN = 32 << 10
+"""Requests above this size, except Produce, are decoded in slices: it takes more than a
+millisecond."""
 
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Any]]
 """From request class to response class. The table holds handlers of all classes, hence Any."""
@@ -158,11 +166,18 @@ class Dispatcher:
             ):
                 self._reject(slot, header, api)
                 return
-            if len(frame) > DECODED_BYTES_MAX and header.api_key != ApiKey.PRODUCE:
-                raise ProtocolError(f"{api.name} request of {len(frame)} bytes is too large")
-            request = decode_request(header.api_key, header.api_version, frame, header.body_offset)
+            if len(frame) > SLICED_BYTES_MIN and header.api_key != ApiKey.PRODUCE:
+                if len(frame) > DECODED_BYTES_MAX:
+                    raise ProtocolError(f"{api.name} request of {len(frame)} bytes is too large")
+                request: Any = bytes(frame)
+                handler = partial(_handle_large, slot, header)
+                client.hold_back()
+            else:
+                request = decode_request(
+                    header.api_key, header.api_version, frame, header.body_offset
+                )
         except ProtocolError as error:
-            log.warning("Closing %s:%d: %s", client.client_host, client.client_port, error)
+            _refuse(client, error)
             _close(slot)
             return
         self.request_counts[header.api_key] += 1
@@ -205,11 +220,31 @@ class Dispatcher:
             slot.complete(None)
             return
         version = context.api_version
+        if context.is_long:
+            slices = encode_response_in_slices(api.key, version, response)
+            drive(run_in_slices(slices), partial(self._finish_long, slot, api, context))
+            return
         try:
             body = encode_response(api.key, version, response)
-        except ProtocolError:
+        except ProtocolError as failure:
             # Not raised: the caller has other replies to deliver.
-            log.exception("%s v%d: the response cannot be encoded", api.name, version)
+            _log_unencodable(api, version, failure)
+            _close(slot)
+            return
+        header = encode_response_header(api.key, version, context.correlation_id)
+        slot.complete([header, *body], context.holds or None)
+
+    def _finish_long(
+        self,
+        slot: Slot,
+        api: Api,
+        context: RequestContext,
+        body: list[bytes | memoryview] | None,
+        error: BaseException | None,
+    ) -> None:
+        version = context.api_version
+        if body is None:
+            _log_unencodable(api, version, error)
             _close(slot)
             return
         header = encode_response_header(api.key, version, context.correlation_id)
@@ -256,6 +291,37 @@ class Dispatcher:
             header.api_version,
         )
         _close(slot)
+
+
+async def _handle_large(
+    slot: Slot, header: RequestHeader, frame: bytes, context: RequestContext, services: Services
+) -> Any | None:  # noqa: ANN401 - the API's response class
+    """Decode in slices, then run the handler. Later requests of the connection are held back until
+    then: they must not reach their handlers before this one."""
+    client = slot.connection
+    try:
+        request = await run_in_slices(
+            decode_request_in_slices(header.api_key, header.api_version, frame, header.body_offset)
+        )
+    except ProtocolError as error:
+        _refuse(client, error)
+        client.close()
+        return None
+    if client.is_closed:
+        return None
+    context.is_long = True
+    response = start_coroutine(HANDLERS[header.api_key](request, context, services))
+    del request
+    client.resume()
+    return await response
+
+
+def _refuse(client: Connection, error: ProtocolError) -> None:
+    log.warning("Closing %s:%d: %s", client.client_host, client.client_port, error)
+
+
+def _log_unencodable(api: Api, version: int, error: BaseException | None) -> None:
+    log.error("%s v%d: the response cannot be encoded", api.name, version, exc_info=error)
 
 
 def _close(slot: Slot) -> None:

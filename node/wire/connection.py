@@ -6,9 +6,9 @@ are not copied: the transport refers to them until the kernel has taken them, an
 memory as long.
 
 Reading is paused while there is a reason: too many requests in flight, responses that the client
-does not read, a throttle, no room in the arena, or too many requests in one iteration of the loop.
-One invariant: the reasons (`_stops`) are only set and cleared here, and the transport reads if and
-only if there are none.
+does not read, a throttle, no room in the arena, too many requests in one iteration of the loop, or
+a large request that is still being decoded. One invariant: the reasons (`_stops`) are only set and
+cleared here, and the transport reads if and only if there are none.
 
 Called by the event loop (get_buffer, buffer_updated, pause_writing...) and by the code that
 completes slots.
@@ -52,6 +52,7 @@ THROTTLED = 8
 STARVED = 16
 TURN_LIMIT = 32
 CLOSING = 64
+DECODING = 128
 
 
 class FlushQueue:
@@ -400,6 +401,14 @@ class Connection(asyncio.BufferedProtocol):
         log.warning("closing the connection of %s: %s", self, message)
         self._write()
         self._close_transport()
+
+    def hold_back(self) -> None:
+        """Hand over no later request until `resume`. Only during `on_request`."""
+        self._stops |= DECODING
+
+    def resume(self) -> None:
+        """The request of `hold_back` has reached its handler."""
+        self.clear_stop(DECODING)
 
     # -- responses ---------------------------------------------------------------------------------
 

@@ -1,7 +1,9 @@
 import base64
 import json
+from collections.abc import Generator
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,18 +17,26 @@ from odradek.protocol.codec import (
     RequestHeader,
     decode_request,
     decode_request_header,
+    decode_request_in_slices,
     decode_response,
     decode_response_header,
     encode_request,
     encode_request_header,
     encode_response,
     encode_response_header,
+    encode_response_in_slices,
 )
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.fetch import FetchResponse
-from odradek.protocol.messages.groups import HeartbeatRequest, JoinGroupResponse
+from odradek.protocol.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsResponse,
+    HeartbeatRequest,
+    JoinGroupResponse,
+)
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.schema import fields_of
+from odradek.protocol.source_writer import SLICE_ELEMENTS
 from tests.support.kio_parity import OTHER_NAMES
 from tests.support.message_samples import (
     SIDES,
@@ -36,6 +46,8 @@ from tests.support.message_samples import (
     messages,
     random_message,
 )
+
+T = TypeVar("T")
 
 KIO_HEADER_V1 = entity_reader(KioHeaderV1)
 KIO_HEADER_V2 = entity_reader(KioHeaderV2)
@@ -68,6 +80,49 @@ def test_every_version_survives_a_round_trip(api: Api) -> None:
                 body = encode(api, side, version, message)
                 assert decode(api, side, version, body) == message
                 assert encode(api, side, version, decode(api, side, version, body)) == body
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_messages_in_slices_are_the_same_messages(api: Api) -> None:
+    random = Random(api.name)
+    for version in range(api.min_version, api.max_version + 1):
+        for _ in range(3):
+            request = random_message(random, api.request, version)
+            body = encode(api, "Request", version, request)
+            frame = memoryview(b"head" + body)
+            decoded = result_of(decode_request_in_slices(api.key, version, frame, 4))
+            assert decoded == request
+            response = random_message(random, api.response, version)
+            buffers = result_of(encode_response_in_slices(api.key, version, response))
+            assert b"".join(buffers) == encode(api, "Response", version, response)
+
+
+def test_a_long_response_is_encoded_in_slices_and_buffers() -> None:
+    names = [f"group-{n}" for n in range(3 * SLICE_ELEMENTS + 10)]
+    response = DeleteGroupsResponse(results=[DeletableGroupResult(group_id=n) for n in names])
+    slices = encode_response_in_slices(ApiKey.DELETE_GROUPS, 2, response)
+    assert sum(1 for _ in slices) == 3
+    buffers = result_of(encode_response_in_slices(ApiKey.DELETE_GROUPS, 2, response))
+    assert len(buffers) == 4
+    assert b"".join(buffers) == b"".join(encode_response(ApiKey.DELETE_GROUPS, 2, response))
+
+
+def test_a_response_that_cannot_be_encoded_in_slices_is_a_protocol_error() -> None:
+    response = DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id="g", error_code=1 << 20)]
+    )
+    with pytest.raises(ProtocolError, match="cannot carry"):
+        result_of(encode_response_in_slices(ApiKey.DELETE_GROUPS, 2, response))
+
+
+def result_of(slices: Generator[None, None, T]) -> T:
+    """What a generator returns."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
 
 
 def golden_messages() -> list[tuple[str, int, str, str]]:

@@ -11,7 +11,12 @@ from random import Random
 import pytest
 
 from odradek.protocol.apis import APIS, Api, ApiKey
-from odradek.protocol.codec import REQUEST_ELEMENTS_MAX, decode_request, encode_request
+from odradek.protocol.codec import (
+    REQUEST_ELEMENTS_MAX,
+    decode_request,
+    decode_request_in_slices,
+    encode_request,
+)
 from odradek.protocol.decoding import MALFORMED, compile_decoder
 from odradek.protocol.encoding import compile_encoder
 from odradek.protocol.errors import ProtocolError
@@ -25,6 +30,7 @@ from odradek.protocol.messages.produce import ProduceRequest
 from odradek.protocol.primitives import uvarint
 from odradek.protocol.schema import array, int16, int32, optional, string, uuid
 from odradek.protocol.schema import struct as message
+from odradek.protocol.source_writer import SLICE_ELEMENTS
 from tests.support.message_samples import (
     SIDES,
     decode,
@@ -234,31 +240,48 @@ def test_large_lengths_allocate_only_in_proportion_to_the_input() -> None:
 @pytest.mark.parametrize("flexible", [False, True])
 def test_the_limit_is_for_the_elements_of_all_arrays_together(flexible: bool) -> None:
     def read(count: int) -> object:
-        decode_few = compile_decoder(Nest, 0, flexible=flexible, elements_max=9)
+        decode_few = compile_decoder(Nest, 0, flexible=flexible, elements_max=29)
         return decode_few(nest_of(count, flexible=flexible), 0)
 
     nest = read(3)
     assert isinstance(nest, Nest)
     assert [each.names for each in nest.groups] == [["", ""]] * 3
-    assert nest.numbers == list(range(20)), "numbers take no more than they have"
+    assert nest.numbers == list(range(20)), "numbers count as well: each gets an answer"
     with pytest.raises(ProtocolError, match="too many elements"):
         read(4)
 
 
-def test_the_limit_allows_as_many_partitions_as_fit_into_a_request() -> None:
-    count = (8 << 20) // 18
-    partitions = [OffsetCommitRequestPartition(partition_index=n) for n in range(count)]
-    request = OffsetCommitRequest(
-        group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)]
-    )
+def test_the_limit_allows_a_hundred_thousand_topics_with_one_partition_each() -> None:
+    partitions = [OffsetCommitRequestPartition(partition_index=0)]
+    topics = [
+        OffsetCommitRequestTopic(name=f"topic-{n:06}", partitions=partitions)
+        for n in range(REQUEST_ELEMENTS_MAX // 2)
+    ]
+    request = OffsetCommitRequest(group_id="g", topics=topics)
     frame = b"".join(encode_request(ApiKey.OFFSET_COMMIT, 9, request))
     decoded = decode_request(ApiKey.OFFSET_COMMIT, 9, frame)
     assert isinstance(decoded, OffsetCommitRequest)
-    assert len(decoded.topics[0].partitions) == count
+    assert len(decoded.topics) == 100_000
+
+
+def test_more_elements_than_the_limit_are_refused() -> None:
     count = REQUEST_ELEMENTS_MAX + 1
-    hostile = uvarint(count + 1) + b"\x01" * count + b"\0"
+    names = uvarint(count + 1) + b"\x01" * count + b"\0"
     with pytest.raises(ProtocolError, match="too many elements"):
-        decode_request(ApiKey.DELETE_GROUPS, 2, hostile)
+        decode_request(ApiKey.DELETE_GROUPS, 2, names)
+    partitions = struct.pack(">hsihsi", 1, b"g", 1, 1, b"t", count) + bytes(4 * count)
+    with pytest.raises(ProtocolError, match="too many elements"):
+        decode_request(ApiKey.OFFSET_FETCH, 1, partitions)
+
+
+def test_a_sliced_decoder_yields_after_a_number_of_elements_of_all_arrays() -> None:
+    count = 3 * SLICE_ELEMENTS + 10
+    body = uvarint(count + 1) + b"\x02a" * count + b"\0"
+    slices = decode_request_in_slices(ApiKey.DELETE_GROUPS, 2, body)
+    assert len(list(slices)) == 3
+    for at in (len(body) // 2, 1):
+        with pytest.raises(ProtocolError):
+            list(decode_request_in_slices(ApiKey.DELETE_GROUPS, 2, body[:at]))
 
 
 def test_memory_is_in_proportion_to_the_input_and_not_to_its_counts() -> None:

@@ -36,11 +36,16 @@ class ClosedByPeer(Exception):
 _BY_REQUEST: Final = {api.request: api for api in APIS.values()}
 
 
+def api_of(request: object) -> Api:
+    """The API of a request."""
+    return _BY_REQUEST[type(request)]
+
+
 def frame_of(
     request: object, version: int, correlation_id: int, client_id: str | None = CLIENT_ID
 ) -> bytes:
     """A whole request frame, with its length prefix."""
-    key = _BY_REQUEST[type(request)].key
+    key = api_of(request).key
     header = encode_request_header(key, version, correlation_id, client_id)
     body = b"".join((header, *encode_request(key, version, request)))
     return _LENGTH.pack(len(body)) + body
@@ -80,7 +85,7 @@ class WireClient:
         """Send a request without waiting; returns its correlation id."""
         self._correlation_id += 1
         if is_answered:
-            self._expected.append((_BY_REQUEST[type(request)], version, self._correlation_id))
+            self._expected.append((api_of(request), version, self._correlation_id))
         self.send_raw(frame_of(request, version, self._correlation_id))
         return self._correlation_id
 

@@ -400,6 +400,77 @@ def test_a_too_large_request_is_not_decoded(fixture: DispatchFixture) -> None:
     fixture.run(scenario())
 
 
+def test_a_large_request_is_decoded_and_answered_in_slices(fixture: DispatchFixture) -> None:
+    """Others are answered meanwhile, and the later requests of its connection afterwards."""
+    names = [MetadataRequestTopic(name=f"topic-{n}") for n in range(50_000)]
+    wanted = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+
+    async def scenario() -> None:
+        client, other = await fixture.connect(), await fixture.connect()
+        large = client.post(wanted, METADATA)
+        small = client.post(MetadataRequest(topics=names[:1]), METADATA)
+        served = 0
+
+        async def serve_others() -> None:
+            nonlocal served
+            while True:
+                assert await serves(other)
+                served += 1
+
+        others = asyncio.ensure_future(serve_others())  # noqa: TID251 - the test's own
+        answer = await client.receive(large, wanted, METADATA, MetadataResponse)
+        others.cancel()
+        assert len(answer.topics) == 50_000
+        assert served > 20
+        last = await client.receive(small, wanted, METADATA, MetadataResponse)
+        assert len(last.topics) == 1
+
+    fixture.run(scenario())
+
+
+def test_requests_behind_a_large_one_are_not_handled_before_it(
+    fixture: DispatchFixture, handle: Callable[[ApiKey, Handler], None]
+) -> None:
+    handled: list[int] = []
+
+    async def record(
+        request: MetadataRequest, context: RequestContext, services: Services
+    ) -> MetadataResponse:
+        assert request.topics is not None
+        handled.append(len(request.topics))
+        return MetadataResponse()
+
+    handle(ApiKey.METADATA, record)
+
+    async def scenario() -> None:
+        client = await fixture.connect()
+        topic = MetadataRequestTopic(name="t" * 20)
+        for count in (20_000, 1, 10_000, 2):
+            client.post(MetadataRequest(topics=[topic] * count), METADATA)
+        for _ in range(4):
+            await client.frame()
+        assert handled == [20_000, 1, 10_000, 2]
+
+    fixture.run(scenario())
+
+
+def test_a_large_malformed_request_closes_the_connection(
+    fixture: DispatchFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [MetadataRequestTopic(name="x" * 20)] * 5_000
+    frame = frame_of(MetadataRequest(topics=names), METADATA, 1)
+
+    async def scenario() -> None:
+        client = await fixture.connect()
+        client.send(frame[4:-1000])
+        client.post(MetadataRequest(topics=[]), METADATA)
+        assert await client.is_closed()
+        assert await serves(await fixture.connect())
+
+    fixture.run(scenario())
+    assert "malformed Metadata request" in caplog.text or "truncated" in caplog.text
+
+
 # -- handlers that fail ----------------------------------------------------------------------------
 
 
