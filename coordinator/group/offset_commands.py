@@ -19,6 +19,7 @@ from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.offsets.committed_offsets import refused_commit
 from odradek.coordinator.group.requests import (
+    NO_GUARD,
     CommitInTransaction,
     DropTopicOffsets,
     EndProducerTransaction,
@@ -36,6 +37,7 @@ from odradek.coordinator.outcome import (
     respond,
 )
 from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
+from odradek.coordinator.transaction.transaction_metadata import EPOCH_BUMPS_SINCE
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
@@ -155,9 +157,14 @@ class OffsetCommands:
         if error is not ErrorCode.NONE:
             return respond(command, refused_commit(request, error))
         pending = self._pending_offsets
-        is_open = pending.is_open(request.producer_id, request.producer_epoch)
         ended_count = pending.ended_count(request.producer_id)
-        if not asked.is_verified and not is_open and asked.guard != ended_count:
+        is_known = asked.is_verified or (
+            pending.open_epoch(request.producer_id) == request.producer_epoch
+            if asked.guard == NO_GUARD
+            # An open transaction may be the next one.
+            else asked.guard == ended_count
+        )
+        if not is_known:
             return respond(command, VerificationRequired(ended_count))
         records, response = self._offsets.commit(request, step.now_ms, step.settings)
         producer_id, producer_epoch = request.producer_id, request.producer_epoch
@@ -172,8 +179,15 @@ class OffsetCommands:
         self, command: Command, request: EndProducerTransaction, step: GroupStep
     ) -> _Outcome:
         """A transaction marker in this partition."""
+        marker = request.marker
+        if (
+            request.transaction_version >= EPOCH_BUMPS_SINCE
+            and self._pending_offsets.open_epoch(marker.producer_id) >= marker.producer_epoch
+        ):
+            # A late marker: the producer's next transaction has begun.
+            return respond(command, ErrorCode.INVALID_PRODUCER_EPOCH)
         reply = ShardReply(command.request_id, ErrorCode.NONE)
-        return Outcome(records=(request.marker,), replies=(reply,))
+        return Outcome(records=(marker,), replies=(reply,))
 
     def delete(self, command: Command, request: OffsetDeleteRequest, step: GroupStep) -> _Outcome:
         """OffsetDelete: topics that no member subscribes to."""

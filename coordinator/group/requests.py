@@ -5,7 +5,7 @@ each group. Others are internal to the router. Each declares the type of its res
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -105,6 +105,9 @@ class DropTopicOffsets(msgspec.Struct, Request[None], frozen=True):
     topics: tuple[tuple[str, Uuid], ...]
 
 
+NO_GUARD: Final = -1
+
+
 class VerificationRequired(msgspec.Struct, frozen=True):
     """The transaction coordinator must confirm the group; then repeat the commit with the guard."""
 
@@ -122,10 +125,13 @@ class CommitInTransaction(
 
     request: TxnOffsetCommitRequest
     is_verified: bool
-    guard: int = -1
+    guard: int = NO_GUARD
 
 
 class EndProducerTransaction(msgspec.Struct, Request[ErrorCode], frozen=True):
-    """A producer's transaction has ended. The response comes when the marker is committed."""
+    """A producer's transaction has ended. The response comes when the marker is committed. As in
+    WriteTxnMarkers, `transaction_version` says whether each transaction has its own epoch (2); then
+    the producer's next transaction is not ended by a second marker: INVALID_PRODUCER_EPOCH."""
 
     marker: TransactionMarker
+    transaction_version: int

@@ -1,8 +1,10 @@
 """A router with its coordinators, and a transactional client of either version."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+from odradek.coordinator.group.offsets.committed_offsets import CommitResponse
 from odradek.node.router.handlers.group_offsets import handle_offset_fetch
 from odradek.node.router.handlers.groups import KEY_TYPE_TRANSACTION, handle_find_coordinator
 from odradek.node.router.handlers.produce import handle_produce
@@ -160,6 +162,16 @@ class TransactionalClient:
         return self.harness.call(handle_add_offsets_to_txn, request).error_code
 
     def commit_offset(self, offset: int, *, version: int | None = None) -> int:
+        return self.commit_code(self.begin_commit_offset(offset, version=version))
+
+    def commit_code(self, response: "asyncio.Future[CommitResponse]") -> int:
+        """The error code of the one partition, once it is there."""
+        return self.harness.wait(response).topics[0].partitions[0].error_code
+
+    def begin_commit_offset(
+        self, offset: int, *, version: int | None = None
+    ) -> "asyncio.Future[CommitResponse]":
+        """TxnOffsetCommit, without waiting for the response."""
         partition = TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata=""
         )
@@ -176,8 +188,7 @@ class TransactionalClient:
         )
         if version is None:
             version = 5 if self.is_new else 3
-        answer = self.harness.call(handle_txn_offset_commit, request, version)
-        return answer.topics[0].partitions[0].error_code
+        return self.harness.begin(handle_txn_offset_commit, request, version)
 
     def fetch_offset(self) -> int:
         """The group's stable offset; minus the error code if there is one."""

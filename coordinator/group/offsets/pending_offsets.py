@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.outcome import TransactionalRecord, TransactionMarker
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
+from odradek.protocol.types import NO_EPOCH
 
 _ENDED_COUNT_MAX: Final = 10_000
 
@@ -55,12 +56,13 @@ class PendingTransactionalOffsets:
             return []
         return [key for key, _ in self._producers_of.items() if key[0] == group_id]
 
-    def is_open(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has an open transaction with offsets in this shard."""
+    def open_epoch(self, producer_id: int) -> int:
+        """The epoch of the producer's open transaction with offsets in this shard; -1 if it has
+        none."""
         table = self._of_producers.get(producer_id)
         if table is None:
-            return False
-        return any(pending.producer_epoch == producer_epoch for _, pending in table.items())
+            return NO_EPOCH
+        return max((pending.producer_epoch for _, pending in table.items()), default=NO_EPOCH)
 
     def ended_count(self, producer_id: int) -> int:
         """The number of transactions of the producer that have ended since the shard was loaded. A

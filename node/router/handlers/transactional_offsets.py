@@ -23,8 +23,6 @@ from odradek.protocol.messages.transactions import (
 _TOPIC_IDS_SINCE: Final = 6
 _IMPLICIT_ADD_SINCE: Final = 5
 _ABORTABLE_SINCE: Final = 4
-_VERIFICATIONS_MAX: Final = 3
-"""How often a commit is verified again because a transaction of its producer ended meanwhile."""
 
 
 async def handle_txn_offset_commit(
@@ -48,7 +46,12 @@ async def _commit(
     commit: TxnOffsetCommitRequest, context: RequestContext, services: Services
 ) -> TxnOffsetCommitResponse:
     """Commit once the transaction coordinator has confirmed that the offsets partition is part of
-    the transaction (KIP-890). Raises ApiError."""
+    the transaction (KIP-890). Raises ApiError.
+
+    A confirmation that the end of a transaction overtakes is worth nothing: the request may be of
+    the transaction that has ended, and an older client's next one has the same epoch. It is refused
+    with a retriable error, because only a client that still waits for the answer sends it again.
+    """
     groups = services.group_coordinator
     producer = TransactionalProducer(
         commit.transactional_id, commit.producer_id, commit.producer_epoch
@@ -63,13 +66,14 @@ async def _commit(
             context,
         )
     requested = CommitInTransaction(commit, is_verified=adds_partition)
-    for _ in range(_VERIFICATIONS_MAX):
-        response = await groups.call(commit.group_id, requested, context)
-        if not isinstance(response, VerificationRequired):
-            return response
+    response = await groups.call(commit.group_id, requested, context)
+    if isinstance(response, VerificationRequired):
         _raise(await services.partition_verification.verify(producer, partition), context)
         requested = CommitInTransaction(commit, is_verified=False, guard=response.guard)
-    raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        response = await groups.call(commit.group_id, requested, context)
+        if isinstance(response, VerificationRequired):
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return response
 
 
 def _raise(error: ErrorCode, context: RequestContext) -> None:

@@ -89,12 +89,13 @@ class MarkerWriter:
         expected_transaction: tuple[int, int] | None = None,
     ) -> int:
         """Write one marker into a partition that this broker leads; returns the error code.
-        `expected_transaction` as in WriteMarker; shards of groups ignore it."""
+        `transaction_version` and `expected_transaction` as in WriteMarker; shards of groups ignore
+        the latter."""
         if topic == CONSUMER_OFFSETS:
             self._partition_verification.on_marker(marker.producer_id)
             try:
                 return await self._group_coordinator.call_shard(
-                    partition, EndProducerTransaction(marker)
+                    partition, EndProducerTransaction(marker, transaction_version)
                 )
             except ApiError as error:
                 return error.code

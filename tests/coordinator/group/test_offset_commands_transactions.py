@@ -3,6 +3,7 @@
 import pytest
 
 from odradek.coordinator.group.requests import (
+    NO_GUARD,
     CommitInTransaction,
     ConsumerHeartbeat,
     DeleteGroup,
@@ -67,7 +68,7 @@ class Play(ShardPlaybook[GroupShard, Call]):
         for name, value in fields.items():
             setattr(request, name, value)
         asked = CommitInTransaction(
-            request, is_verified=guard is None, guard=-1 if guard is None else guard
+            request, is_verified=guard is None, guard=NO_GUARD if guard is None else guard
         )
         return self.ask(asked, version=version)
 
@@ -82,7 +83,7 @@ class Play(ShardPlaybook[GroupShard, Call]):
 
     def end(self, *, is_commit: bool = True) -> None:
         marker = TransactionMarker(PRODUCER_ID, 0, 0, is_commit)
-        assert self.ask(EndProducerTransaction(marker)).response(ErrorCode) is ErrorCode.NONE
+        assert self.ask(EndProducerTransaction(marker, 1)).response(ErrorCode) is ErrorCode.NONE
 
     def fetch(self, *, require_stable: bool = True) -> int | str:
         topic = OffsetFetchRequestTopic(name="t", partition_indexes=[0])
@@ -136,7 +137,8 @@ def test_a_marker_that_is_not_committed_has_no_effect_on_fetches() -> None:
     play = Play()
     play.commit(10)
     play.hold_log()
-    play.ask(EndProducerTransaction(TransactionMarker(PRODUCER_ID, 0, 0, is_commit=True)))
+    marker = TransactionMarker(PRODUCER_ID, 0, 0, is_commit=True)
+    play.ask(EndProducerTransaction(marker, 1))
     assert play.fetch() == UNSTABLE
     play.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert play.fetch() == UNSTABLE
@@ -210,15 +212,48 @@ def test_metadata_is_bounded() -> None:
 
 def test_an_unknown_transaction_must_be_verified_after_the_last_end() -> None:
     play = Play()
-    first = play.begin(1, guard=-1).response(VerificationRequired)
+    first = play.begin(1, guard=NO_GUARD).response(VerificationRequired)
     play.end()
     again = play.begin(1, guard=first.guard).response(VerificationRequired)
     assert again.guard != first.guard
     assert play.begin(1, guard=again.guard).response(TxnOffsetCommitResponse)
     # The transaction is open: no verification is required.
-    assert play.begin(2, guard=-1).response(TxnOffsetCommitResponse)
+    assert play.begin(2, guard=NO_GUARD).response(TxnOffsetCommitResponse)
     play.end()
     assert play.fetch() == 2
+
+
+def test_an_open_transaction_may_be_the_next_one_of_the_same_epoch() -> None:
+    """The commit of an older client waits for its verification while its transaction ends and the
+    next one commits an offset of the same group."""
+    play = Play()
+    late = play.begin(1, guard=NO_GUARD).response(VerificationRequired)
+    play.end(is_commit=False)
+    play.commit(2)
+    again = play.begin(1, guard=late.guard).response(VerificationRequired)
+    assert again.guard != late.guard
+    play.end()
+    assert play.fetch() == 2
+
+
+@pytest.mark.parametrize(
+    ("transaction_version", "marker_epoch", "code"),
+    [
+        (2, 1, ErrorCode.NONE),
+        (2, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (1, 0, ErrorCode.NONE),
+    ],
+)
+def test_a_second_marker_of_version_2_does_not_end_the_next_transaction(
+    transaction_version: int, marker_epoch: int, code: ErrorCode
+) -> None:
+    """With version 2 a marker has the epoch after its transaction's: the next one has it, too."""
+    play = Play()
+    play.commit(1)
+    marker = TransactionMarker(PRODUCER_ID, marker_epoch, 0, is_commit=True)
+    ending = play.ask(EndProducerTransaction(marker, transaction_version))
+    assert ending.response(ErrorCode) is code
+    assert play.fetch() == (UNSTABLE if code else 1)
 
 
 def test_only_the_fenced_producer_gets_an_error() -> None:

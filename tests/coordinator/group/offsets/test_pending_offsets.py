@@ -81,9 +81,8 @@ def test_only_a_transaction_of_the_same_epoch_is_open(
     offsets: PendingTransactionalOffsets,
 ) -> None:
     offsets.add(pending(1, 5))
-    assert offsets.is_open(1, 0)
-    assert not offsets.is_open(1, 1)
-    assert not offsets.is_open(2, 0)
+    assert offsets.open_epoch(1) == 0
+    assert offsets.open_epoch(2) == -1
 
 
 def test_ended_transactions_are_counted_for_each_producer(

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from odradek.coordinator.group.requests import EndProducerTransaction
+from odradek.coordinator.outcome import TransactionMarker
+from odradek.coordinator.transaction.requests import AddPartitions
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from tests.support.transaction_harness import TOPIC, TransactionalClient, TransactionHarness
@@ -43,6 +46,31 @@ def test_an_older_client_must_add_the_group_first(
     client.init()
     assert client.commit_offset(9, version=version) == code
     assert client.fetch_offset() == -1
+
+
+def test_a_commit_whose_transaction_ends_meanwhile_does_not_land_in_the_next_one(
+    harness: TransactionHarness,
+) -> None:
+    """An older client has one epoch for all of its transactions. The commit waits for the
+    verification while the transaction ends and the next one adds the same group."""
+    client = TransactionalClient(harness, version=1)
+    client.init()
+    client.add_offsets()
+    shard = harness.coordinators.shard_of("g")
+    # The verification waits for a record of the transaction that is not committed yet.
+    harness.bus.is_away = True
+    producer = client.producer_id, client.producer_epoch
+    adding = AddPartitions("tx", *producer, frozenset({(TOPIC, 1)}), client_version=1)
+    harness.transactions.call("tx", adding)
+    late = client.begin_commit_offset(9)
+    marker = TransactionMarker(*producer, 0, is_commit=False)
+    ended = harness.coordinators.call_shard(shard, EndProducerTransaction(marker, 1))
+    harness.bus.come_back()
+    assert harness.result(ended) == ErrorCode.NONE
+    # The client may send it again, and does so only if it still waits for the answer.
+    assert client.commit_code(late) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert client.fetch_offset() == -1
+    assert client.commit_offset(9) == ErrorCode.NONE
 
 
 def test_a_fenced_producer_commits_nothing(harness: TransactionHarness) -> None:
