@@ -105,6 +105,7 @@ class StreamsStage(Stage):
         shutdown: bool = False,
         offsets: Sequence[TaskOffset] | None = None,
         rack: str | None = None,
+        connection: int = 1,
     ) -> GroupCall:
         request = StreamsGroupHeartbeatRequest(
             group_id=group,
@@ -130,7 +131,7 @@ class StreamsStage(Stage):
                 ]
                 for tasks in owned
             )
-        return self.ask(request)
+        return self.ask(request, connection=connection)
 
     def send_streams_heartbeat(
         self,
@@ -145,6 +146,7 @@ class StreamsStage(Stage):
         endpoint: tuple[str, int] | None = None,
         endpoint_epoch: int = -1,
         shutdown: bool = False,
+        connection: int = 1,
     ) -> StreamsGroupHeartbeatResponse:
         """A heartbeat and its response; one that joins has all required fields."""
         return self.streams_answer(
@@ -160,6 +162,7 @@ class StreamsStage(Stage):
                 endpoint=endpoint,
                 endpoint_epoch=endpoint_epoch,
                 shutdown=shutdown,
+                connection=connection,
             )
         ).response
 
@@ -190,6 +193,8 @@ class StreamsThread:
         self.tasks = TasksTuple()
         self.errors: list[ErrorCode] = []
         self.statuses: list[int] = []
+        self.endpoint_port = 1
+        """Of the endpoint that a test sends: a new one starts a group epoch."""
 
     def send_heartbeat(self) -> None:
         is_join = self.epoch == 0

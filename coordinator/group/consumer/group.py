@@ -29,9 +29,6 @@ CLASSIC: Final[MemberAttribute] = ("protocol", "classic")
 RACK: Final[MemberAttribute] = ("rack", "")
 """The member has sent a rack."""
 
-UNKNOWN_CONNECTION: Final = -1
-"""Not a connection of this router."""
-
 REJOIN: Final = "member-rejoin"
 """The timer of a classic member that must send JoinGroup."""
 SYNC: Final = "member-sync"
@@ -49,7 +46,6 @@ class ConsumerGroup(
         "_regexes",
         "awaiting_rejoin",
         "awaiting_sync",
-        "unconfirmed_connections",
     )
 
     group_type = GROUP_TYPE_CONSUMER
@@ -70,10 +66,6 @@ class ConsumerGroup(
         # In memory only: classic members that have joined without owned partitions in their
         # subscription, because its version has none, and that must send SyncGroup.
         self.awaiting_sync: set[str] = set()
-        # In memory only, by member: the connection of the last response with a new epoch or
-        # assignment, until the member confirms it; UNKNOWN_CONNECTION if another coordinator may
-        # have sent it.
-        self.unconfirmed_connections: dict[str, int] = {}
         self._regexes: TimelineTable[str, ResolvedRegex] = TimelineTable(timeline)
         # Derived: the number of members with an attribute, and the owner of a partition.
         self._attribute_counts: TimelineTable[MemberAttribute, int] = TimelineTable(timeline)
@@ -90,7 +82,6 @@ class ConsumerGroup(
             for attribute in () if known is None else attributes_of(known):
                 count(self._attribute_counts, attribute, step)
         if member is None:
-            self.unconfirmed_connections.pop(member_id, None)
             self.awaiting_sync.discard(member_id)
         super()._replay_member(member_id, member)
 

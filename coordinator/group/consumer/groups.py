@@ -19,7 +19,7 @@ from odradek.coordinator.group.classic.leave_group import SEVERAL_MEMBERS_SINCE
 from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
 from odradek.coordinator.group.consumer import classic_members, heartbeats
-from odradek.coordinator.group.consumer.group import REJOIN, UNKNOWN_CONNECTION, ConsumerGroup
+from odradek.coordinator.group.consumer.group import REJOIN, ConsumerGroup
 from odradek.coordinator.group.consumer.migration import (
     can_upgrade,
     classic_generation_of,
@@ -92,9 +92,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         for group in self:
             known = (id_ for id_, member in group.members() if member.classic is not None)
             self._unstored.note(known, step.now_ms)
-            # The last responses of the previous coordinator may have been lost.
-            others = (id_ for id_, member in group.members() if member.classic is None)
-            group.unconfirmed_connections.update(dict.fromkeys(others, UNKNOWN_CONNECTION))
+            group.expect_lost_responses()
 
     # -- finding groups ---------------------------------------------------------------------------
 

@@ -59,6 +59,8 @@ from odradek.coordinator.group.modern.heartbeats import (
     check_texts,
     heartbeat_assignment,
     heartbeat_interval_ms,
+    is_lost_response,
+    may_be_lost,
     resolve_member,
     schedule_session_timeout,
     store_member,
@@ -140,16 +142,17 @@ def heartbeat(
     """A heartbeat of a member that joins or continues. ApiError if it is refused."""
     request = sent.request
     owned = _owned(request)
-    # A response that was sent over another connection may not have reached the member.
     connection_id = command.connection_id
-    may_be_lost = group.unconfirmed_connections.get(member_id, connection_id) != connection_id
+    is_unconfirmed = may_be_lost(group, member_id, connection_id)
     resolved: Resolved = resolve_member(
         group,
         member_id,
         request.member_epoch,
         request.instance_id,
         step,
-        is_retry=lambda current: _is_retry(owned, current, may_be_lost=may_be_lost),
+        is_retry=lambda current: is_lost_response(
+            PARTITIONS, owned, current, is_other_connection=is_unconfirmed
+        ),
     )
     member = _updated(resolved.member, command, request)
     goal = update_member(group, resolved, member, sent.regex_names, step)
@@ -167,10 +170,10 @@ def heartbeat(
             is_busy=bool(step.records) or group.state is not ModernGroupState.STABLE,
         ),
     )
-    if owned is not None and may_be_lost and _is_exactly(owned, current.assigned):
+    if owned is not None and is_unconfirmed and _is_exactly(owned, current.assigned):
         del group.unconfirmed_connections[member_id]
-        may_be_lost = False
-    has_news = not has_epoch or may_be_lost or _has_other_partitions(resolved.current, current)
+        is_unconfirmed = False
+    has_news = not has_epoch or is_unconfirmed or _has_other_partitions(resolved.current, current)
     if has_news or _is_full(request):
         response.assignment = heartbeat_assignment(current.assigned)
     if has_news or (current.member_epoch != request.member_epoch != JOIN_GROUP_EPOCH):
@@ -248,21 +251,6 @@ def maybe_reconcile(
         lambda topic_id, index: group.owner(topic_id, index) in owners,
         step,
     )
-
-
-def _is_retry(
-    owned: Partitions | None, current: ConsumerCurrentAssignment, *, may_be_lost: bool
-) -> bool:
-    """Whether a heartbeat with the previous epoch may come from a member that lost a response.
-
-    The member must send what it owns, as in Kafka, unless the connection shows that a response may
-    be lost: then it may repeat its last request.
-    """
-    if may_be_lost:
-        return owned is None or PARTITIONS.is_within(
-            owned, current.assigned, current.pending_revocation
-        )
-    return owned is not None and PARTITIONS.is_within(owned, current.assigned)
 
 
 def _is_exactly(owned: Partitions, assigned: PartitionEpochs) -> bool:

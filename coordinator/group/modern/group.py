@@ -92,6 +92,9 @@ E = TypeVar("E", bound=GroupEpoch)
 
 _GROUP: Final = "group"
 
+UNKNOWN_CONNECTION: Final = -1
+"""Not a connection of this router."""
+
 
 class ModernGroup(ABC, Generic[M, T, C, E]):
     """See the module's docstring. It exists as long as its epoch is stored.
@@ -109,6 +112,7 @@ class ModernGroup(ABC, Generic[M, T, C, E]):
         "_target_epochs",
         "_targets",
         "group_id",
+        "unconfirmed_connections",
     )
 
     group_type: ClassVar[str]
@@ -135,6 +139,10 @@ class ModernGroup(ABC, Generic[M, T, C, E]):
         # Derived: the holders of instance ids, and the number of Stable members by epoch.
         self._static: TimelineTable[str, str] = TimelineTable(timeline)
         self._settled: TimelineTable[int, int] = TimelineTable(timeline)
+        # In memory only, by member: the connection of the last response with a new epoch or
+        # assignment, until the member confirms it; UNKNOWN_CONNECTION if another coordinator may
+        # have sent it.
+        self.unconfirmed_connections: dict[str, int] = {}
 
     # -- the log ---------------------------------------------------------------------------------
 
@@ -160,6 +168,8 @@ class ModernGroup(ABC, Generic[M, T, C, E]):
 
     def _replay_member(self, member_id: str, member: M | None) -> None:
         old = self._members.get(member_id)
+        if member is None:
+            self.unconfirmed_connections.pop(member_id, None)
         self._members.assign(member_id, member)
         instance_id = None if old is None else old.instance_id
         # A replaced static member must not free the instance id of the one in its place.
@@ -286,6 +296,14 @@ class ModernGroup(ABC, Generic[M, T, C, E]):
     def current(self, member_id: str) -> C:
         """The current assignment of the member; empty, at epoch 0, of a new member."""
         return self._currents.get(member_id) or self.new_current
+
+    def expect_lost_responses(self) -> None:
+        """The group was loaded: the last responses of the previous coordinator may be lost.
+
+        Classic members have no unconfirmed responses: their requests wait for the response.
+        """
+        members = (id_ for id_, member in self.members() if not self.is_classic(member))
+        self.unconfirmed_connections.update(dict.fromkeys(members, UNKNOWN_CONNECTION))
 
     def is_classic(self, _member: M) -> bool:
         """Whether the member speaks the classic protocol."""

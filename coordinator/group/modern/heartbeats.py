@@ -178,6 +178,29 @@ def resolve_member(
     return ResolvedMember(member_id, member, current)
 
 
+def may_be_lost(group: AnyGroup, member_id: str, connection_id: int) -> bool:
+    """Whether the member may not have received its last response with news: that was sent over
+    another connection, and the member has not confirmed it."""
+    return group.unconfirmed_connections.get(member_id, connection_id) != connection_id
+
+
+def is_lost_response(
+    unit: AssignmentUnit[T, Any],
+    owned: T | None,
+    current: CurrentAssignment,
+    *,
+    is_other_connection: bool,
+) -> bool:
+    """Whether a heartbeat with the previous epoch may come from a member that lost a response.
+
+    The member must send what it owns, as in Kafka, unless the connection shows that a response may
+    be lost: then it may repeat its last request.
+    """
+    if is_other_connection:
+        return owned is None or unit.is_within(owned, current.assigned, current.pending_revocation)
+    return owned is not None and unit.is_within(owned, current.assigned)
+
+
 def replacement(group: AnyGroup, member_id: str, holder: str) -> ResolvedMember[Any, Any]:
     """A member that replaces a static one, with the assignment of that one."""
     current = msgspec.structs.replace(

@@ -72,6 +72,12 @@ class StreamsGroups(GroupType[StreamsGroup]):
             ),
         }
 
+    def on_loaded(self, step: GroupStep) -> None:
+        """See GroupType."""
+        super().on_loaded(step)
+        for group in self:
+            group.expect_lost_responses()
+
     def _on_dropped(self, group_id: str) -> None:
         self._transient.pop(group_id, None)
 

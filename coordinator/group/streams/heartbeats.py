@@ -13,10 +13,15 @@ request gets INVALID_REQUEST before, an invalid topology STREAMS_INVALID_TOPOLOG
 | > 0 | unknown | UNKNOWN_MEMBER_ID |
 | > 0 | static, another member owns the id | FENCED_INSTANCE_ID |
 | > 0 | epoch is its own | continues |
-| > 0 | epoch is its previous one, owns only assigned tasks | continues: a response was lost |
+| > 0 | epoch is its previous one, owns only assigned tasks | gets the lost response again |
 | > 0 | any other epoch | FENCED_MEMBER_EPOCH |
 | -1 | known | removed, group epoch + 1 |
 | -2 | static | keeps its tasks until its session ends |
+
+Responses may be lost, several in a row. As in consumer groups (`consumer.heartbeats`), a member
+that has not received its epoch gets it again and does not advance until it sends that epoch. Over
+another connection than that of its last response with news, its previous epoch is valid without
+tasks, too, and the member gets its tasks until it confirms them.
 
 The first member's topology is the group's. A different topology of the same or a higher epoch is
 refused (INVALID_REQUEST), one of a lower epoch gets the status STALE_TOPOLOGY. Topics are validated
@@ -35,6 +40,8 @@ from odradek.coordinator.group.modern.heartbeats import (
     ResolvedMember,
     check_texts,
     fenced,
+    is_lost_response,
+    may_be_lost,
     resolve_member,
     schedule_session_timeout,
     store_member,
@@ -53,6 +60,7 @@ from odradek.coordinator.group.streams.records import (
     StreamsGroupMember,
     StreamsTopologyRecord,
     TasksTuple,
+    TasksTupleWithEpochs,
     Topology,
 )
 from odradek.coordinator.group.streams.target_assignment import (
@@ -80,6 +88,8 @@ class StreamsHeartbeatOutcome(NamedTuple):
     epoch: StreamsGroupEpoch
     is_delayed: bool
     owned: TasksTuple | None
+    may_be_lost: bool
+    """The member may not have received its epoch or its tasks: the response has them again."""
 
     @property
     def topology_error(self) -> tuple[StatusCode, str] | None:
@@ -88,9 +98,9 @@ class StreamsHeartbeatOutcome(NamedTuple):
         return None if is_validated else self.configured.topology_error
 
     def includes_tasks(self, request: StreamsGroupHeartbeatRequest) -> bool:
-        """Whether the response has the member's tasks: it joins, its tasks have changed, or it has
-        sent others, as after a lost response."""
-        if request.member_epoch == JOIN_GROUP_EPOCH:
+        """Whether the response has the member's tasks: it joins, its tasks have changed, it may not
+        have received them, or it has sent others."""
+        if request.member_epoch == JOIN_GROUP_EPOCH or self.may_be_lost:
             return True
         before, after = self.resolved.current.assigned, self.current.assigned
         if before is after and self.owned is None:
@@ -159,21 +169,62 @@ def heartbeat(
 ) -> StreamsHeartbeatOutcome:
     """A heartbeat of a member that joins or continues. ApiError if it is refused."""
     owned = _owned(request)
+    is_unconfirmed = may_be_lost(group, request.member_id, command.connection_id)
     resolved: Resolved = resolve_member(
         group,
         request.member_id,
         request.member_epoch,
         request.instance_id,
         step,
-        is_retry=lambda current: owned is not None and TASKS.is_within(owned, current.assigned),
+        is_retry=lambda current: is_lost_response(
+            TASKS, owned, current, is_other_connection=is_unconfirmed
+        ),
     )
     requested = None if request.topology is None else topology_of(request.topology)
     member = _updated(resolved.member, command, request)
     topology = _update_topology(group, requested, step)
-    member_id, before = resolved.member_id, resolved.member
+    member_id = resolved.member_id
     configured = group.configured(topology, step.topics)
     if configured.is_ready and owned is not None:
         _check_owned_tasks(owned, resolved.current, configured)
+    epoch, goal = _update_member(group, resolved, member, configured, topology, inputs, step)
+    current = resolved.current
+    has_epoch = request.member_epoch in (JOIN_GROUP_EPOCH, current.member_epoch)
+    if has_epoch:
+        current = _maybe_reconcile(group, resolved, member, goal, owned, step)
+    schedule_session_timeout(group, member_id, member, step)
+    if owned is not None and is_unconfirmed and _is_exactly(owned, current.assigned):
+        del group.unconfirmed_connections[member_id]
+        is_unconfirmed = False
+    outcome = StreamsHeartbeatOutcome(
+        resolved,
+        current,
+        member,
+        topology,
+        configured,
+        epoch,
+        epoch.epoch > goal[0],
+        owned,
+        may_be_lost=is_unconfirmed or not has_epoch,
+    )
+    is_news = request.member_epoch not in (JOIN_GROUP_EPOCH, current.member_epoch)
+    if is_news or (request.member_epoch != JOIN_GROUP_EPOCH and outcome.includes_tasks(request)):
+        group.unconfirmed_connections[member_id] = command.connection_id
+    return outcome
+
+
+def _update_member(
+    group: StreamsGroup,
+    resolved: Resolved,
+    member: StreamsGroupMember,
+    configured: ConfiguredTopology,
+    topology: Topology,
+    inputs: AssignmentInputs,
+    step: GroupStep,
+) -> tuple[StreamsGroupEpoch, tuple[int, TasksTuple]]:
+    """Write the changes of the member and of its group; returns the group epoch, and epoch and
+    tasks of the member's target."""
+    member_id, before = resolved.member_id, resolved.member
     is_changed = resolved.replaced_id is not None or (member is not before and member != before)
     epoch, target_epoch = group.stored_epoch, group.target_epoch
     # Validated topics are validated again only when they are reported as changed: a node that
@@ -185,7 +236,6 @@ def heartbeat(
         or _has_epoch_inputs_changed(group, topology, configured, step)
     )
     goal = target_epoch, group.target(resolved.replaced_id or member_id)
-    is_delayed = False
     if needs_epoch or epoch.epoch > target_epoch:
         builder = StreamsTargetAssignmentBuilder(group, topology, inputs)
         if is_changed:
@@ -193,14 +243,13 @@ def heartbeat(
         if needs_epoch:
             epoch = builder.start_epoch(step)
         targets = builder.assign_if_due(epoch, step)
-        is_delayed = targets is None
         if targets is not None:
             goal = epoch.epoch, targets[member_id]
-    current = _maybe_reconcile(group, resolved, member, goal, owned, step)
-    schedule_session_timeout(group, member_id, member, step)
-    return StreamsHeartbeatOutcome(
-        resolved, current, member, topology, configured, epoch, is_delayed, owned
-    )
+    return epoch, goal
+
+
+def _is_exactly(owned: TasksTuple, assigned: TasksTupleWithEpochs) -> bool:
+    return set(tasks_by_role(owned)) == set(tasks_by_role(assigned))
 
 
 def _has_epoch_inputs_changed(

@@ -1,5 +1,6 @@
 """StreamsGroupHeartbeat, row by row of its table, with all its errors."""
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -168,6 +169,108 @@ def test_tasks_of_a_lost_response_are_sent_again() -> None:
     assert lost.member_epoch == b.epoch, "it was waited for at this epoch already"
     b.send_heartbeat()
     assert a.active | b.active == ALL
+
+
+def ahead_of(stage: StreamsStage, member: StreamsThread, other: StreamsThread) -> int:
+    """The other member's change takes the group an epoch ahead; the member's new epoch, in a
+    response that it does not get."""
+    other.endpoint_port += 1
+    answer = stage.send_streams_heartbeat(
+        other.member_id, other.epoch, endpoint=("host", other.endpoint_port)
+    )
+    other.epoch = answer.member_epoch
+    return stage.send_streams_heartbeat(member.member_id, member.epoch).member_epoch
+
+
+def two_threads() -> tuple[StreamsStage, StreamsThread, StreamsThread]:
+    stage = StreamsStage()
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
+    settle_threads(a, b)
+    return stage, a, b
+
+
+def test_a_member_that_lost_several_responses_is_not_fenced() -> None:
+    """Each of them had a new epoch: the member does not advance until it has sent the first."""
+    stage, a, b = two_threads()
+    first_lost = ahead_of(stage, b, a)
+    assert first_lost == b.epoch + 1
+    for connection in range(2, 6):
+        a.endpoint_port += 1
+        stage.send_streams_heartbeat("a", a.epoch, endpoint=("host", a.endpoint_port))
+        a.send_heartbeat()
+        again = stage.send_streams_heartbeat("b", b.epoch, owned=b.tasks, connection=connection)
+        assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, first_lost)
+        assert again.active_tasks is not None
+    b.hear(again)
+    b.send_heartbeat()
+    assert b.epoch == a.epoch > first_lost
+    assert (a.errors, b.errors) == ([], [])
+
+
+def test_over_another_connection_the_previous_epoch_is_valid_without_tasks() -> None:
+    """A repeated heartbeat has no tasks if they have not changed. Over the same connection the
+    member has received the response."""
+    stage, a, b = two_threads()
+    lost = ahead_of(stage, b, a)
+    refused = stage.send_streams_heartbeat("b", b.epoch)
+    assert refused.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    again = stage.send_streams_heartbeat("b", b.epoch, connection=2)
+    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, lost)
+    assert again.active_tasks is not None
+    too_much = TasksTuple({"0": frozenset({0, 1, 2}), "1": frozenset({0, 1, 2})})
+    answer = stage.send_streams_heartbeat("b", b.epoch, owned=too_much, connection=3)
+    assert answer.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_tasks_are_sent_over_new_connections_until_the_member_confirms_them() -> None:
+    stage, a, b = two_threads()
+    epoch = ahead_of(stage, b, a)
+    for connection in range(2, 5):
+        again = stage.send_streams_heartbeat("b", epoch, connection=connection)
+        assert again.active_tasks is not None
+        again = stage.send_streams_heartbeat("b", epoch, connection=connection)
+        assert again.active_tasks is None
+    stage.send_streams_heartbeat("b", epoch, owned=b.tasks, connection=5)
+    assert stage.send_streams_heartbeat("b", epoch, connection=6).active_tasks is None
+
+
+def test_a_new_coordinator_sends_tasks_that_members_may_not_have_received() -> None:
+    stage, a, b = two_threads()
+    lost = ahead_of(stage, b, a)
+    stage.reload()
+    again = stage.send_streams_heartbeat("b", b.epoch)
+    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, lost)
+    assert again.active_tasks is not None
+    b.hear(again)
+    assert stage.send_streams_heartbeat("b", b.epoch, owned=b.tasks).active_tasks is None
+    stage.reload()
+    assert stage.send_streams_heartbeat("b", b.epoch).active_tasks is not None
+
+
+def test_members_whose_responses_are_lost_at_random_are_never_fenced() -> None:
+    """Half of all responses, under a group that changes all the time."""
+    randomness = random.Random(4)
+    stage = StreamsStage()
+    threads = [StreamsThread(stage, name) for name in "abc"]
+    settle_threads(*threads)
+    for connection in range(2, 400):
+        thread = randomness.choice(threads)
+        if randomness.random() < 0.3:
+            thread.endpoint_port += 1
+        answer = stage.send_streams_heartbeat(
+            thread.member_id,
+            thread.epoch,
+            # As a client does after it has lost a response: everything, or the same request.
+            owned=randomness.choice((thread.tasks, None)),
+            endpoint=("host", thread.endpoint_port),
+            connection=connection,
+        )
+        assert answer.error_code == ErrorCode.NONE
+        if randomness.random() < 0.5:
+            thread.hear(answer)
+    settle_threads(*threads)
+    assert all(thread.errors == [] for thread in threads)
+    assert set[tuple[str, int]]().union(*(thread.active for thread in threads)) == ALL
 
 
 def test_the_tasks_of_a_leaving_member_are_assigned_to_the_others() -> None:
