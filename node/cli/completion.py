@@ -21,7 +21,7 @@ from odradek.node.cli.connection import (
     cluster_properties,
     make_connection,
 )
-from odradek.protocol.messages.groups import ListGroupsRequest
+from odradek.node.cli.not_found import group_names, topic_names
 
 COMPLETION_TIMEOUT_S = 1.0
 Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -69,13 +69,5 @@ def _completion(names_of: Callable[[ClusterClient], set[str]]) -> Complete:
     return complete
 
 
-def _names_of_groups(client: ClusterClient) -> set[str]:
-    client.metadata()
-    listed = (client.ask_node(broker_id, ListGroupsRequest()) for broker_id in client.broker_ids)
-    return {group.group_id for answer in listed if answer is not None for group in answer.groups}
-
-
-complete_topic = _completion(
-    lambda client: {topic.name or "" for topic in client.metadata(None).topics}
-)
-complete_group = _completion(_names_of_groups)
+complete_topic = _completion(topic_names)
+complete_group = _completion(group_names)

@@ -11,10 +11,17 @@ from typing import Final, TypeVar
 import click
 
 from odradek.node.cli import configs
-from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
+from odradek.node.cli.cluster_client import (
+    ClusterClient,
+    RequestResult,
+    raise_on_error,
+    with_client,
+)
+from odradek.node.cli.not_found import TOPIC, no_such_node, raise_refusal
 from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import pair
 from odradek.protocol.messages.configs import DescribeConfigsResourceResult
+from odradek.protocol.messages.metadata import DescribeClusterRequest
 
 R = TypeVar("R")
 
@@ -157,11 +164,11 @@ def read_configs(
 ) -> list[DescribeConfigsResourceResult]:
     """The configs of a topic, broker, group or of all brokers, by key."""
     resource_type, resource_name = _resource(kind, name)
-    client.metadata()
+    _check_broker(resource_type, resource_name, client)
     results = configs.describe(client, resource_type, [resource_name], synonyms=True)
     if not results:
         raise click.ClickException(f"{kind} {name} does not answer")
-    raise_on_error(results[0], f"{kind} {name}")
+    _raise_refusal(kind, name, results[0], client)
     return sorted(results[0].configs, key=lambda entry: entry.name)
 
 
@@ -173,9 +180,26 @@ def _alter(
     client: ClusterClient,
 ) -> None:
     resource_type, resource_name = _resource(kind, name)
-    client.metadata()
+    _check_broker(resource_type, resource_name, client)
     [done] = configs.alter(client, resource_type, {resource_name: changes}, is_dry_run=dry_run)
-    raise_on_error(done, f"{kind} {name}")
+    _raise_refusal(kind, name, done, client)
+
+
+def _check_broker(resource_type: int, name: str, client: ClusterClient) -> None:
+    """ClickException for a broker that is not registered."""
+    client.metadata()
+    if resource_type != configs.BROKER or not name or int(name) in client.broker_ids:
+        return
+    known = client.ask(DescribeClusterRequest(include_fenced_brokers=True)).brokers
+    registered = {broker.broker_id for broker in known}
+    if int(name) not in registered:
+        raise no_such_node(int(name), registered)
+
+
+def _raise_refusal(kind: str, name: str, result: RequestResult, client: ClusterClient) -> None:
+    if kind == "topic":
+        raise_refusal(client, TOPIC, name, result)
+    raise_on_error(result, f"{kind} {name}")
 
 
 def _row(entry: DescribeConfigsResourceResult) -> dict[str, Json]:

@@ -20,10 +20,12 @@ from odradek.node.cli.group_queries import (
     configured_only_message,
     is_odradek_cluster,
 )
+from odradek.node.cli.not_found import GROUP, not_found, not_found_text
 from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import TopicSelection, moment, topic_selection
 from odradek.node.cli.rewind import rewind, snapshot, undo
+from odradek.node.cli.topic import selected_partitions
 from odradek.protocol.messages.share import ShareGroupDescribedGroup
 
 
@@ -58,7 +60,7 @@ def describe(
         elif is_odradek_cluster(client) and name in configured_groups(client):
             refusals[name] = configured_only_message(name)
         else:
-            refusals[name] = "there is no such group"
+            refusals[name] = not_found_text(client, GROUP, name)
     has_more = add_lag_columns(client, documents)
     if output.is_json:
         output.document(documents)
@@ -123,13 +125,12 @@ def reset_offsets(
     """
     if sum(choice is not None for choice in (end, to_offset, to_time, shift_by)) != 1:
         raise click.UsageError("Give exactly one of --to, --to-offset, --to-time and --shift-by.")
+    partition_ids = list(dict.fromkeys(selected_partitions(client, selections)))
     coordinator, described = find_group(client, name)
     committed, _ = group_positions(client, coordinator, described)
-    if selections:
-        known = offsets.partitions_of(client, [selection.topic for selection in selections])
-        partition_ids = [each for each in known if any(s.has(*each) for s in selections)]
-    else:
-        partition_ids = sorted(committed)
+    partition_ids = partition_ids or sorted(committed)
+    if not partition_ids and getattr(described, "group_state", "") == "Dead":
+        raise not_found(client, GROUP, name)
     if not partition_ids:
         raise click.ClickException(
             f"group {name!r} has no committed offsets; name topics with --topic"

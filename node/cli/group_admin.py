@@ -26,6 +26,7 @@ from odradek.node.cli.cluster_client import (
 from odradek.node.cli.completion import complete_group
 from odradek.node.cli.group_lag import group_lags
 from odradek.node.cli.group_queries import GroupQueries, configured_groups, is_odradek_cluster
+from odradek.node.cli.not_found import GROUP, refusal_text
 from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import duration, pair
 from odradek.protocol.errors import ErrorCode
@@ -306,7 +307,7 @@ def _delete(client: ClusterClient, name: str, *, is_configured: bool, is_forced:
         hint = ""
     is_unknown = result.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     if result.error_code and not (is_unknown and is_configured):
-        raise click.ClickException(error_text(result) + hint)
+        raise click.ClickException(refusal_text(client, GROUP, name, result) + hint)
     if is_configured:
         own = configs_of.own_configs(client, configs_of.GROUP, [name])
         _alter(client, name, dict.fromkeys(own[name]))

@@ -20,9 +20,9 @@ from odradek.node.cli.cluster_client import (
     COORDINATOR_ERRORS,
     PAUSE_S,
     ClusterClient,
-    raise_on_error,
 )
 from odradek.node.cli.group_offsets import share_positions
+from odradek.node.cli.not_found import GROUP, raise_refusal
 from odradek.node.cli.offsets import LEADERLESS_ERRORS, LEADERLESS_S, PartitionId, by_id
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.configs import ListConfigResourcesRequest
@@ -210,7 +210,7 @@ class GroupQueries:
         for group in groups:
             if group.explained.error_code and group.name in configured_groups(self._client):
                 raise click.ClickException(configured_only_message(group.name))
-            raise_on_error(group.explained, f"group {group.name}")
+            raise_refusal(self._client, GROUP, group.name, group.explained)
         return groups
 
     def _by_coordinator(self, names: list[str]) -> dict[int, list[str]]:

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 import click
 
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
+from odradek.node.cli.not_found import no_such_node
 from odradek.node.cli.output import Output, first_names
 from odradek.node.cli.quorum import Quorum, add_voter, describe, remove_voter
 from odradek.protocol.errors import ErrorCode
@@ -76,7 +77,8 @@ def remove(node_id: int, force: bool, client: ClusterClient, output: Output) -> 
     voter, observer = quorum.voter(node_id), quorum.observer(node_id)
     broker = _broker(node_id, client)
     if voter is None and observer is None and broker is None:
-        raise click.ClickException(f"node {node_id} does not exist; see odradek cluster status")
+        client.metadata()
+        raise no_such_node(node_id, {*client.broker_ids, *quorum.voter_ids})
     is_replaced = voter is not None and observer is not None
     if not is_replaced and not force:
         _refuse_if_hosting(node_id, client)

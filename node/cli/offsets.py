@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-import click
-
-from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
+from odradek.node.cli.not_found import TOPIC, raise_refusal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -152,10 +151,7 @@ def partitions_of(client: ClusterClient, topics: Iterable[str]) -> list[Partitio
     """Every partition of `topics`, in order; ClickException that names the first unknown topic."""
     partition_ids: list[PartitionId] = []
     for topic in client.metadata(dict.fromkeys(topics)).topics:
-        if topic.error_code:
-            unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            why = "no such topic" if unknown else error_text(topic)
-            raise click.ClickException(f"topic {topic.name!r}: {why}")
+        raise_refusal(client, TOPIC, topic.name or "", topic)
         numbers = sorted(partition.partition_index for partition in topic.partitions)
         partition_ids += ((topic.name or "", number) for number in numbers)
     return partition_ids

@@ -22,6 +22,7 @@ from odradek.cluster.balance.model import Partition, PartitionMove, Reassignment
 from odradek.cluster.balance.planner import broker_loads, move_of, plan_moves
 from odradek.cluster.balance.replica_distribution import target_replicas
 from odradek.node.cli.cluster_client import ClusterClient, raise_refusals, with_client
+from odradek.node.cli.not_found import no_such_node
 from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Output, first_names, size_text
 from odradek.node.cli.parameters import size
@@ -442,9 +443,7 @@ def _check_nodes(view: ClusterView, node_ids: Iterable[int]) -> None:
     known = sorted(node.node_id for node in view.nodes)
     for node_id in node_ids:
         if node_id not in known:
-            raise click.ClickException(
-                f"node {node_id} does not exist; the cluster has {', '.join(map(str, known))}"
-            )
+            raise no_such_node(node_id, known)
 
 
 def _cordon(client: ClusterClient, node_id: int, output: Output) -> None:

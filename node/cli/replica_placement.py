@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from odradek.cluster.balance.model import Partition, RegisteredBroker
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
+from odradek.node.cli.not_found import TOPIC, raise_refusal
 from odradek.node.cli.offsets import PartitionId, by_id, by_topic
 from odradek.protocol.messages.cluster import (
     DescribeLogDirsRequest,
@@ -114,7 +115,7 @@ def describe_partitions(
     request = MetadataRequest(topics=named or None, allow_auto_topic_creation=False)
     answer = client.ask(request)
     for topic in answer.topics if named else ():
-        raise_on_error(topic, f"topic {topic.name}")
+        raise_refusal(client, TOPIC, topic.name or "", topic)
     return by_id(answer.topics)
 
 

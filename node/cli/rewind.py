@@ -18,6 +18,7 @@ from odradek.node.cli.cluster_client import (
     with_client,
 )
 from odradek.node.cli.completion import complete_group
+from odradek.node.cli.not_found import GROUP, not_found
 from odradek.node.cli.offsets import by_id
 from odradek.node.cli.output import Output, Row, known
 from odradek.node.cli.parameters import (
@@ -27,6 +28,7 @@ from odradek.node.cli.parameters import (
     parse_duration,
     topic_selection,
 )
+from odradek.node.cli.topic import selected_partitions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.rewinds import (
     AlterSnapshotRequest,
@@ -149,6 +151,7 @@ def rewind(
         )
     if named and not selections:
         raise click.UsageError("Name what to rewind with --topic.")
+    selected_partitions(client, selections)
     request = RewindGroupRequest(
         group_id=name,
         target=TO_SNAPSHOT if to_snapshot is not None else TO_POSITIONS,
@@ -274,5 +277,7 @@ def _rewind(request: RewindGroupRequest, client: ClusterClient, output: Output) 
 def _ask(client: ClusterClient, group: str, request: Request[R]) -> R:
     """The answer of the group's coordinator. ClickException if it is an error."""
     answer = client.ask_coordinator(group, request, lambda answer: answer, retried=_RETRIED)
+    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise not_found(client, GROUP, group)
     raise_on_error(answer, f"group {group!r}")
     return answer

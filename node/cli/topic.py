@@ -17,6 +17,7 @@ from odradek.node.cli.cluster_client import (
     with_client,
 )
 from odradek.node.cli.completion import complete_topic
+from odradek.node.cli.not_found import TOPIC, no_such_partition, raise_refusal, refusal_text
 from odradek.node.cli.output import Json, Output, Row, known
 from odradek.node.cli.parameters import TopicSelection, moment, pair, topic_selection
 from odradek.node.cli.topic_explain import explain
@@ -108,7 +109,7 @@ def create(
     )
     results = client.ask(request, again=_is_leaderless).topics
     made, refusals, existing = _by_success(
-        results, ErrorCode.TOPIC_ALREADY_EXISTS, is_ignored=if_not_exists
+        client, results, ErrorCode.TOPIC_ALREADY_EXISTS, is_ignored=if_not_exists
     )
     verb = "Would create" if dry_run else "Created"
     if made or not refusals:
@@ -125,7 +126,11 @@ def create(
 def describe(names: tuple[str, ...], client: ClusterClient, output: Output) -> None:
     """Show partitions, replicas, offsets and the settings that differ from the default."""
     described = client.metadata(names).topics
-    refusals = {topic.name or "": error_text(topic) for topic in described if topic.error_code}
+    refusals = {
+        (name := topic.name or ""): refusal_text(client, TOPIC, name, topic)
+        for topic in described
+        if topic.error_code
+    }
     found = {topic.name: topic for topic in described if topic.name and not topic.error_code}
     partition_ids = [
         (name, partition.partition_index)
@@ -192,7 +197,7 @@ def delete(
     )
     results = client.ask(request).responses
     deleted, refusals, _ = _by_success(
-        results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_ignored=if_exists
+        client, results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_ignored=if_exists
     )
     if deleted or not refusals:
         output.done(
@@ -221,7 +226,7 @@ def alter(name: str, partitions: int, dry_run: bool, client: ClusterClient, outp
         validate_only=dry_run,
     )
     [result] = client.ask(request).results
-    raise_on_error(result, name)
+    raise_refusal(client, TOPIC, name, result)
     verb = "would have" if dry_run else "has"
     output.done(
         f"{name} {verb} {partitions} partitions",
@@ -323,10 +328,7 @@ def selected_partitions(
         known = offsets.partitions_of(client, [selection.topic])
         missing = selection.partitions - {number for _, number in known}
         if missing:
-            raise click.ClickException(
-                f"topic {selection.topic!r} has partitions 0 to {len(known) - 1}, "
-                f"not {', '.join(map(str, sorted(missing)))}"
-            )
+            raise no_such_partition(selection.topic, missing, len(known))
         partition_ids.extend(each for each in known if selection.has(*each))
     return partition_ids
 
@@ -349,6 +351,7 @@ def _is_leaderless(response: CreateTopicsResponse) -> bool:
 
 
 def _by_success(
+    client: ClusterClient,
     results: Iterable[CreatableTopicResult | DeletableTopicResult],
     expected: ErrorCode,
     *,
@@ -359,7 +362,7 @@ def _by_success(
     done = [result.name or "" for result in results if not result.error_code]
     others = [result.name or "" for result in results if result.error_code == expected]
     refusals = {
-        result.name or "": error_text(result)
+        (name := result.name or ""): refusal_text(client, TOPIC, name, result)
         for result in results
         if result.error_code and not (is_ignored and result.error_code == expected)
     }

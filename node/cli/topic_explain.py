@@ -11,6 +11,7 @@ from odradek.node.cli.completion import complete_topic
 from odradek.node.cli.findings import Finding, PartitionView, partition_findings, reader_findings
 from odradek.node.cli.group_explain import finding_rows, print_findings
 from odradek.node.cli.group_queries import GroupQueries
+from odradek.node.cli.not_found import TOPIC, no_such_partition, not_found
 from odradek.node.cli.output import Json, Output, Row, known
 from odradek.node.cli.partition_facts import collect_partition_views
 from odradek.node.cli.replica_findings import replica_findings
@@ -62,9 +63,10 @@ def explain(name: str, numbers: tuple[int, ...], client: ClusterClient, output: 
         for partition_id in queries.partitions
         if not numbers or partition_id[1] in numbers
     ]
-    if not partition_ids:
-        what = "no such partition" if queries.partitions else "no such topic"
-        raise click.ClickException(f"topic {name!r}: {what}")
+    if not queries.partitions:
+        raise not_found(client, TOPIC, name)
+    if missing := set(numbers) - {number for _, number in queries.partitions}:
+        raise no_such_partition(name, missing, len(queries.partitions))
     now_ms = time.time_ns() // 1_000_000
     views = collect_partition_views(client, queries, partition_ids, now_ms)
     findings: list[Finding] = [

@@ -16,6 +16,7 @@ from odradek.coordinator.transaction.hanging_transactions import (
 from odradek.coordinator.transaction.transaction_metadata import Partition
 from odradek.node.cli import configs
 from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient, raise_on_error, with_client
+from odradek.node.cli.not_found import TOPIC, TRANSACTIONAL_ID, no_such_partition, raise_refusal
 from odradek.node.cli.offsets import by_id, by_leader, ids_of
 from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import duration
@@ -49,7 +50,7 @@ class TransactionQueries:
         self._client = client
         topics = client.metadata(None if topic is None else [topic]).topics
         for described in topics:
-            raise_on_error(described, f"topic {described.name}")
+            raise_refusal(client, TOPIC, described.name or "", described)
         self.partitions = by_id(topics)
         """Of the one topic, or of all."""
 
@@ -82,7 +83,7 @@ class TransactionQueries:
             key_type=TRANSACTION,
         )
         [state] = answer.transaction_states
-        raise_on_error(state, transactional_id)
+        raise_refusal(self._client, TRANSACTIONAL_ID, transactional_id, state)
         return state
 
     def open_transactions(self) -> Iterator[OpenPartitionTransaction]:
@@ -251,6 +252,8 @@ def abort(
 ) -> None:
     """End a transaction in one partition: its records there count as aborted."""
     cluster = TransactionQueries(client, topic)
+    if (topic, partition) not in cluster.partitions:
+        raise no_such_partition(topic, [partition], len(cluster.partitions))
     transactions = {
         (each.partition, each.start_offset): each for each in cluster.open_transactions()
     }

@@ -144,7 +144,7 @@ def test_follow_prints_new_records_and_ends_on_a_signal(topic: str, bootstrap: s
 def test_an_unknown_topic_is_an_error(kafka: Run, topic: str) -> None:
     ran = kafka("consume", f"{topic}-not")
     assert ran.exit_code == 1
-    assert f"topic '{topic}-not'" in ran.stderr
+    assert f"{topic}-not: no such topic; did you mean {topic}?" in ran.stderr
 
 
 @pytest.mark.parametrize(

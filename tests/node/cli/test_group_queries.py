@@ -39,7 +39,7 @@ def test_a_group_that_does_not_exist_has_an_error_code(
 ) -> None:
     [group] = facts.groups([group_name])
     assert group.explained.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    with pytest.raises(click.ClickException, match=f"group {group_name}"):
+    with pytest.raises(click.ClickException, match=f"{group_name}: no such group"):
         facts.existing_groups([group_name])
 
 

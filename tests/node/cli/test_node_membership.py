@@ -34,7 +34,7 @@ def test_a_node_that_has_not_joined_is_an_error_with_advice(kafka: Run) -> None:
 def test_a_node_that_does_not_exist_cannot_be_removed(kafka: Run) -> None:
     ran = kafka("node", "remove", "77")
     assert ran.exit_code == 1
-    assert "node 77 does not exist" in ran.stderr
+    assert "77: no such node" in ran.stderr
 
 
 @pytest.mark.e2e

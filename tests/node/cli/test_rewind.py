@@ -82,7 +82,7 @@ def test_rewinds_have_a_dry_run_an_undo_and_a_history(kafka: Run, topic: str, gr
 def test_a_refused_rewind_has_its_reason(kafka: Run, topic: str, group_name: str) -> None:
     refused = kafka("group", "rewind", group_name, "-t", topic, "--to", "0")
     assert refused.exit_code == 1
-    assert f"Group {group_name} not found" in refused.stderr
+    assert f"{group_name}: no such group" in refused.stderr
     assert kafka("group", "undo", group_name).exit_code == 1
     assert kafka("group", "snapshot", "list", group_name).exit_code == 1
 
