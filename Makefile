@@ -21,12 +21,15 @@ check: format-check lint types test
 # somebody has compiled them, which Python is often told not to do by itself.
 COMPILE := $(BIN)/python -m compileall -q protocol storage cluster coordinator node
 
-.venv/.serve: .venv/.made pyproject.toml
+# What setup.py compiles. An installation compiles anew; without a C compiler it does not fail.
+COMPILED := protocol/record_walker.py setup.py
+
+.venv/.serve: .venv/.made pyproject.toml $(COMPILED)
 	$(PIP) --editable .
 	$(COMPILE)
 	@touch $@
 
-.venv/.test: .venv/.made pyproject.toml
+.venv/.test: .venv/.made pyproject.toml $(COMPILED)
 	$(PIP) --editable '.[test]'
 	$(COMPILE)
 	@touch $@ .venv/.serve
@@ -101,4 +104,4 @@ bench-coordinators: .venv/.test
 	$(BIN)/python -m bench.coordinators $(ARGS)
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf protocol/*.so .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -1,7 +1,8 @@
 """The four compression codecs of record batches, in the framings that Kafka clients send.
 
 For any input `decompress` returns at most `limit` bytes, or raises ProtocolError and nothing else.
-The produce and fetch paths do not decompress.
+The fetch path does not decompress, and the produce path does so in pieces
+(piecewise_compression.py).
 
 gzip is zlib of the standard library, which is faster than cramjam's at all sizes and has
 `max_length`. The others are cramjam's, which is imported at its first use: most processes do not
@@ -9,7 +10,6 @@ need it.
 """
 
 import zlib
-from collections.abc import Callable
 from enum import IntEnum
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
@@ -37,31 +37,31 @@ DECOMPRESSED_BYTES_MAX: Final = 104_857_600
 
 # The framing of snappy-java's SnappyOutputStream ("xerial"): this magic, the version and the lowest
 # compatible version (both int32), then blocks of an int32 length and raw snappy.
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-_XERIAL_BLOCK_BYTES: Final = 32 * 1024  # snappy-java's default block size
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+XERIAL_BLOCK_BYTES: Final = 32 * 1024  # snappy-java's default block size
 # Three bytes of raw snappy decompress to at most 64. A larger claimed size is wrong.
-_SNAPPY_RATIO_MAX: Final = 22
+SNAPPY_RATIO_MAX: Final = 22
 
 # An LZ4 frame as Kafka's Java client writes it: version 1, independent blocks (Java readers refuse
 # linked ones), no checksums, no content size, blocks of 64 KiB. The last byte is the second lowest
 # byte of the xxHash32 of the descriptor (the two bytes before it).
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-_LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
+LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
 # Clients of message format 0 compute that hash over the magic too (KAFKA-3160).
 _LZ4_HEADER_OF_FORMAT_0: Final = _LZ4_MAGIC + b"\x60\x40\x1a"
-_LZ4_BLOCK_BYTES: Final = 64 * 1024
-_LZ4_STORED: Final = 0x80000000
-_LZ4_END: Final = b"\x00\x00\x00\x00"
+LZ4_BLOCK_BYTES: Final = 64 * 1024
+LZ4_STORED: Final = 0x80000000
+LZ4_END: Final = b"\x00\x00\x00\x00"
 _LZ4_CONTENT_SIZE_FLAG: Final = 0x08
 _LZ4_DICTIONARY_FLAG: Final = 0x01
 
 # Enough for a batch of the clients' default size at the first try.
 _GUESS_BYTES_MIN: Final = 64 * 1024
 
-_ZSTD_LEVEL: Final = 3  # Kafka's default compression.zstd.level
+ZSTD_LEVEL: Final = 3  # Kafka's default compression.zstd.level
 
-_LZ4_LEVEL_MAX: Final = 12  # the library's; Kafka counts to 17
+LZ4_LEVEL_MAX: Final = 12  # the library's; Kafka counts to 17
 
 _INT32 = Struct(">i")
 _UINT32_LITTLE = Struct("<I")
@@ -86,10 +86,10 @@ def compress(
         case Codec.LZ4:
             if level is not None:
                 return _compress_lz4_hard(data, level)
-            return _compress_lz4(data, _LZ4_HEADER_OF_FORMAT_0 if is_format_0 else _LZ4_HEADER)
+            return _compress_lz4(data, _LZ4_HEADER_OF_FORMAT_0 if is_format_0 else LZ4_HEADER)
         case Codec.ZSTD:
             return bytes(
-                _cramjam().zstd.compress(data, level=_ZSTD_LEVEL if level is None else level)
+                _cramjam().zstd.compress(data, level=ZSTD_LEVEL if level is None else level)
             )
 
 
@@ -186,23 +186,28 @@ def _decompress_gzip(data: Bytes, limit: int) -> bytes:
             return part if len(parts) == 1 else b"".join(parts)
 
 
+def compress_snappy_block(plain: Bytes) -> bytes:
+    """A block of snappy-java's framing, behind its length."""
+    block = bytes(_cramjam().snappy.compress_raw(plain))
+    return _INT32.pack(len(block)) + block
+
+
 def _compress_snappy(data: Bytes) -> bytes:
-    compress_raw = _cramjam().snappy.compress_raw
     view = memoryview(data)
-    parts: list[bytes] = [_XERIAL_HEADER]
-    for at in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(compress_raw(view[at : at + _XERIAL_BLOCK_BYTES]))
-        parts += (_INT32.pack(len(block)), block)
-    return b"".join(parts)
+    blocks = (
+        compress_snappy_block(view[at : at + XERIAL_BLOCK_BYTES])
+        for at in range(0, len(view), XERIAL_BLOCK_BYTES)
+    )
+    return b"".join((XERIAL_HEADER, *blocks))
 
 
 def _decompress_snappy(data: Bytes, limit: int) -> bytes:
     view = memoryview(data)
-    if bytes(view[:8]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, limit, limit)
+    if bytes(view[:8]) != XERIAL_MAGIC:
+        return decompress_snappy_block(view, limit, limit)
     parts: list[bytes] = []
     room = limit
-    at = len(_XERIAL_HEADER)
+    at = len(XERIAL_HEADER)
     if len(view) < at:
         raise ProtocolError("truncated snappy header")
     while at < len(view):
@@ -212,20 +217,21 @@ def _decompress_snappy(data: Bytes, limit: int) -> bytes:
         at += 4
         if not 0 < size <= len(view) - at:
             raise ProtocolError(f"snappy block size {size} exceeds the {len(view) - at} bytes left")
-        part = _decompress_snappy_block(view[at : at + size], room, limit)
+        part = decompress_snappy_block(view[at : at + size], room, limit)
         parts.append(part)
         room -= len(part)
         at += size
     return b"".join(parts)
 
 
-def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
+def decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
+    """A raw snappy block of at most `room` uncompressed bytes; `limit` is named in the error."""
     snappy = _cramjam().snappy
     try:
         size: int = snappy.decompress_raw_len(block)
         if size > room:
             raise _too_large(limit)
-        if size > _SNAPPY_RATIO_MAX * len(block):
+        if size > SNAPPY_RATIO_MAX * len(block):
             raise ProtocolError(f"a snappy block of {len(block)} bytes cannot hold {size}")
         return bytes(snappy.decompress_raw(block))
     except ProtocolError:
@@ -236,25 +242,36 @@ def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
 
 def _compress_lz4_hard(data: Bytes, level: int) -> bytes:
     compressor = _cramjam().lz4.Compressor(
-        level=min(level, _LZ4_LEVEL_MAX), content_checksum=False, block_linked=False
+        level=min(level, LZ4_LEVEL_MAX), content_checksum=False, block_linked=False
     )
     compressor.compress(data)
     return bytes(compressor.finish())
 
 
+def compress_lz4_block(plain: Bytes) -> bytes:
+    """A block of an LZ4 frame, behind its length."""
+    block = bytes(_cramjam().lz4.compress_block(plain, store_size=False))
+    if len(block) < len(plain):
+        return _UINT32_LITTLE.pack(len(block)) + block
+    return _UINT32_LITTLE.pack(len(plain) | LZ4_STORED) + plain
+
+
+def decompress_lz4_block(block: Bytes, output: bytearray) -> int:
+    """Decompress a block of an LZ4 frame with independent blocks. Returns its size in `output`."""
+    try:
+        size: int = _cramjam().lz4.decompress_block_into(block, output, len(output))
+    except Exception as error:
+        raise ProtocolError(f"corrupt lz4 data: {error}") from None
+    return size
+
+
 def _compress_lz4(data: Bytes, header: bytes) -> bytes:
-    compress_block: Callable[..., object] = _cramjam().lz4.compress_block
     view = memoryview(data)
-    parts: list[bytes | memoryview] = [header]
-    for at in range(0, len(view), _LZ4_BLOCK_BYTES):
-        plain = view[at : at + _LZ4_BLOCK_BYTES]
-        block = bytes(compress_block(plain, store_size=False))  # type: ignore[call-overload]
-        if len(block) < len(plain):
-            parts += (_UINT32_LITTLE.pack(len(block)), block)
-        else:
-            parts += (_UINT32_LITTLE.pack(len(plain) | _LZ4_STORED), plain)
-    parts.append(_LZ4_END)
-    return b"".join(parts)
+    blocks = (
+        compress_lz4_block(view[at : at + LZ4_BLOCK_BYTES])
+        for at in range(0, len(view), LZ4_BLOCK_BYTES)
+    )
+    return b"".join((header, *blocks, LZ4_END))
 
 
 def _decompress_into(codec: ModuleType, data: Bytes, limit: int) -> bytes:

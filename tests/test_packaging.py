@@ -5,9 +5,11 @@ as our folders. The command and the fixture run there.
 """
 
 import json
+import shutil
 import signal
 import subprocess
 import tarfile
+import tomllib
 import venv
 import zipfile
 from configparser import ConfigParser
@@ -27,14 +29,20 @@ target = sys.argv[1]  # a build replaces sys.argv
 build_meta.build_sdist(target)
 build_meta.build_wheel(target)
 """
+BUILD_REQUIREMENTS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["build-system"][
+    "requires"
+]
+WHICH_WALKER = "from odradek.protocol import record_walker; print(record_walker.__file__)"
 NO_INDEX = "No matching distribution found"
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str | Path, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
-        env={"PATH": "/usr/bin:/bin"},
+        env={"PATH": "/usr/bin:/bin", **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -52,6 +60,16 @@ def pip_install(python: Path, *names: str | Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+def copy_sources(target: Path) -> None:
+    """What a build reads, as in a clone: -P lets links be links, and nothing is compiled yet."""
+    tracked = [*sorted(FOLDERS), "odradek", "pyproject.toml", "setup.py", "README.md"]
+    subprocess.run(
+        ["cp", "-r", "-P", *(str(REPOSITORY / name) for name in tracked), target], check=True
+    )
+    for module in target.rglob("*.so"):
+        module.unlink()
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with pip only."""
@@ -65,12 +83,8 @@ def built(tmp_path_factory: pytest.TempPathFactory, environment: Path) -> Path:
     """The folder with sdist and wheel, built from a copy: setuptools leaves build/ behind."""
     source = tmp_path_factory.mktemp("source")
     target = tmp_path_factory.mktemp("built")
-    tracked = [*sorted(FOLDERS), "odradek", "pyproject.toml", "README.md"]
-    # -P: links stay links, as in a clone.
-    subprocess.run(
-        ["cp", "-r", "-P", *(str(REPOSITORY / name) for name in tracked), source], check=True
-    )
-    pip_install(environment, "setuptools>=68")
+    copy_sources(source)
+    pip_install(environment, *BUILD_REQUIREMENTS)
     done = run(environment, "-c", BUILD, target, cwd=source)
     assert done.returncode == 0, done.stderr[-2000:]
     return target
@@ -120,8 +134,30 @@ def test_the_sdist_holds_files_where_the_repository_has_links(built: Path) -> No
     with tarfile.open(file) as archive:
         members = {member.name.partition("/")[2]: member for member in archive.getmembers()}
     assert not [name for name, member in members.items() if member.issym() or member.islnk()]
-    assert {name for name in members if name.endswith(".py")} == our_modules()
+    assert {name for name in members if name.endswith(".py")} == our_modules() | {"setup.py"}
     assert "odradek/py.typed" in members
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
+def test_the_walk_over_records_is_compiled_where_there_is_a_compiler(
+    installed: Path, tmp_path: Path
+) -> None:
+    done = run(installed, "-c", WHICH_WALKER, cwd=tmp_path)
+    assert done.stdout.endswith(".so\n"), done.stdout + done.stderr
+
+
+def test_without_a_compiler_the_package_is_built_all_the_same(
+    built: Path, environment: Path, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "built"
+    source.mkdir()
+    copy_sources(source)
+    done = run(environment, "-c", BUILD, target, cwd=source, CC="/bin/false", CXX="/bin/false")
+    assert done.returncode == 0, done.stderr[-2000:]
+    (file,) = target.glob("odradek-*.whl")
+    names = zipfile.ZipFile(file).namelist()
+    assert {name for name in names if name.endswith(".py")} == our_modules()
+    assert not [name for name in names if name.endswith(".so")]
 
 
 def test_the_command_and_the_pytest_plugin_are_entry_points(wheel: Path) -> None:

@@ -1,0 +1,32 @@
+"""Compiles the modules that run for every record, if that is possible here.
+
+Everything else about the package is in pyproject.toml. Without mypyc, without a C compiler, or with
+ODRADEK_COMPILE=0 the modules are installed as they are: they do the same, slower
+(docs/adr/0013-every-record-is-checked.md).
+"""
+
+import os
+import sys
+
+from setuptools import Extension, setup
+
+COMPILED = ["odradek/protocol/record_walker.py"]
+
+
+def extensions() -> list[Extension]:
+    """The compiled modules. One that cannot be built is left out."""
+    if os.environ.get("ODRADEK_COMPILE") == "0":
+        return []
+    try:
+        from mypyc.build import mypycify
+    except ImportError:
+        sys.stderr.write("mypyc is not there: record_walker is not compiled\n")
+        return []
+    # -O3 is worth 10 %. Debug information would be most of the file.
+    built = mypycify([*COMPILED, "--config-file="], opt_level="3", debug_level="0")
+    for extension in built:
+        extension.optional = True
+    return list(built)
+
+
+setup(ext_modules=extensions())
