@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from odradek.node.router.cooperative_iteration import LoopYielder
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchRequest
 
@@ -79,21 +80,25 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def new_context(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
-        """The partitions that a request fetches. Creates, advances or closes its session."""
+    def new_context(
+        self, request: FetchRequest, version: int, requested: list[CachedPartition], now_ms: int
+    ) -> FetchContext:
+        """The partitions that a request fetches. Creates, advances or closes its session.
+        `requested` are the partitions in the request."""
         if version < 7 or request.session_epoch == FINAL_EPOCH:
             if version >= 7 and request.session_id:
                 self._sessions.pop(request.session_id, None)
-            return FetchContext(_requested_partitions(request, version), None, is_incremental=False)
+            return FetchContext(requested, None, is_incremental=False)
         if request.session_epoch == INITIAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            requested = _requested_partitions(request, version)
             return FetchContext(
                 requested, self._create(requested, version, now_ms), is_incremental=False
             )
-        return self._advance(request, version, now_ms)
+        return self._advance(request, version, requested, now_ms)
 
-    def _advance(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
+    def _advance(
+        self, request: FetchRequest, version: int, requested: list[CachedPartition], now_ms: int
+    ) -> FetchContext:
         session = self._sessions.get(request.session_id)
         if session is None:
             return FetchContext([], None, True, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -109,7 +114,7 @@ class FetchSessionCache:
             topic: TopicKey = forgotten.topic_id if by_id else forgotten.topic
             for partition in forgotten.partitions:
                 session.partitions.pop((topic, partition), None)
-        for cached in _requested_partitions(request, version):
+        for cached in requested:
             key = (cached.topic, cached.partition)
             former = session.partitions.get(key)
             if former is not None:
@@ -140,7 +145,8 @@ class FetchSessionCache:
         return session
 
 
-def _requested_partitions(request: FetchRequest, version: int) -> list[CachedPartition]:
+def requested_partitions(request: FetchRequest, version: int) -> list[CachedPartition]:
+    """The partitions in a request."""
     by_id = version >= 13
     return [
         CachedPartition(
@@ -154,6 +160,28 @@ def _requested_partitions(request: FetchRequest, version: int) -> list[CachedPar
         for topic in request.topics
         for partition in topic.partitions
     ]
+
+
+async def requested_partitions_cooperatively(
+    request: FetchRequest, version: int
+) -> list[CachedPartition]:
+    """The same of a long request. A partition that is named twice counts once, as in Kafka."""
+    by_id = version >= 13
+    pace = LoopYielder()
+    requested: dict[tuple[TopicKey, int], CachedPartition] = {}
+    for topic in request.topics:
+        name: TopicKey = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            await pace.step()
+            requested[name, partition.partition] = CachedPartition(
+                name,
+                partition.partition,
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                partition.current_leader_epoch,
+                partition.last_fetched_epoch,
+            )
+    return list(requested.values())
 
 
 def update_if_changed(

@@ -12,7 +12,7 @@ Any node serves these. Commands go to the active controller, and are answered wh
 applied the change. DescribeQuorum gets its data from the leader of the quorum.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from odradek.cluster.controller.commands import (
     AddRaftVoter,
@@ -28,10 +28,12 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.controller.features import UpgradeType
 from odradek.cluster.controller.reassignment import ongoing_reassignments
+from odradek.cluster.controller.topics import PARTITIONS_PER_COMMAND_MAX
 from odradek.node.bus.messages import QuorumReplica, QuorumState
 from odradek.node.router.addresses import address_of
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.cluster import (
     AddRaftVoterRequest,
@@ -73,7 +75,7 @@ _TIMEOUT_MS = 3_000
 
 async def _change_partitions(
     command: ElectLeaders | AlterPartitionReassignments,
-    partitions: Iterable[PartitionReference | Reassignment],
+    partitions: Sequence[PartitionReference | Reassignment],
     timeout_ms: int,
     context: RequestContext,
     services: Services,
@@ -83,13 +85,20 @@ async def _change_partitions(
     outcomes: Iterable[PartitionChangeResult]
     try:
         services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
+        if len(partitions) > PARTITIONS_PER_COMMAND_MAX:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+            )
         outcomes = (await services.controller.submit(command, timeout_ms)).results
     except ApiError as failure:
         error = failure
-        named = dict.fromkeys((entry.topic, entry.partition) for entry in partitions)
+        named = {
+            (entry.topic, entry.partition): None
+            async for entry in iterate_cooperatively(partitions, context)
+        }
         outcomes = (PartitionChangeResult(*key, error.code, error.message) for key in named)
     topics: dict[str, DetailedTopicResults] = {}
-    for outcome in outcomes:
+    async for outcome in iterate_cooperatively(outcomes, context):
         result = DetailedPartitionResult(
             partition_index=outcome.partition, error_code=outcome.error_code
         )
@@ -114,11 +123,13 @@ async def handle_elect_leaders(
     """
     partitions = None
     if request.topic_partitions is not None:
-        partitions = tuple(
-            PartitionReference(wanted.name, partition)
-            for wanted in request.topic_partitions
-            for partition in wanted.partitions
-        )
+        pace = LoopYielder(context)
+        references = []
+        for wanted in request.topic_partitions:
+            for partition in wanted.partitions:
+                await pace.step()
+                references.append(PartitionReference(wanted.name, partition))
+        partitions = tuple(references)
     command = ElectLeaders(request.election_type, partitions)
     topics, error = await _change_partitions(
         command, partitions or (), request.timeout_ms, context, services
@@ -141,15 +152,14 @@ async def handle_alter_partition_reassignments(
 
     Needs ALTER on the cluster. An error for the whole request is repeated for every partition.
     """
-    reassignments = tuple(
-        Reassignment(
-            topic.name,
-            partition.partition_index,
-            None if partition.replicas is None else tuple(partition.replicas),
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    )
+    pace = LoopYielder(context)
+    requested = []
+    for topic in request.topics:
+        for partition in topic.partitions:
+            await pace.step()
+            replicas = None if partition.replicas is None else tuple(partition.replicas)
+            requested.append(Reassignment(topic.name, partition.partition_index, replicas))
+    reassignments = tuple(requested)
     may_change_factor = request.allow_replication_factor_change
     command = AlterPartitionReassignments(reassignments, may_change_factor)
     topics, error = await _change_partitions(
@@ -174,10 +184,11 @@ async def handle_list_partition_reassignments(
     wanted: dict[str, list[int]] | None = None
     if request.topics is not None:
         wanted = {}
-        for named in request.topics:
+        async for named in iterate_cooperatively(request.topics, context):
             wanted.setdefault(named.name, []).extend(named.partitions)
     topics: dict[str, OngoingTopicReassignment] = {}
-    for topic, partition, state in ongoing_reassignments(services.image, wanted):
+    ongoing = ongoing_reassignments(services.image, wanted)
+    async for topic, partition, state in iterate_cooperatively(ongoing, context):
         entry = topics.setdefault(topic.name, OngoingTopicReassignment(name=topic.name))
         entry.partitions.append(
             OngoingPartitionReassignment(

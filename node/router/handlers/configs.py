@@ -8,7 +8,7 @@ IncrementalAlterConfigs changes single keys (KIP-339). ListConfigResources: v0 l
 subscriptions only (KIP-714), v1 any type (KIP-1142).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from odradek.cluster.controller.commands import (
@@ -29,6 +29,7 @@ from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -50,6 +51,13 @@ from odradek.protocol.messages.configs import (
 
 ALTER_TIMEOUT_MS = 30_000
 """The requests have no timeout field. The default of clients' request.timeout.ms."""
+CONFIGS_MAX = 500_000
+"""Configs in one DescribeConfigs response: those of some 10,000 topics, or 40 MB."""
+DOCUMENTED_CONFIGS_MAX = 100_000
+"""The same with documentation."""
+RESOURCES_ALTERED_MAX = 10_000
+"""Kafka's limit of the records that one request writes to the metadata log."""
+_DESCRIPTION_COST = 10
 _LISTED_TYPES = frozenset(ConfigResourceType)
 
 E = TypeVar("E", ResourceConfigs, ResourceOperations)
@@ -59,29 +67,47 @@ Alterable = TypeVar("Alterable", AlterConfigsResource, IncrementalAlterConfigsRe
 async def handle_describe_configs(
     request: DescribeConfigsRequest, context: RequestContext, services: Services
 ) -> DescribeConfigsResponse:
-    """All configs of each resource. Needs DESCRIBE_CONFIGS on the topic, group or cluster."""
+    """All configs of each resource. Needs DESCRIBE_CONFIGS on the topic, group or cluster.
+
+    What all resources say together is bounded: those beyond get POLICY_VIOLATION.
+    """
+    left = DOCUMENTED_CONFIGS_MAX if request.include_documentation else CONFIGS_MAX
+    pace = LoopYielder(context)
+    # Resources that are named twice, and topics with the same configs, are described once.
+    described: dict[Hashable, list[DescribeConfigsResourceResult]] = {}
     results = []
     for resource in request.resources:
+        await pace.step()
         result = DescribeConfigsResult(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
+        results.append(result)
         try:
             _authorize(resource, AclOperation.DESCRIBE_CONFIGS, context, services)
-            wanted = frozenset(resource.configuration_keys or ())
-            result.configs = [
-                config
-                for config in _describe(resource, services)
-                if not wanted or config.name in wanted
-            ]
-            for config in result.configs:
-                if not request.include_synonyms:
-                    config.synonyms = []
-                if not request.include_documentation:
-                    config.documentation = None
+            _check(resource, services)
+            key = _same_configs_key(resource, services)
+            configs = described.get(key)
+            if configs is None:
+                await pace.step(_DESCRIPTION_COST)
+                configs = described[key] = _describe(resource, services)
+                for config in configs:
+                    if not request.include_synonyms:
+                        config.synonyms = []
+                    if not request.include_documentation:
+                        config.documentation = None
+            if resource.configuration_keys:
+                wanted = frozenset(resource.configuration_keys)
+                configs = [config for config in configs if config.name in wanted]
+            if len(configs) > left:
+                raise ApiError(
+                    ErrorCode.POLICY_VIOLATION,
+                    "The request asks for too many configs. Ask for fewer resources at a time.",
+                )
+            left -= len(configs)
+            result.configs = configs
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
-        results.append(result)
     return DescribeConfigsResponse(results=results)
 
 
@@ -135,12 +161,31 @@ async def handle_list_config_resources(
         config_resources=[
             ListedConfigResource(resource_name=name, resource_type=resource_type)
             for resource_type in wanted
-            for name in _names(services.image, resource_type)
+            async for name in iterate_cooperatively(_names(services.image, resource_type), context)
         ]
     )
 
 
 # -- describing ------------------------------------------------------------------------------
+
+
+def _check(resource: DescribeConfigsResource, services: Services) -> None:
+    """ApiError if it is a topic that does not exist."""
+    name = resource.resource_name
+    if resource.resource_type == ConfigResourceType.TOPIC:
+        complaint = topic_name_error(name)
+        if complaint is not None:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
+        if name not in services.image.topics_by_name:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name!r} does not exist.")
+
+
+def _same_configs_key(resource: DescribeConfigsResource, services: Services) -> Hashable:
+    """Equal for resources that have the same configs."""
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == ConfigResourceType.TOPIC:
+        return kind, frozenset(services.image.configs.of(ConfigResourceType.TOPIC, name).items())
+    return kind, name
 
 
 def _describe(
@@ -149,13 +194,6 @@ def _describe(
     image, name = services.image, resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC:
-            complaint = topic_name_error(name)
-            if complaint is not None:
-                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
-            if name not in image.topics_by_name:
-                raise ApiError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name!r} does not exist."
-                )
             return describe_topic(image, services.node_id, services.static_configs, name)
         case ConfigResourceType.BROKER if name == CLUSTER_DEFAULT_BROKER:
             return describe_cluster_default(image)
@@ -206,7 +244,8 @@ async def _alter(
     answers = []
     allowed = []
     entries = []
-    for resource in resources:
+    is_too_large = len(resources) > RESOURCES_ALTERED_MAX
+    async for resource in iterate_cooperatively(resources, context):
         answer = AlterConfigsResourceResponse(
             error_message=None,
             resource_type=resource.resource_type,
@@ -215,6 +254,11 @@ async def _alter(
         answers.append(answer)
         try:
             _authorize(resource, AclOperation.ALTER_CONFIGS, context, services)
+            if is_too_large:
+                raise ApiError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"One request can alter at most {RESOURCES_ALTERED_MAX} resources.",
+                )
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message
         else:

@@ -22,10 +22,13 @@ from odradek.cluster.replication.read_replica import NO_REPLICA, preferred_read_
 from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import take_turn
 from odradek.node.router.fetch_sessions import (
     CachedPartition,
     FetchContext,
     TopicKey,
+    requested_partitions,
+    requested_partitions_cooperatively,
     update_if_changed,
 )
 from odradek.node.router.logs import LocatedLog
@@ -42,6 +45,8 @@ from odradek.protocol.messages.fetch import (
 from odradek.protocol.messages.responses import LeaderIdAndEpoch
 
 READ_COMMITTED = 1
+PARTITIONS_PER_TURN = 100
+"""Partitions that are read in one slice of the loop: about three milliseconds."""
 _UNLIMITED = 2**31 - 1
 NOT_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -68,11 +73,16 @@ async def handle_fetch(
 ) -> FetchResponse:
     """Whole batches from the one that contains each offset on. Waits for `min_bytes` up to
     `max_wait_ms`."""
+    version = context.api_version
+    if context.is_long:
+        requested = await requested_partitions_cooperatively(request, version)
+    else:
+        requested = requested_partitions(request, version)
     now_ms = services.now_ms()
-    fetch = services.fetch_sessions.new_context(request, context.api_version, now_ms)
+    fetch = services.fetch_sessions.new_context(request, version, requested, now_ms)
     if fetch.error_code:
         return FetchResponse(error_code=fetch.error_code, session_id=0)
-    read = _FetchRead(request, fetch, context, services)
+    read = _FetchRead(request, context, services)
     deadline_ms = now_ms + max(0, request.max_wait_ms)
     if not read.is_replica:
         services.fetch_activity.record_fetch(
@@ -86,7 +96,14 @@ async def handle_fetch(
             now_ms=now_ms,
         )
     while True:
-        result = read.read_partitions()
+        result = _ReadResult()
+        partitions = fetch.partitions
+        if len(partitions) <= PARTITIONS_PER_TURN:
+            read.read_partitions(partitions, result)
+        else:
+            for start in range(0, len(partitions), PARTITIONS_PER_TURN):
+                await take_turn(context)
+                read.read_partitions(partitions[start : start + PARTITIONS_PER_TURN], result)
         remaining_ms = deadline_ms - services.now_ms()
         if (
             result.record_bytes >= request.min_bytes
@@ -105,7 +122,12 @@ async def handle_fetch(
             # No partition advanced, or the client is gone. The last result still holds.
             break
     context.holds.extend(result.holds)
-    response = _response(fetch, result, context.api_version)
+    response = FetchResponse(session_id=fetch.session_id)
+    answers = result.answers
+    for start in range(0, len(answers), PARTITIONS_PER_TURN):
+        if start:
+            await take_turn(context)
+        _add_answers(response, fetch, answers[start : start + PARTITIONS_PER_TURN], version)
     if result.leaders:
         response.node_endpoints = endpoints_of(
             result.leaders, services.image, context, services.node_id
@@ -127,7 +149,6 @@ class _FetchRead:
         "_bytes_max",
         "_can_read_followers",
         "_context",
-        "_fetch",
         "_is_read_committed",
         "_node_id",
         "_rack",
@@ -139,11 +160,9 @@ class _FetchRead:
     def __init__(
         self,
         request: FetchRequest,
-        fetch: FetchContext,
         context: RequestContext,
         services: Services,
     ) -> None:
-        self._fetch = fetch
         self._context = context
         self._services = services
         self._version = version = context.api_version
@@ -159,15 +178,14 @@ class _FetchRead:
         # Empty unless the consumer is to be sent to a replica in its rack (KIP-392).
         self._rack = request.rack_id if is_rack_aware and not self.is_replica else ""
 
-    def read_partitions(self) -> _ReadResult:
-        """Read every partition of the fetch once, in order."""
-        result = _ReadResult()
+    def read_partitions(self, partitions: list[CachedPartition], result: _ReadResult) -> None:
+        """Read these partitions of the fetch once, in order."""
         context, services = self._context, self._services
         by_id = self._version >= 13
         image = services.metadata.image
         topics = image.topics_by_id if by_id else image.topics_by_name
         allowed: dict[TopicKey, bool] = {}
-        for wanted in self._fetch.partitions:
+        for wanted in partitions:
             topic: TopicImage | None = topics.get(wanted.topic)  # type: ignore[arg-type]  # key kind follows the version
             may_read = allowed.get(wanted.topic)
             if may_read is None:
@@ -193,7 +211,6 @@ class _FetchRead:
                     data.current_leader = LeaderIdAndEpoch(
                         leader_id=leader, leader_epoch=partition.leader_epoch
                     )
-        return result
 
     def _read_partition(
         self,
@@ -331,12 +348,20 @@ def _convert_down(data: PartitionData, version: int, offset: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _response(fetch: FetchContext, result: _ReadResult, version: int) -> FetchResponse:
+def _add_answers(
+    response: FetchResponse,
+    fetch: FetchContext,
+    answers: list[tuple[CachedPartition, PartitionData]],
+    version: int,
+) -> None:
+    """Add partitions to the response, and note in the session what it says of them."""
     by_id = version >= 13
-    topics: list[FetchableTopicResponse] = []
+    topics = response.responses
     current: TopicKey | None = None
+    if topics:
+        current = topics[-1].topic_id if by_id else topics[-1].topic
     session = fetch.session
-    for wanted, data in result.answers:
+    for wanted, data in answers:
         if session is not None:
             is_changed = update_if_changed(
                 wanted,
@@ -361,4 +386,3 @@ def _response(fetch: FetchContext, result: _ReadResult, version: int) -> FetchRe
                 else FetchableTopicResponse(topic=wanted.topic)  # type: ignore[arg-type]
             )
         topics[-1].partitions.append(data)
-    return FetchResponse(session_id=fetch.session_id, responses=topics)

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
+from odradek.cluster.controller.topics import PARTITIONS_PER_COMMAND_MAX
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
 from odradek.node.router.addresses import address_of, leader_for_clients
 from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import LoopYielder, sort_cooperatively
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.metadata import (
@@ -36,7 +38,7 @@ from odradek.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from odradek.protocol.messages.responses import NodeEndpoint
-from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID, Uuid
 
 RESPONSE_PARTITIONS_MAX = 2000
 """Partitions in one DescribeTopicPartitions response. Kafka's default of
@@ -59,14 +61,15 @@ async def handle_metadata(
     not name are left out.
     """
     wanted = request.topics
+    pace = LoopYielder(context)
     if wanted is None or (context.api_version == 0 and not wanted):
-        topics = [
-            _topic(topic, request, context, services)
-            for name, topic in services.image.topics_by_name.items()
-            if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
-        ]
+        topics = []
+        for name, topic in services.image.topics_by_name.items():
+            await pace.step()
+            if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
+                topics.append(await _topic(topic, request, context, services, pace))
     else:
-        topics = await _named_topics(wanted, request, context, services)
+        topics = await _named_topics(wanted, request, context, services, pace)
     response = MetadataResponse(
         brokers=[
             NodeEndpoint(node_id=broker.broker_id, host=host, port=port, rack=broker.rack)
@@ -101,36 +104,43 @@ async def _named_topics(
     request: MetadataRequest,
     context: RequestContext,
     services: Services,
+    pace: LoopYielder,
 ) -> list[MetadataResponseTopic]:
-    requested = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
+    requested: dict[tuple[str | None, Uuid], None] = {}
+    for topic in wanted:
+        await pace.step()
+        requested[topic.name, topic.topic_id] = None
     failures: dict[str, ErrorCode] = {}
     if request.allow_auto_topic_creation:
         failures = await _create_missing(
             [name for name, topic_id in requested if name is not None and topic_id == ZERO_UUID],
             context,
             services,
+            pace,
         )
     answers = []
     for name, topic_id in requested:
+        await pace.step()
         if topic_id != ZERO_UUID or name is None:
-            answers.append(_topic_by_id(name, topic_id, request, context, services))
+            answers.append(await _topic_by_id(name, topic_id, request, context, services, pace))
         else:
-            answers.append(_topic_by_name(name, failures, request, context, services))
+            answers.append(await _topic_by_name(name, failures, request, context, services, pace))
     return answers
 
 
-def _topic_by_name(
+async def _topic_by_name(
     name: str,
     failures: dict[str, ErrorCode],
     request: MetadataRequest,
     context: RequestContext,
     services: Services,
+    pace: LoopYielder,
 ) -> MetadataResponseTopic:
     if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
         return _failed(MetadataResponseTopic, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = services.image.topics_by_name.get(name)
     if topic is not None:
-        return _topic(topic, request, context, services)
+        return await _topic(topic, request, context, services, pace)
     if topic_name_error(name) is not None:
         return _failed(MetadataResponseTopic, name, ErrorCode.INVALID_TOPIC_EXCEPTION)
     code = failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -139,12 +149,13 @@ def _topic_by_name(
     return answer
 
 
-def _topic_by_id(
+async def _topic_by_id(
     name: str | None,
     topic_id: bytes,
     request: MetadataRequest,
     context: RequestContext,
     services: Services,
+    pace: LoopYielder,
 ) -> MetadataResponseTopic:
     if context.api_version < 12 or topic_id == ZERO_UUID:
         # v10 and v11 have the fields, but Kafka does not allow their use (KAFKA-10774).
@@ -157,24 +168,29 @@ def _topic_by_id(
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
         )
-    return _topic(topic, request, context, services)
+    return await _topic(topic, request, context, services, pace)
 
 
 def _failed(topic_class: type[T], name: str, code: ErrorCode) -> T:
     return topic_class(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _topic(
-    topic: TopicImage, request: MetadataRequest, context: RequestContext, services: Services
+async def _topic(
+    topic: TopicImage,
+    request: MetadataRequest,
+    context: RequestContext,
+    services: Services,
+    pace: LoopYielder,
 ) -> MetadataResponseTopic:
+    partitions = []
+    for index, partition in enumerate(topic.partitions):
+        await pace.step()
+        partitions.append(_partition(MetadataResponsePartition, index, partition, services))
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            _partition(MetadataResponsePartition, index, partition, services)
-            for index, partition in enumerate(topic.partitions)
-        ],
+        partitions=partitions,
         topic_authorized_operations=_operations(topic.name, request, context, services),
     )
 
@@ -208,23 +224,28 @@ def _operations(
 
 
 async def _create_missing(
-    names: Sequence[str], context: RequestContext, services: Services
+    names: Sequence[str], context: RequestContext, services: Services, pace: LoopYielder
 ) -> dict[str, ErrorCode]:
-    """Create the topics that do not exist (auto.create.topics.enable). Returns the failures.
+    """Create the topics that do not exist (auto.create.topics.enable), unless they are too many for
+    one request. Returns the failures.
 
     Internal topics are not created here: their coordinators create them with their own configs.
     """
     image = services.image
-    missing = [
-        name
-        for name in names
-        if name not in image.topics_by_name
-        and name not in INTERNAL_TOPICS
-        and topic_name_error(name) is None
-        and services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
-    ]
     settings = broker_settings(image, services.node_id, services.static_configs)
-    if not missing or not settings.auto_create_topics_enable:
+    if not settings.auto_create_topics_enable:
+        return {}
+    missing = []
+    for name in names:
+        await pace.step()
+        if (
+            name not in image.topics_by_name
+            and name not in INTERNAL_TOPICS
+            and topic_name_error(name) is None
+            and services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
+        ):
+            missing.append(name)
+    if not missing or len(missing) > PARTITIONS_PER_COMMAND_MAX:
         return {}
     allowed = [name for name in missing if can_create_topic(name, context, services)]
     failures = dict.fromkeys(missing, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -252,6 +273,7 @@ async def handle_describe_topic_partitions(
     DESCRIBE on each topic.
     """
     image = services.image
+    pace = LoopYielder(context)
     requested = {topic.name for topic in request.topics}
     cursor = request.cursor
     is_cursor_lost = cursor is not None and requested and cursor.topic_name not in requested
@@ -261,12 +283,14 @@ async def handle_describe_topic_partitions(
                 DescribeTopicPartitionsResponseTopic(
                     error_code=ErrorCode.INVALID_REQUEST, name=name
                 )
-                for name in sorted(requested)
+                for name in await sort_cooperatively(list(requested), context)
             ]
         )
     room = max(1, min(request.response_partition_limit, RESPONSE_PARTITIONS_MAX))
     topics = []
-    for name in sorted(requested or image.topics_by_name):
+    names = list(requested or image.topics_by_name)
+    for name in await sort_cooperatively(names, context):
+        await pace.step()
         if cursor is not None and name < cursor.topic_name:
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
@@ -290,7 +314,7 @@ async def handle_describe_topic_partitions(
             )
         end = min(len(topic.partitions), first + room)
         room -= end - first
-        topics.append(_described(topic, context, services, first=first, end=end))
+        topics.append(await _described(topic, context, services, pace, first=first, end=end))
         if end < len(topic.partitions):
             return DescribeTopicPartitionsResponse(
                 topics=topics, next_cursor=Cursor(topic_name=name, partition_index=end)
@@ -298,11 +322,18 @@ async def handle_describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _described(
-    topic: TopicImage, context: RequestContext, services: Services, *, first: int, end: int
+async def _described(
+    topic: TopicImage,
+    context: RequestContext,
+    services: Services,
+    pace: LoopYielder,
+    *,
+    first: int,
+    end: int,
 ) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for index, state in enumerate(topic.partitions[first:end], first):
+        await pace.step()
         partition = _partition(DescribeTopicPartitionsResponsePartition, index, state, services)
         partition.eligible_leader_replicas = list(state.elr)
         partition.last_known_elr = list(state.last_known_elr)

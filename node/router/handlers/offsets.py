@@ -14,6 +14,7 @@ from odradek.cluster.metadata.image import PartitionImage, TopicImage
 from odradek.cluster.replication.partition import check_leader
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import LoopYielder
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offsets import (
     EpochEndOffset,
@@ -53,19 +54,22 @@ async def handle_list_offsets(
     request: ListOffsetsRequest, context: RequestContext, services: Services
 ) -> ListOffsetsResponse:
     """One offset per partition: an end, or the first record at or after a timestamp."""
-    times_named = Counter(
-        (topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-    )
+    pace = LoopYielder(context)
+    times_named: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            await pace.step()
+            times_named[topic.name, wanted.partition_index] += 1
     topics = []
     for topic in request.topics:
+        await pace.step()
         image = services.image.topics_by_name.get(topic.name)
         is_allowed = services.authorizer.is_topic_allowed(
             context, AclOperation.DESCRIBE, topic.name
         )
         answers = []
         for wanted in topic.partitions:
+            await pace.step()
             answer = ListOffsetsPartitionResponse(
                 partition_index=wanted.partition_index, timestamp=-1, offset=-1
             )
@@ -204,20 +208,24 @@ async def handle_offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext, services: Services
 ) -> OffsetForLeaderEpochResponse:
     """The end offset of the largest epoch up to each requested one, or (-1, -1)."""
+    pace = LoopYielder(context)
     topics = []
     for topic in request.topics:
+        await pace.step()
         image = services.image.topics_by_name.get(topic.topic)
         is_allowed = services.authorizer.is_topic_allowed(
             context, AclOperation.DESCRIBE, topic.topic
         )
-        answers = [
-            _epoch_end(wanted, image, services)
-            if is_allowed
-            else EpochEndOffset(
-                partition=wanted.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        answers = []
+        for wanted in topic.partitions:
+            await pace.step()
+            answers.append(
+                _epoch_end(wanted, image, services)
+                if is_allowed
+                else EpochEndOffset(
+                    partition=wanted.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                )
             )
-            for wanted in topic.partitions
-        ]
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)
 

@@ -20,11 +20,13 @@ from odradek.cluster.controller.commands import (
     TopicReference,
     TopicResult,
 )
+from odradek.cluster.controller.topics import PARTITIONS_PER_COMMAND_MAX
 from odradek.cluster.metadata.config_description import describe_topic
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.node.bus.messages import UNSENT, DeleteRecords, RecordsDeleted
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.offsets import (
     DeleteRecordsPartitionResult,
@@ -50,6 +52,8 @@ from odradek.protocol.types import Uuid, uuid_to_text
 
 HIGH_WATERMARK = -1
 """In DeleteRecords this offset means the high watermark."""
+_TOO_LARGE = ErrorCode.POLICY_VIOLATION
+"""Of more than PARTITIONS_PER_COMMAND_MAX topics in one request, as in Kafka."""
 
 
 def fresh_topic_id() -> Uuid:
@@ -67,15 +71,30 @@ async def handle_create_topics(
     request: CreateTopicsRequest, context: RequestContext, services: Services
 ) -> CreateTopicsResponse:
     """Create topics, each by itself. Needs CREATE on the cluster or on the topic."""
-    topics = {topic.name: topic for topic in request.topics}
-    allowed = {name for name in topics if can_create_topic(name, context, services)}
-    command = CreateTopics(
-        tuple(_new_topic(topic) for topic in request.topics if topic.name in allowed),
-        request.validate_only,
+    pace = LoopYielder(context)
+    topics = {}
+    allowed = set()
+    new = []
+    is_too_large = len(request.topics) > PARTITIONS_PER_COMMAND_MAX
+    for topic in request.topics:
+        await pace.step()
+        topics[topic.name] = topic
+        if not is_too_large and can_create_topic(topic.name, context, services):
+            allowed.add(topic.name)
+            new.append(_new_topic(topic))
+    results = await _submit(
+        CreateTopics(tuple(new), request.validate_only),
+        topics,
+        allowed,
+        request.timeout_ms,
+        services,
+        refusal=_TOO_LARGE if is_too_large else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
-    results = await _submit(command, topics, allowed, request.timeout_ms, services)
     return CreateTopicsResponse(
-        topics=[_created(topic, results[name], context, services) for name, topic in topics.items()]
+        topics=[
+            _created(topic, results[name], context, services)
+            async for name, topic in iterate_cooperatively(topics.items(), context)
+        ]
     )
 
 
@@ -85,11 +104,13 @@ async def _submit(
     allowed: Collection[str],
     timeout_ms: int,
     services: Services,
+    *,
+    refusal: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 ) -> dict[str, TopicResult]:
-    """The result for each name. `command` has only the allowed ones."""
+    """The result for each name: `refusal` for those that are not in the command."""
     results = {
-        name: TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        for name in names
+        name: TopicResult(name, refusal)
+        async for name in iterate_cooperatively(names)
         if name not in allowed
     }
     if command.topics:
@@ -171,16 +192,27 @@ async def handle_delete_topics(
     request: DeleteTopicsRequest, context: RequestContext, services: Services
 ) -> DeleteTopicsResponse:
     """Delete topics, each by itself. Needs DELETE on the topic."""
-    references = [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
+    references = [
+        TopicReference(topic.name, topic.topic_id)
+        async for topic in iterate_cooperatively(request.topics, context)
+    ]
     if context.api_version < 6:
-        references = [TopicReference(name) for name in request.topic_names]
+        references = [
+            TopicReference(name)
+            async for name in iterate_cooperatively(request.topic_names, context)
+        ]
     results: dict[TopicReference, TopicResult] = {}
-    for reference in references:
+    is_too_large = len(references) > PARTITIONS_PER_COMMAND_MAX
+    async for reference in iterate_cooperatively(references, context):
         refusal = _refuse_deletion(reference, context, services)
         if refusal is not None:
             results[reference] = refusal
+        elif is_too_large:
+            results[reference] = TopicResult(
+                reference.name, _TOO_LARGE, topic_id=reference.topic_id
+            )
     # The controller refuses what is named twice.
-    allowed = tuple(reference for reference in references if reference not in results)
+    allowed = () if is_too_large else tuple(each for each in references if each not in results)
     unique = tuple(dict.fromkeys(allowed))
     if allowed:
         try:
@@ -194,7 +226,7 @@ async def handle_delete_topics(
     return DeleteTopicsResponse(
         responses=[
             _deleted(results[reference], context.api_version)
-            for reference in dict.fromkeys(references)
+            async for reference in iterate_cooperatively(results, context)
         ]
     )
 
@@ -236,27 +268,33 @@ async def handle_create_partitions(
     request: CreatePartitionsRequest, context: RequestContext, services: Services
 ) -> CreatePartitionsResponse:
     """Add partitions to topics, each by itself. Needs ALTER on the topic."""
-    names = dict.fromkeys(topic.name for topic in request.topics)
-    allowed = {
-        name
-        for name in names
-        if services.authorizer.is_topic_allowed(context, AclOperation.ALTER, name)
-    }
-    command = CreatePartitions(
-        tuple(
-            NewPartitions(
-                topic.name,
-                topic.count,
-                None
-                if topic.assignments is None
-                else tuple(tuple(assignment.broker_ids) for assignment in topic.assignments),
+    names: dict[str, None] = {}
+    allowed = set()
+    new = []
+    is_too_large = len(request.topics) > PARTITIONS_PER_COMMAND_MAX
+    async for topic in iterate_cooperatively(request.topics, context):
+        names[topic.name] = None
+        if not is_too_large and services.authorizer.is_topic_allowed(
+            context, AclOperation.ALTER, topic.name
+        ):
+            allowed.add(topic.name)
+            new.append(
+                NewPartitions(
+                    topic.name,
+                    topic.count,
+                    None
+                    if topic.assignments is None
+                    else tuple(tuple(each.broker_ids) for each in topic.assignments),
+                )
             )
-            for topic in request.topics
-            if topic.name in allowed
-        ),
-        request.validate_only,
+    results = await _submit(
+        CreatePartitions(tuple(new), request.validate_only),
+        names,
+        allowed,
+        request.timeout_ms,
+        services,
+        refusal=_TOO_LARGE if is_too_large else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
-    results = await _submit(command, names, allowed, request.timeout_ms, services)
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(
@@ -264,7 +302,7 @@ async def handle_create_partitions(
                 error_code=results[name].error_code,
                 error_message=_message(results[name]),
             )
-            for name in names
+            async for name in iterate_cooperatively(names, context)
         ]
     )
 
@@ -276,11 +314,14 @@ async def handle_delete_records(
     request: DeleteRecordsRequest, context: RequestContext, services: Services
 ) -> DeleteRecordsResponse:
     """Move log start offsets forward. Needs DELETE on the topic. Partitions run in parallel."""
+    pace = LoopYielder(context)
     topics = []
     waiting = []
     for topic in request.topics:
+        await pace.step()
         answers = []
         for wanted in topic.partitions:
+            await pace.step()
             answer = DeleteRecordsPartitionResult(
                 partition_index=wanted.partition_index, low_watermark=-1
             )
@@ -293,6 +334,7 @@ async def handle_delete_records(
             answers.append(answer)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     for answer, reply in waiting:
+        await pace.step()
         deleted = await reply
         answer.error_code = deleted.error_code
         if isinstance(deleted, RecordsDeleted):

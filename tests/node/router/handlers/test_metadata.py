@@ -354,9 +354,12 @@ def test_a_page_has_at_least_one_partition(harness: RouterHarness, limit: int) -
 def test_a_page_has_two_thousand_partitions_at_most(harness: RouterHarness) -> None:
     harness.controller.has("big", 3, partitions=2100)
     harness.services.metadata.image = harness.controller.image
-    rows, cursor = page(harness, "big", limit=5000)
-    assert len(rows[0][2]) == 2000
-    assert cursor == ("big", 2000)
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicName(name="big")], response_partition_limit=5000
+    )
+    response = harness.call_in_turns(handle_describe_topic_partitions, request, harness.loop)
+    assert len(response.topics[0].partitions) == 2000
+    assert response.next_cursor == Cursor(topic_name="big", partition_index=2000)
 
 
 def test_pages_together_have_every_partition_once(harness: RouterHarness) -> None:
