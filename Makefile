@@ -48,8 +48,11 @@ serve: .venv/.serve
 test: .venv/.test
 	$(BIN)/python -m pytest -o faulthandler_timeout=300 $(ARGS)
 
+# make conformance NODES=3: against three nodes, with three replicas of everything; RESTARTS=1
+# restarts them in turn meanwhile.
 conformance: .venv/.test
-	$(BIN)/python -m pytest tests/conformance $(ARGS)
+	$(if $(NODES),CONFORMANCE_NODES=$(NODES)) $(if $(RESTARTS),CONFORMANCE_RESTARTS=$(RESTARTS)) \
+		$(BIN)/python -m pytest tests/conformance $(ARGS)
 
 # make sim RUNS=1000: so many schedules of a quorum and so many of a whole cluster; or make sim
 # SEED=4711 for the run that a failure named.

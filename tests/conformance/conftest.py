@@ -1,6 +1,9 @@
-"""The broker that conformance tests speak to: an Odradek of the session, or any other.
+"""The brokers that conformance tests speak to: an Odradek of the session, or any others.
 
-With CONFORMANCE_BOOTSTRAP=HOST:PORT the same tests run against that broker. What they
+CONFORMANCE_NODES=3 is a cluster of three: topics have three replicas, of which two must be in sync,
+and clients meet leaders and coordinators on other nodes than the one where they begin. With
+CONFORMANCE_RESTARTS=1 these nodes are restarted in turn meanwhile. With
+CONFORMANCE_BOOTSTRAP=HOST:PORT,... the same tests run against those brokers. What they
 expect is what Apache Kafka does: they are run against it before they judge us.
 """
 
@@ -8,13 +11,32 @@ import importlib
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from odradek.node.embedded import EmbeddedBroker
 from tests.conformance.dialogue import DialogueCluster, unique
+from tests.conformance.restarts import Restarts
+from tests.conformance.routing import Nodes
+from tests.e2e.cluster import Cluster, running_cluster
 from tests.support.wire import WireClient
+
+GIVEN = os.environ.get("CONFORMANCE_BOOTSTRAP")
+NODE_COUNT = int(os.environ.get("CONFORMANCE_NODES", "1"))
+ARE_RESTARTED = os.environ.get("CONFORMANCE_RESTARTS", "0") == "1"
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    # The rest as one node of the tests has it.
+    "arena.bytes": "256MiB",
+    "socket.request.max.bytes": "104857600",
+}
+"""Of each of several nodes; topics of users have three replicas by default."""
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas on import in a way that Python 3.11 advises against. Done
@@ -32,26 +54,60 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the broker under test."""
-    given = os.environ.get("CONFORMANCE_BOOTSTRAP")
-    if given:
-        yield given
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster | None]:
+    """Several nodes of ours, if that is what is under test."""
+    if GIVEN or NODE_COUNT == 1:
+        yield None
         return
-    with EmbeddedBroker(tmp_path_factory.mktemp("odradek")) as broker:
-        yield broker.bootstrap_servers
+    folder = tmp_path_factory.mktemp("odradek-cluster")
+    with running_cluster(folder, NODE_COUNT, settings=SETTINGS) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
-def cluster(bootstrap: str) -> DialogueCluster:
-    """The broker under test, with what it takes to make topics there."""
-    return DialogueCluster(bootstrap)
+def nodes(running: Cluster | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """The nodes under test."""
+    with ExitStack() as stack:
+        if running is not None:
+            bootstrap = running.bootstrap_servers
+        elif GIVEN:
+            bootstrap = GIVEN
+        else:
+            broker = EmbeddedBroker(tmp_path_factory.mktemp("odradek"))
+            bootstrap = stack.enter_context(broker).bootstrap_servers
+        yield stack.enter_context(Nodes(bootstrap, are_restarted=ARE_RESTARTED))
+
+
+@pytest.fixture(scope="session")
+def restarts(cluster: DialogueCluster, running: Cluster | None) -> Iterator[Restarts | None]:
+    """The restarts of the nodes under test, if that is what is asked for."""
+    if not ARE_RESTARTED:
+        yield None
+        return
+    assert running is not None, "CONFORMANCE_RESTARTS needs several nodes: CONFORMANCE_NODES=3"
+    assert cluster.versions, "asked for while all nodes are up"
+    with Restarts(running) as ongoing:
+        yield ongoing
+
+
+@pytest.fixture(autouse=True)
+def nodes_come_back(restarts: Restarts | None) -> Iterator[None]:
+    """Each restart of a node has gone well."""
+    yield
+    if restarts is not None and restarts.failure is not None:
+        raise AssertionError("a node was not restarted") from restarts.failure
+
+
+@pytest.fixture(scope="session")
+def cluster(nodes: Nodes) -> DialogueCluster:
+    """The cluster under test, with what it takes to make topics there."""
+    return DialogueCluster(nodes)
 
 
 @pytest.fixture
-def wire(bootstrap: str) -> Iterator[WireClient]:
-    """A fresh connection to the broker under test."""
-    with WireClient(bootstrap) as client:
+def wire(cluster: DialogueCluster) -> Iterator[WireClient]:
+    """A client that nobody has used."""
+    with cluster.connect() as client:
         yield client
 
 

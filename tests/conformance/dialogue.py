@@ -8,6 +8,7 @@ matter: `DialogueCluster` waits until what it made can be used.
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from random import shuffle
 from typing import Final
 from uuid import uuid4
 
@@ -41,6 +42,7 @@ from odradek.protocol.messages.produce import (
     TopicProduceData,
 )
 from odradek.protocol.messages.topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
@@ -49,6 +51,7 @@ from odradek.protocol.messages.topics import (
 )
 from odradek.protocol.records import Record, build_batch, iter_records, read_header
 from odradek.protocol.types import Uuid
+from tests.conformance.routing import REPLICAS_MAX, ClientRouter, Nodes
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient, is_kafka_4, versions_of
 
@@ -61,6 +64,9 @@ METADATA: Final = 12
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
+
+BROKER_DEFAULT: Final = -1
+"""The replication factor of the brokers' configuration (KIP-464)."""
 
 
 def now_ms() -> int:
@@ -268,13 +274,14 @@ def create_topic(
     partitions: int = 1,
     configs: Mapping[str, str] | None = None,
     *,
+    replication_factor: int = BROKER_DEFAULT,
     version: int = 7,
 ) -> CreatableTopicResult:
     """The answer to creating one topic; it may not be usable at once."""
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=replication_factor,
         configs=[
             CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()
         ],
@@ -292,16 +299,27 @@ def describe_topic(wire: WireClient, name: str) -> MetadataResponseTopic:
 
 
 class DialogueCluster:
-    """The broker under test, and the making of what tests need there."""
+    """The cluster under test, and the making of what tests need there."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap: Final = bootstrap
-        self.versions: Final = versions_of(bootstrap)
-        self.is_kafka_4: Final = is_kafka_4(bootstrap)
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes: Final = nodes
+        self.bootstrap: Final = ",".join(nodes.addresses)
+        self.versions: Final = versions_of(self.bootstrap)
+        self.is_kafka_4: Final = is_kafka_4(self.bootstrap)
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas a partition has whose topic says nothing else."""
+        return min(REPLICAS_MAX, len(self.nodes.addresses))
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """How many of them must be in sync for acks=all."""
+        return max(1, self.replication_factor - 1)
 
     def connect(self) -> WireClient:
-        """A new connection; the caller closes it."""
-        return WireClient(self.bootstrap)
+        """A new client that starts at another node each time; the caller closes it."""
+        return self.nodes.connect(ClientRouter(self.nodes))
 
     def new_topic_of_any_age(self, partitions: int = 1) -> str:
         """A new topic that keeps records of 1970, which retention by time would take any moment."""
@@ -314,7 +332,8 @@ class DialogueCluster:
         *,
         name: str | None = None,
     ) -> str:
-        """A new topic of which every partition can be written and read; its name."""
+        """A new topic that every node knows, of which every partition can be written and read; its
+        name."""
         name = name or unique("topic")
         assert re.fullmatch(r"[a-zA-Z0-9._-]+", name)
         with self.connect() as wire:
@@ -323,19 +342,39 @@ class DialogueCluster:
             self.wait_for_topic(wire, name, partitions)
         return name
 
+    def new_topic_of_one_leader(self, partitions: int) -> str:
+        """A new topic whose partitions are all led by one node, for requests that name several:
+        each goes to a single node."""
+        nodes = list(self.nodes.ids.values())
+        shuffle(nodes)
+        replicas = nodes[: self.replication_factor]
+        topic = CreatableTopic(
+            name=unique("topic"),
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=replicas)
+                for index in range(partitions)
+            ],
+        )
+        with self.connect() as wire:
+            request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+            (result,) = wire.ask(request, 7, CreateTopicsResponse).topics
+            assert result.error_code == ErrorCode.NONE, result
+            self.wait_for_topic(wire, topic.name, partitions)
+        return topic.name
+
     def wait_for_topic(self, wire: WireClient, name: str, partitions: int = 1) -> None:
-        """Return when each partition answers as a leader does."""
-        asked = [
-            ListOffsetsPartition(partition_index=index, timestamp=LATEST)
-            for index in range(partitions)
-        ]
+        """Return when every node knows the topic and each partition answers as a leader does."""
 
         def is_led() -> bool:
             return all(
-                answer.error_code == ErrorCode.NONE for answer in list_offsets(wire, name, asked)
+                list_offset(wire, name, LATEST, partition=index).error_code == ErrorCode.NONE
+                for index in range(partitions)
             )
 
         wait_until(is_led, timeout_s=30, what=f"all {partitions} partitions of {name} have leaders")
+        self.nodes.wait_until_known(name, partitions)
 
     def topic_id(self, name: str) -> Uuid:
         """The id of a topic that exists."""

@@ -243,19 +243,22 @@ def test_the_admin_client_looks_after_configs(client: NewClient, topic: str) -> 
     assert topic in admin.list_config_resources(["topic"])["topic"]
 
 
-def test_the_admin_client_looks_after_the_cluster(client: NewClient, topic: str) -> None:
+def test_the_admin_client_looks_after_the_cluster(
+    client: NewClient, cluster: DialogueCluster, topic: str
+) -> None:
     admin = client(KafkaAdminClient)
     client(KafkaProducer).send(topic, b"x" * 1000).get(TIMEOUT_S)
     described = admin.describe_cluster()
     assert described["cluster_id"]
     assert described["brokers"]
-    (directory,) = (
-        directory
+    sizes = [
+        directory["topics"][0]["partitions"][0]["partition_size"]
         for broker in admin.describe_log_dirs([topic])
         for directory in broker["log_dirs"]
         if directory["topics"]
-    )
-    assert directory["topics"][0]["partitions"][0]["partition_size"] >= 1000
+    ]
+    assert len(sizes) == cluster.replication_factor
+    assert sum(size >= 1000 for size in sizes) >= cluster.min_insync_replicas
     (quorum,) = admin.describe_metadata_quorum()["topics"][0]["partitions"]
     assert quorum["leader_id"] in {voter["replica_id"] for voter in quorum["current_voters"]}
     partition = TopicPartition(topic, 0)
@@ -266,10 +269,10 @@ def test_the_admin_client_looks_after_the_cluster(client: NewClient, topic: str)
 
 def test_the_admin_client_moves_partitions(client: NewClient, topic: str) -> None:
     admin, partition = client(KafkaAdminClient), TopicPartition(topic, 0)
-    (broker,) = (broker["broker_id"] for broker in admin.describe_cluster()["brokers"])
+    brokers = admin.describe_topics([topic])[0]["partitions"][0]["replica_nodes"]
     moved = [
         admin.alter_partition_reassignments({partition: replicas})
-        for replicas in ([broker], [broker, 9_999], None)
+        for replicas in (brokers, [*brokers, 9_999], None)
     ]
     assert moved == [
         {partition: None},

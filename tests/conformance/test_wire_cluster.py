@@ -37,14 +37,9 @@ from odradek.protocol.messages.configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from odradek.protocol.messages.metadata import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
+from odradek.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from odradek.protocol.messages.partitions import TopicPartitions
-from tests.conformance.dialogue import METADATA, DialogueCluster, unique
+from tests.conformance.dialogue import DialogueCluster, describe_topic, unique
 from tests.support.wire import WireClient
 
 NOT_THERE = 9_999
@@ -139,9 +134,8 @@ def ongoing(wire: WireClient, named: list[TopicPartitions] | None) -> list[str]:
 def test_a_partition_that_is_where_it_shall_be_is_not_reassigned(
     wire: WireClient, topic: str, version: int
 ) -> None:
-    metadata = wire.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
-    (broker,) = (broker.node_id for broker in metadata.brokers)
-    assert reassign(wire, {topic: [broker]}, version) == {topic: ErrorCode.NONE}
+    replicas = describe_topic(wire, topic).partitions[0].replica_nodes
+    assert reassign(wire, {topic: replicas}, version) == {topic: ErrorCode.NONE}
     named = TopicPartitions(name=topic, partitions=[0])
     assert ongoing(wire, [named]) == []
     assert topic not in ongoing(wire, None)
@@ -233,7 +227,9 @@ def test_what_levels_can_become_is_validated_by_the_kind_of_update(
     assert names == ([feature] if is_possible and version == 1 else [])
 
 
-def test_with_eligible_leaders_min_insync_replicas_is_the_clusters(wire: WireClient) -> None:
+def test_with_eligible_leaders_min_insync_replicas_is_the_clusters(
+    wire: WireClient, cluster: DialogueCluster
+) -> None:
     """KIP-966: a new cluster has a default of its own, which may be changed and not removed."""
     removal = IncrementalAlterableConfig(name="min.insync.replicas", config_operation=1, value=None)
     resource = IncrementalAlterConfigsResource(
@@ -249,7 +245,7 @@ def test_with_eligible_leaders_min_insync_replicas_is_the_clusters(wire: WireCli
         DescribeConfigsRequest(resources=[wanted]), 4, DescribeConfigsResponse
     ).results[0]
     assert [(found.name, found.value) for found in described.configs] == [
-        ("min.insync.replicas", "1")
+        ("min.insync.replicas", str(cluster.min_insync_replicas))
     ]
 
 

@@ -151,7 +151,7 @@ def test_every_config_of_a_topic_is_described(
         "message.timestamp.type": ("CreateTime", False, STRING),
         "min.cleanable.dirty.ratio": ("0.5", False, DOUBLE),
         "min.compaction.lag.ms": ("0", False, LONG),
-        "min.insync.replicas": ("1", False, INT),
+        "min.insync.replicas": (str(cluster.min_insync_replicas), False, INT),
         "retention.bytes": ("-1", False, LONG),
         "retention.ms": ("1234567", True, LONG),
         "segment.ms": ("604800000", False, LONG),

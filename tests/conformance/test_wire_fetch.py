@@ -74,7 +74,7 @@ def test_partitions_share_the_limit_of_the_request_in_their_order(
     wire: WireClient, cluster: DialogueCluster
 ) -> None:
     """B.1: "honour partition order"; what does not fit any more stays empty without an error."""
-    topic = cluster.new_topic(3)
+    topic = cluster.new_topic_of_one_leader(3)
     for partition in range(3):
         append(wire, topic, b"x" * 1000, partition=partition)
     size = len(batch_of(b"x" * 1000))
@@ -181,7 +181,7 @@ def test_a_waiting_fetch_wakes_when_a_record_arrives(
     wire: WireClient, cluster: DialogueCluster
 ) -> None:
     """B.1: "wait until min_bytes or max_wait"."""
-    topic = cluster.new_topic(3)
+    topic = cluster.new_topic_of_one_leader(3)
     wire.socket.settimeout(20)
     with cluster.connect() as other:
         for expected in range(3):
@@ -198,7 +198,7 @@ def test_a_fetch_waits_for_the_least_bytes_it_asked_for(
     wire: WireClient, cluster: DialogueCluster
 ) -> None:
     """B.1: "wait until min_bytes or max_wait"; the bytes of all partitions count together."""
-    topic = cluster.new_topic(2)
+    topic = cluster.new_topic_of_one_leader(2)
     size = len(batch_of(b"x" * 1000))
     wire.socket.settimeout(20)
     with cluster.connect() as other:

@@ -95,7 +95,7 @@ def test_sessions_have_ids_of_their_own(wire: WireClient, topic: str) -> None:
 
 def test_what_has_not_changed_is_left_out(wire: WireClient, cluster: DialogueCluster) -> None:
     """B.1: "incremental answers omit unchanged partitions"."""
-    topic = cluster.new_topic(3)
+    topic = cluster.new_topic_of_one_leader(3)
     session = Session(wire, topic, {0: 0, 1: 0, 2: 0})
     assert sorted(partitions_of(session.first)) == [0, 1, 2]
     assert session.step().responses == []
@@ -119,7 +119,7 @@ def test_a_partition_keeps_its_offset_until_the_client_moves_it(
 
 def test_partitions_are_added_and_forgotten(wire: WireClient, cluster: DialogueCluster) -> None:
     """B.1: "forgotten topics removed"."""
-    topic = cluster.new_topic(3)
+    topic = cluster.new_topic_of_one_leader(3)
     session = Session(wire, topic, {0: 0})
     append(wire, topic, b"a", partition=2)
     assert session.step().responses == []

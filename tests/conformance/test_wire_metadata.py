@@ -66,7 +66,9 @@ def test_a_topic_is_described_in_every_version(
     for partition in partitions:
         assert partition.error_code == ErrorCode.NONE
         assert partition.leader_id in nodes
-        assert partition.replica_nodes == partition.isr_nodes == [partition.leader_id]
+        assert len(partition.replica_nodes) == cluster.replication_factor
+        assert partition.replica_nodes[0] == partition.leader_id, "the preferred one"
+        assert set(partition.isr_nodes) == set(partition.replica_nodes) <= nodes
         assert partition.offline_replicas == []
         assert partition.leader_epoch == (0 if version >= 7 else -1)
 

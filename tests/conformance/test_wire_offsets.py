@@ -156,7 +156,7 @@ def test_a_partition_named_twice_is_an_invalid_request(
     wire: WireClient, cluster: DialogueCluster
 ) -> None:
     """B.1: "Same partition twice: INVALID_REQUEST (42)"."""
-    topic = cluster.new_topic(2)
+    topic = cluster.new_topic_of_one_leader(2)
     asked = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in (0, 1, 0)]
     codes = {
         answer.partition_index: answer.error_code for answer in list_offsets(wire, topic, asked)

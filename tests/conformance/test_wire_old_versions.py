@@ -101,7 +101,7 @@ def message_set(
 
 def send(wire: WireClient, topic: str, messages: bytes, version: int) -> PartitionProduceResponse:
     """Produce a message set."""
-    answer = wire.ask(produce_request(topic, {0: messages}, acks=1), version, ProduceResponse)
+    answer = wire.ask(produce_request(topic, {0: messages}), version, ProduceResponse)
     return answer.responses[0].partition_responses[0]
 
 

@@ -358,15 +358,16 @@ def test_every_topic_to_grow_is_answered(wire: WireClient, cluster: DialogueClus
 def test_new_partitions_may_be_placed_by_hand(wire: WireClient, cluster: DialogueCluster) -> None:
     """B.4: "assignments length must equal the added count (39)"."""
     topic = cluster.new_topic()
-    broker = some_broker(wire, topic)
 
     def ask(*placed: list[int]) -> int:
         assignments = [CreatePartitionsAssignment(broker_ids=brokers) for brokers in placed]
         asked = CreatePartitionsTopic(name=topic, count=3, assignments=assignments)
         return add_partitions(wire, asked)[topic]
 
-    assert ask([broker]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert ask([broker], [broker], [broker]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert ask([broker], [broker + 1000]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert ask([broker], [broker]) == ErrorCode.NONE
+    placed = describe_topic(wire, topic).partitions[0].replica_nodes
+    assert ask(placed) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert ask(placed, placed, placed) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    nowhere = [broker + 1000 for broker in placed]
+    assert ask(placed, nowhere) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert ask(placed, placed[::-1]) == ErrorCode.NONE
     cluster.wait_for_topic(wire, topic, 3)
