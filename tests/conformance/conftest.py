@@ -2,6 +2,7 @@
 
 CONFORMANCE_NODES=3 is a cluster of three: topics have three replicas, of which two must be in sync,
 and clients meet leaders and coordinators on other nodes than the one where they begin. With
+CONFORMANCE_NODES=1,3 each test runs against one node and against three. With
 CONFORMANCE_RESTARTS=1 these nodes are restarted in turn meanwhile. With
 CONFORMANCE_BOOTSTRAP=HOST:PORT,... the same tests run against those brokers. What they
 expect is what Apache Kafka does: they are run against it before they judge us.
@@ -24,7 +25,7 @@ from tests.e2e.cluster import Cluster, running_cluster
 from tests.support.wire import WireClient
 
 GIVEN = os.environ.get("CONFORMANCE_BOOTSTRAP")
-NODE_COUNT = int(os.environ.get("CONFORMANCE_NODES", "1"))
+NODE_COUNTS = [int(count) for count in os.environ.get("CONFORMANCE_NODES", "1").split(",")]
 ARE_RESTARTED = os.environ.get("CONFORMANCE_RESTARTS", "0") == "1"
 SETTINGS = {
     "min.insync.replicas": "2",
@@ -53,14 +54,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.conformance)
 
 
-@pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster | None]:
+@pytest.fixture(
+    scope="session",
+    params=NODE_COUNTS if len(NODE_COUNTS) > 1 and not GIVEN else None,
+    ids=lambda count: f"nodes={count}",
+)
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster | None]:
     """Several nodes of ours, if that is what is under test."""
-    if GIVEN or NODE_COUNT == 1:
+    node_count: int = getattr(request, "param", NODE_COUNTS[0])
+    if GIVEN or node_count == 1:
         yield None
         return
     folder = tmp_path_factory.mktemp("odradek-cluster")
-    with running_cluster(folder, NODE_COUNT, settings=SETTINGS) as cluster:
+    with running_cluster(folder, node_count, settings=SETTINGS) as cluster:
         yield cluster
 
 

@@ -10,7 +10,6 @@ import pytest
 from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
 from odradek.node.router.handlers.groups import KEY_TYPE_SHARE
 from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from odradek.protocol.messages.offsets import ListOffsetsPartition
 from odradek.protocol.messages.share_state import (
     InitializeShareGroupStatePartitionData,
     InitializeShareGroupStateRequest,
@@ -27,7 +26,7 @@ from tests.conformance.dialogue import (
     LATEST,
     DialogueCluster,
     describe_topic,
-    list_offsets,
+    list_offset,
     unique,
 )
 from tests.support.java import run_java_tool, why_no_java_tools
@@ -63,15 +62,11 @@ def record_count(cluster: DialogueCluster) -> int:
     """How many records are in the topic, of all partitions."""
     with cluster.connect() as client:
         indexes = range(len(describe_topic(client, SHARE_GROUP_STATE).partitions))
-        starts, ends = (
-            list_offsets(
-                client,
-                SHARE_GROUP_STATE,
-                [ListOffsetsPartition(partition_index=index, timestamp=at) for index in indexes],
-            )
-            for at in (EARLIEST, LATEST)
+        return sum(
+            list_offset(client, SHARE_GROUP_STATE, LATEST, partition=index).offset
+            - list_offset(client, SHARE_GROUP_STATE, EARLIEST, partition=index).offset
+            for index in indexes
         )
-    return sum(each.offset for each in ends) - sum(each.offset for each in starts)
 
 
 def objects(text: str) -> Iterator[dict[str, Any]]:

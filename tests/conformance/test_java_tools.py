@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.conformance.dialogue import METADATA, DialogueCluster, append, unique
+from tests.conformance.dialogue import DialogueCluster, append, describe_topic, unique
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.wire import WireClient
 
@@ -94,7 +93,7 @@ def test_a_console_consumer_in_a_group_commits(
     assert tool(CONSUMER, *arguments, "--max-messages", "1").split() == ["three"]
 
 
-def test_the_topics_tool(tool: Tool) -> None:
+def test_the_topics_tool(cluster: DialogueCluster, tool: Tool) -> None:
     topic = unique("topic")
     created = tool(
         TOPICS, "--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=99"
@@ -102,12 +101,13 @@ def test_the_topics_tool(tool: Tool) -> None:
     assert f"Created topic {topic}" in created
     tool(TOPICS, "--alter", "--topic", topic, "--partitions", "4")
     described = tool(TOPICS, "--describe", "--topic", topic)
+    replicas = cluster.replication_factor
     assert re.search(
-        r"PartitionCount: 4\s+ReplicationFactor: 1\s+Configs:.*retention.ms=99", described
+        rf"PartitionCount: 4\s+ReplicationFactor: {replicas}\s+Configs:.*retention.ms=99", described
     )
-    assert (
-        len(re.findall(r"Partition: \d+\s+Leader: \d+\s+Replicas: \d+\s+Isr: \d+", described)) == 4
-    )
+    ids = rf"\d+(?:,\d+){{{replicas - 1}}}"
+    row = rf"Partition: \d+\s+Leader: \d+\s+Replicas: {ids}\s+Isr: {ids}"
+    assert len(re.findall(row, described)) == 4
     assert topic in tool(TOPICS, "--list").split()
     tool(TOPICS, "--delete", "--topic", topic)
     assert topic not in tool(TOPICS, "--list").split()
@@ -159,9 +159,8 @@ def test_the_elections_tool(tool: Tool, topic: str) -> None:
 
 
 def test_the_reassignments_tool(tool: Tool, wire: WireClient, topic: str, tmp_path: Path) -> None:
-    metadata = wire.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
-    (broker,) = (broker.node_id for broker in metadata.brokers)
-    partition = {"topic": topic, "partition": 0, "replicas": [broker]}
+    replicas = describe_topic(wire, topic).partitions[0].replica_nodes[::-1]
+    partition = {"topic": topic, "partition": 0, "replicas": replicas}
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
     named = ["--reassignment-json-file", str(plan)]

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -45,7 +46,7 @@ func (s *Scene) Client(options ...kgo.Opt) (*kgo.Client, error) {
 
 func (s *Scene) options(options []kgo.Opt) []kgo.Opt {
 	given := []kgo.Opt{
-		kgo.SeedBrokers(s.Bootstrap),
+		kgo.SeedBrokers(strings.Split(s.Bootstrap, ",")...),
 		// A fetch that waits keeps partitions that are new from being fetched.
 		kgo.FetchMaxWait(100 * time.Millisecond),
 		kgo.MetadataMinAge(50 * time.Millisecond),
