@@ -18,7 +18,7 @@ from odradek.node.router.handlers.groups import (
     KEY_TYPE_SHARE,
     KEY_TYPE_TRANSACTION,
 )
-from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.protocol.messages.metadata import (
@@ -28,7 +28,7 @@ from odradek.protocol.messages.metadata import (
 )
 from odradek.protocol.types import Uuid, uuid_to_text
 from tests.support.waiting import wait_until
-from tests.support.wire import ClosedByPeer, Router, WireClient
+from tests.support.wire import ClosedByPeer, Router, WireClient, api_of
 
 R = TypeVar("R")
 
@@ -133,8 +133,6 @@ SHARE_STATES: Final = frozenset(
     }
 )
 CONFIGS: Final = frozenset({ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
-
-_KEYS: Final = {api.request: api.key for api in APIS.values()}
 
 
 class Nodes:
@@ -336,7 +334,7 @@ class ClientRouter:
 
 
 def _key_of(request: object) -> ApiKey:
-    return ApiKey(_KEYS[type(request)])
+    return ApiKey(api_of(request).key)
 
 
 def _group_id(group: Message) -> str:
