@@ -53,7 +53,7 @@ def frame_of(
     return _LENGTH.pack(len(body)) + body
 
 
-class Connection:
+class NodeConnection:
     """One connection to one node: bytes and frames, each read and write with a time limit."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
@@ -117,7 +117,7 @@ class _Pending:
     request: object
     version: int
     correlation_id: int
-    connection: Connection
+    connection: NodeConnection
     address: str | None
 
 
@@ -133,7 +133,7 @@ class WireClient:
     ) -> None:
         self._timeout_s = timeout_s
         self._router = router
-        self._current = Connection(bootstrap.split(",")[0], timeout_s)
+        self._current = NodeConnection(bootstrap.split(",")[0], timeout_s)
         self._connections = {self._current.address: self._current}
         self._correlation_id = 0
         self._pending: list[_Pending] = []
@@ -240,11 +240,11 @@ class WireClient:
         """Use the connection to that node from now on."""
         if address not in self._connections:
             time_limit = self._current.socket.gettimeout()
-            self._connections[address] = Connection(address, self._timeout_s)
+            self._connections[address] = NodeConnection(address, self._timeout_s)
             self._connections[address].socket.settimeout(time_limit)
         self._current = self._connections[address]
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: NodeConnection) -> None:
         if self._router is not None:
             connection.close()
             self._connections.pop(connection.address, None)
