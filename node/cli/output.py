@@ -118,11 +118,13 @@ class Output:
             click.echo("  ".join(cells).rstrip())
 
     @contextmanager
-    def progress(self, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    def progress(
+        self, description: str, total: int | None, *, is_bytes: bool = False
+    ) -> Iterator[Callable[[int], None]]:
         """Yield a function to call with the count done since the last call.
 
-        A bar with rate and remaining time on stderr when that is a terminal, nothing otherwise.
-        `total` None: the end is not known.
+        A bar on stderr when that is a terminal, nothing otherwise. `total` None: the end is not
+        known. `is_bytes`: counts are bytes, and are shown with units.
         """
         if self.is_json or not sys.stderr.isatty():
             yield _ignore
@@ -130,6 +132,7 @@ class Output:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
+            DownloadColumn,
             MofNCompleteColumn,
             Progress,
             TextColumn,
@@ -139,7 +142,7 @@ class Output:
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
+            DownloadColumn() if is_bytes else MofNCompleteColumn(),
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=True,

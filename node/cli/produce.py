@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from odradek.node.cli import configs
+from odradek.node.cli.cluster_client import ClusterClient, with_client
 from odradek.node.cli.completion import complete_topic
-from odradek.node.cli.connection import ClusterConnection, reason, with_connection
-from odradek.node.cli.output import Output, with_output
+from odradek.node.cli.delivery import Delivery, DeliveryStalledError, TopicLimit
+from odradek.node.cli.not_found import TOPIC, no_such_partition, not_found, raise_refusal
+from odradek.node.cli.output import Output
 from odradek.node.cli.parameters import acks_option, compression_option, moment, pair
+from odradek.node.cli.record_input import RecordInput
 from odradek.node.cli.record_text import NewRecord, record_from_json
-
-if TYPE_CHECKING:
-    # confluent-kafka must not be imported before a command needs it.
-    from confluent_kafka import KafkaError, Message, Producer
+from odradek.protocol.errors import ErrorCode
 
 # Records between two polls for delivery reports.
 POLL_EVERY = 1000
+BAR_STEP_BYTES = 1 << 20
 ANY_PARTITION = -1
+NO_ANSWER = "no answer in time"
+INTERRUPTED = 130
+"""The exit code of an interrupted command, as shells have it: 128 + SIGINT."""
 _FIXED_SETTINGS: dict[str, str | int | float] = {
     # As in the Java clients, so that a key gets the same partition as with them.
     "partitioner": "murmur2_random",
     # The broker limits the size of records. This is librdkafka's largest value.
     "message.max.bytes": 1_000_000_000,
 }
-
-
-@dataclass(slots=True)
-class DeliveryCounts:
-    """The records that were sent, delivered by partition, and failed."""
-
-    sent: int = 0
-    delivered: dict[int, int] = field(default_factory=dict)
-    failed: int = 0
-    first_failure: str = ""
-
-    def count(self, error: KafkaError | None, message: Message) -> None:
-        """librdkafka's delivery report for one record."""
-        if error is None:
-            partition = message.partition()
-            assert partition is not None
-            self.delivered[partition] = self.delivered.get(partition, 0) + 1
-        else:
-            self.failed += 1
-            self.first_failure = self.first_failure or reason(error)
 
 
 @click.command()
@@ -88,8 +72,7 @@ class DeliveryCounts:
     "[default: idempotent for stdin and files with acks=all]",
 )
 @click.option("--linger-ms", type=click.FloatRange(min=0), default=5.0, show_default=True)
-@with_connection
-@with_output
+@with_client
 def produce(
     topic: str,
     values: tuple[str, ...],
@@ -106,7 +89,7 @@ def produce(
     acks: str,
     idempotent: bool | None,
     linger_ms: float,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Write records to TOPIC: each VALUE, or what stdin or a file holds.
@@ -122,15 +105,19 @@ def produce(
         raise click.UsageError("Give --key or --key-separator, not both.")
     if idempotent and acks != "all":
         raise click.UsageError("--idempotent needs --acks all.")
+    source = RecordInput(values=values, file=file, is_raw=input_format == "raw")
     # librdkafka takes half a second to get a producer id: not for a few values by hand.
     is_idempotent = acks == "all" and not values if idempotent is None else idempotent
-    producer = connection.producer(
+    limit = _topic_limit(client, topic, partition)
+    timeout_ms = int(client.timeout_s * 1000)
+    producer = client.connection.producer(
         {
             "compression.type": compression,
             "acks": acks,
-            "linger.ms": linger_ms,
+            "linger.ms": 0 if source.is_typed else linger_ms,
             "enable.idempotence": "true" if is_idempotent else "false",
-            "delivery.timeout.ms": int(connection.timeout_s * 1000),
+            "delivery.timeout.ms": max(timeout_ms, int(linger_ms) + 1),
+            "batch.size": limit.batch_size,
             **_FIXED_SETTINGS,
         }
     )
@@ -143,34 +130,112 @@ def produce(
         timestamp_ms=timestamp,
         empty_is_null=empty_is_null,
     )
-    deliveries = DeliveryCounts()
-    with output.progress(f"to {topic}", len(values) or None) as advance:
-        inputs = _inputs(values, file, is_raw=input_format == "raw")
-        records = _records(inputs, own, is_json=input_format == "json")
-        _send_all(producer, topic, records, deliveries, advance)
-        left = producer.flush(connection.timeout_s)
-    _print_result(topic, deliveries, left, output)
+    client.time_each_answer()
+    delivery = Delivery(
+        client=client, producer=producer, limit=limit, is_compressed=compression != "none"
+    )
+    end = _send_all(source, own, delivery, output, is_json=input_format == "json")
+    _print_result(topic, delivery, end, output)
 
 
-def _print_result(topic: str, deliveries: DeliveryCounts, left: int, output: Output) -> None:
-    """ClickException if `left` records had no answer in time, or some were refused."""
-    count = deliveries.sent
-    if left or deliveries.failed:
+def _topic_limit(client: ClusterClient, topic: str, partition: int | None) -> TopicLimit:
+    """The limit of the topic's batches. ClickException if the topic does not exist and will not be
+    created, or if it has no such partition."""
+    [described] = client.metadata([topic]).topics
+    if described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if not _creates_topics(client):
+            raise not_found(client, TOPIC, topic)
+        return TopicLimit(topic=topic)
+    raise_refusal(client, TOPIC, topic, described)
+    count = len(described.partitions)
+    if partition is not None and partition >= count:
+        raise no_such_partition(topic, [partition], count)
+    return TopicLimit.of(client, topic)
+
+
+def _creates_topics(client: ClusterClient) -> bool:
+    """auto.create.topics.enable; true if the cluster does not tell."""
+    key = "auto.create.topics.enable"
+    values = [
+        config.value
+        for broker_id in client.broker_ids[:1]
+        for result in configs.describe(client, configs.BROKER, [str(broker_id)], [key])
+        for config in result.configs or ()
+    ]
+    return values != ["false"]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How the sending has ended: with the input if nothing is set."""
+
+    is_cut_short: bool = False
+    """It was interrupted before the end of the input."""
+    is_interrupted: bool = False
+    error: str = ""
+
+
+def _send_all(
+    source: RecordInput, own: Overrides, delivery: Delivery, output: Output, *, is_json: bool
+) -> _End:
+    """Send every record and wait for the results; an interruption ends the input."""
+    end = _End()
+    is_complete = False
+    interruptions = delivery.interruptions
+    with interruptions.handled():
+        try:
+            with _progress(source, delivery.limit.topic, output) as count:
+                texts = _counted(interruptions.reading(source.texts()), count)
+                for record in _records(texts, own, is_json=is_json):
+                    delivery.send(record)
+                    if delivery.sent % POLL_EVERY == 0:
+                        delivery.poll()
+                    if source.is_typed:
+                        delivery.flush()
+                        if delivery.failed:
+                            break
+            is_complete = not interruptions.count
+            delivery.flush()
+        except click.ClickException as error:
+            end = _End(error=error.message)
+        except DeliveryStalledError:
+            return _End(error=NO_ANSWER)
+        except KeyboardInterrupt:
+            pass
+        if interruptions.count:
+            end = _End(is_interrupted=True, is_cut_short=not (is_complete or source.is_endless))
+        try:
+            delivery.flush()
+        except (KeyboardInterrupt, DeliveryStalledError) as error:
+            stalled = "" if isinstance(error, KeyboardInterrupt) else NO_ANSWER
+            return _End(is_interrupted=True, is_cut_short=True, error=end.error or stalled)
+    return end
+
+
+def _print_result(topic: str, delivery: Delivery, end: _End, output: Output) -> None:
+    """ClickException if the input is wrong, records had no answer in time, or some were refused;
+    exit code 130 if the input was cut short."""
+    count = delivery.delivered_count
+    missing = delivery.sent - count
+    error = delivery.first_failure or end.error
+    if error or missing:
+        counts = f"{missing} of {delivery.sent} records were not delivered to {topic}: "
+        rest = f" ({count} records before it were delivered to {topic})" if count else ""
         raise click.ClickException(
-            f"{left + deliveries.failed} of {count} records were not delivered to {topic}: "
-            f"{deliveries.first_failure or 'no answer in time'}"
+            f"{counts}{error or 'interrupted'}" if missing else f"{error}{rest}"
         )
+    partitions = sorted(delivery.delivered.items())
     if output.is_json:
-        output.document(
-            {
-                "topic": topic,
-                "records": count,
-                "partitions": {str(p): n for p, n in sorted(deliveries.delivered.items())},
-            }
-        )
-    elif sys.stderr.isatty():
-        where = ", ".join(f"{n} in {p}" for p, n in sorted(deliveries.delivered.items()))
-        output.hint(f"{count} record{'' if count == 1 else 's'} to {topic} ({where or 'none'})")
+        document = {str(partition): number for partition, number in partitions}
+        output.document({"topic": topic, "records": count, "partitions": document})
+    elif sys.stderr.isatty() or end.is_interrupted:
+        where = ", ".join(f"{number} in {partition}" for partition, number in partitions)
+        # The terminal shows ^C.
+        start = "\n" if end.is_interrupted and sys.stderr.isatty() else ""
+        noun = "record" if count == 1 else "records"
+        output.hint(f"{start}{count} {noun} to {topic} ({where or 'none'})")
+    if end.is_cut_short:
+        click.get_current_context().exit(INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,23 +273,36 @@ class Overrides:
         )
 
 
-def _inputs(values: tuple[str, ...], file: Path | None, *, is_raw: bool) -> Iterator[bytes]:
-    """The values, or the lines of the file or of stdin; the whole of it as one if it `is_raw`."""
-    if values:
-        yield from (value.encode() for value in values)
+@contextmanager
+def _progress(source: RecordInput, topic: str, output: Output) -> Iterator[Callable[[bytes], None]]:
+    """Yield a function to call with each text of the input. It moves a bar: over the bytes of a
+    file, or over records. There is none while somebody types."""
+    if source.is_typed:
+        yield lambda _text: None
         return
-    stream: AbstractContextManager[BinaryIO]
-    if file is not None and str(file) != "-":
-        stream = file.open("rb")
-    else:
-        stream = nullcontext(sys.stdin.buffer)
-        if sys.stdin.isatty():
-            click.echo("Type records, one a line; end with Ctrl-D.", err=True)
-    with stream as lines:
-        if is_raw:
-            yield lines.read()
-        else:
-            yield from (line.removesuffix(b"\n").removesuffix(b"\r") for line in lines)
+    byte_count = source.byte_count
+    with output.progress(
+        f"to {topic}", byte_count or len(source.values) or None, is_bytes=byte_count is not None
+    ) as advance:
+        waiting = 0
+        done = 0
+
+        def count(text: bytes) -> None:
+            nonlocal waiting, done
+            waiting += 1
+            done += 1 if byte_count is None else len(text) + 1
+            if waiting == POLL_EVERY or len(text) > BAR_STEP_BYTES:
+                advance(done)
+                waiting = done = 0
+
+        yield count
+        advance(done)
+
+
+def _counted(texts: Iterable[bytes], count: Callable[[bytes], None]) -> Iterator[bytes]:
+    for text in texts:
+        yield text
+        count(text)
 
 
 def _records(inputs: Iterable[bytes], own: Overrides, *, is_json: bool) -> Iterator[NewRecord]:
@@ -237,36 +315,3 @@ def _records(inputs: Iterable[bytes], own: Overrides, *, is_json: bool) -> Itera
             except ValueError as error:
                 raise click.ClickException(f"line {number} of the input: {error}") from error
             yield own.of_record(record)
-
-
-def _send_all(
-    producer: Producer,
-    topic: str,
-    records: Iterable[NewRecord],
-    deliveries: DeliveryCounts,
-    advance: Callable[[int], None],
-) -> None:
-    poll_every = 1 if sys.stdin.isatty() else POLL_EVERY
-    for record in records:
-        _send(producer, topic, record, deliveries)
-        if deliveries.sent % poll_every == 0:
-            producer.poll(0)
-            advance(poll_every)
-
-
-def _send(producer: Producer, topic: str, record: NewRecord, deliveries: DeliveryCounts) -> None:
-    while True:
-        try:
-            producer.produce(
-                topic,
-                value=record.value,
-                key=record.key,
-                partition=record.partition,
-                headers=list(record.headers) or None,
-                timestamp=record.timestamp_ms,
-                on_delivery=deliveries.count,
-            )
-            break
-        except BufferError:
-            producer.poll(0.1)  # wait until the queue has room
-    deliveries.sent += 1
