@@ -42,9 +42,10 @@ _COUNT_AT: Final = STAMP_SIZE + HEADER_BYTES - 4
 class Backlog(NamedTuple):
     """The records between an offset and an end (exclusive).
 
-    `record_count` leaves out transaction markers and offsets that compaction removed, in the
-    batches that were read. `byte_count` counts whole batches. `first_timestamp` is that of the
-    first record, -1 if it has none or there is no record."""
+    `record_count` and `byte_count` leave out transaction markers and offsets that compaction
+    removed, in the batches that were read. Of the batch that contains the offset, `byte_count` has
+    the share of the records from there on, so that it shrinks with every record. `first_timestamp`
+    is that of the first record, -1 if it has none or there is no record."""
 
     record_count: int
     byte_count: int
@@ -55,12 +56,21 @@ class Backlog(NamedTuple):
 class _Walk:
     """The sums over the batches that are read one by one."""
 
-    __slots__ = ("batches_left", "byte_count", "first_timestamp", "has_record", "record_count")
+    __slots__ = (
+        "batches_left",
+        "byte_count",
+        "first_timestamp",
+        "has_record",
+        "record_count",
+        "stored_bytes",
+    )
 
     def __init__(self, batches_max: int) -> None:
         self.batches_left = batches_max
         self.record_count = 0
         self.byte_count = 0
+        self.stored_bytes = 0
+        """The bytes of all batches that were read, with markers and with records before."""
         self.first_timestamp = -1
         self.has_record = False
 
@@ -88,13 +98,16 @@ class _Walk:
     def _add(self, value: memoryview, base_offset: int, offset: int) -> None:
         attributes, last_delta = _unpack_extent(value, _EXTENT_AT)
         last_offset = base_offset + last_delta
-        self.byte_count += len(value) - STAMP_SIZE
+        batch_bytes = len(value) - STAMP_SIZE
+        self.stored_bytes += batch_bytes
         if attributes & CONTROL or last_offset < offset:
             return
         # Of the batch that contains the offset, only the records from there on.
         span = last_offset - max(offset, base_offset) + 1
         (count,) = _unpack_count(value, _COUNT_AT)
-        self.record_count += min(count, span)
+        unread = min(count, span)
+        self.record_count += unread
+        self.byte_count += batch_bytes * unread // count if unread else 0
         if not self.has_record:
             self.has_record = True
             self.first_timestamp = _timestamp_at(value, offset)
@@ -116,13 +129,13 @@ def measure(
         end = min(end_offset, extent.end_offset)
         if first >= end:
             continue
-        bytes_before = walk.byte_count
+        stored_before = walk.stored_bytes
         reached = walk.over(segment, number, first, end) if walk.batches_left else first
         if reached >= end:
             continue
         record_count += end - reached
         if first == extent.first_offset and end == extent.end_offset:
-            byte_count += extent.byte_count - (walk.byte_count - bytes_before)
+            byte_count += extent.byte_count - (walk.stored_bytes - stored_before)
         else:
             offset_count = extent.end_offset - extent.first_offset
             byte_count += extent.byte_count * (end - reached) // offset_count

@@ -67,6 +67,14 @@ class GroupDirectory:
         )
         return ids
 
+    def topics_read(self, group_id: str) -> frozenset[str]:
+        """The topics that the members of the group subscribe to."""
+        group_type = self.modern_type_of(group_id)
+        if group_type is not None:
+            return group_type.topic_names(group_id)
+        group = self.classic.group(group_id)
+        return frozenset() if group is None else group.subscribed_topics() or frozenset()
+
     def exists(self, group_id: str) -> bool:
         """Whether there is such a group, of any type."""
         return (

@@ -72,7 +72,7 @@ class GroupShard:
         self.settings = settings
         self.timeline = Timeline()
         self.rewinds = RewindTables(self.timeline)
-        self._directory = directory = GroupDirectory(self.timeline, self.rewinds.tombstones)
+        self.directory = directory = GroupDirectory(self.timeline, self.rewinds.tombstones)
         self.classic = directory.classic
         self.consumers = directory.consumers
         self.shares = directory.shares
@@ -97,10 +97,10 @@ class GroupShard:
             LeaveGroupRequest: self._leave,
             ConsumerHeartbeat: self._consumer_heartbeat,
             UpdateTopics: self._update_topics,
-            **OffsetCommands(self._directory, self._rewinder).handlers,
-            **self._directory.handlers,
+            **OffsetCommands(self.directory, self._rewinder).handlers,
+            **self.directory.handlers,
             DeleteGroup: self._cleanup.delete,
-            ExplainGroup: GroupExplainer(self._directory).explain,
+            ExplainGroup: GroupExplainer(self.directory).explain,
             **self._rewinder.handlers,
         }
         self._replay: dict[type, Callable[[Any], None]] = {
@@ -169,7 +169,7 @@ class GroupShard:
         self._rewinder.on_loaded(step)
         step.set_timer(EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
         if self.settings.policies.has_ephemeral:
-            self._ephemeral_groups.schedule_checks(self._directory.group_ids(), step)
+            self._ephemeral_groups.schedule_checks(self.directory.group_ids(), step)
         return step.build()
 
     def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
@@ -192,7 +192,7 @@ class GroupShard:
         """The tables were reverted; classic groups that were ahead of them must rebalance."""
         step = self._step(now_ms)
         group_ids = group_ids_of(records)
-        self.classic.on_append_failed(records, group_ids, self._directory.modern_type_of, step)
+        self.classic.on_append_failed(records, group_ids, self.directory.modern_type_of, step)
         for group_type in self.group_types:
             group_type.on_append_failed(group_ids, step)
         self._rewinder.on_append_failed(records, step)
@@ -216,7 +216,7 @@ class GroupShard:
         group_id = request.group_id
         error = ErrorCode.NONE
         consumers = self.consumers.get(group_id)
-        group_type = self._directory.modern_type_of(group_id)
+        group_type = self.directory.modern_type_of(group_id)
         is_occupied = group_type is not None and not group_type.is_empty(group_id)
         if not group_id or len(group_id) > TEXT_LENGTH_MAX:
             error = ErrorCode.INVALID_GROUP_ID
@@ -288,7 +288,7 @@ class GroupShard:
             check(heartbeat, command.api_version, self.settings.consumer.assignors)
             group = self.consumers.get(heartbeat.group_id)
             if group is None:
-                if self._directory.modern_type_of(heartbeat.group_id) is not None:
+                if self.directory.modern_type_of(heartbeat.group_id) is not None:
                     raise self.consumers.not_found(heartbeat.group_id, is_other_type=True)
                 group = self.consumers.create_or_convert(
                     self.classic.group(heartbeat.group_id), heartbeat, step
@@ -312,6 +312,6 @@ class GroupShard:
         for group_type in self.group_types:
             group_type.update_topics(request, step)
         if request.has_new_rules:
-            self._ephemeral_groups.schedule_checks(self._directory.group_ids(), step)
+            self._ephemeral_groups.schedule_checks(self.directory.group_ids(), step)
         step.reply(command.request_id, None)
         return step.build(is_atomic=False)

@@ -426,6 +426,15 @@ def _of_reader(
                 " gone or hangs: then it is removed when its session times out.",
             )
         return
+    if commit.committed_offset < 0:
+        if newest.offset > view.log_start_offset:
+            yield (
+                f"{who} fetches {view.name} at offset {newest.offset}, but nothing is committed"
+                " there: the group's lag is counted from the start of the log.",
+                "Consumers commit every 5 s by default (auto.commit.interval.ms). If this stays, it"
+                " does not commit, and starts again by its auto.offset.reset.",
+            )
+        return
     uncommitted_ms = now_ms - commit.committed_at if commit.committed_at >= 0 else 0
     if newest.offset > max(commit.committed_offset, 0) and uncommitted_ms >= UNCOMMITTED_MS:
         yield (

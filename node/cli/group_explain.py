@@ -6,7 +6,7 @@ then the events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import click
 
@@ -96,6 +96,24 @@ def _event_rows(group: GroupDescription) -> list[dict[str, Json]]:
     ]
 
 
+def _lag_text(lag: Mapping[str, Json]) -> str:
+    """The lag in words, and how it was counted."""
+    size, seconds = lag["bytes"], lag["seconds"]
+    if lag["unknown_partitions"]:
+        return f"not known: no leader answers for {lag['unknown_partitions']} partitions"
+    text = f"{lag['lag']} records"
+    if isinstance(size, int):
+        text += f", {size_text(size)}"
+    if isinstance(seconds, int | float):
+        text += f", {duration_text(int(seconds * 1000))}"
+    if lag["uncommitted_partitions"]:
+        text += (
+            f" (nothing is committed in {lag['uncommitted_partitions']} partitions: counted from"
+            " the start of the log)"
+        )
+    return text
+
+
 @click.command("explain")
 @click.argument("name", shell_complete=complete_group, metavar="GROUP")
 @with_client
@@ -104,8 +122,7 @@ def explain(name: str, client: ClusterClient, output: Output) -> None:
     queries = GroupQueries(client)
     [group] = queries.existing_groups([name], with_events=True)
     findings = findings_of(client, queries, group)
-    unread: Row = {"lag": 0, "bytes": 0, "seconds": 0.0}
-    lag = group_lags(queries, [group]).get(name, unread)
+    lag = group_lags(queries, [group])[name]
     explained = group.explained
     heading: dict[str, Json] = {
         "group": name,
@@ -123,18 +140,14 @@ def explain(name: str, client: ClusterClient, output: Output) -> None:
             {
                 **heading,
                 "ttl_ms": known(explained.ttl_ms),
-                **{key: lag[key] for key in unread},
+                **lag,
                 "findings": finding_rows(findings),
                 "members": members,
                 "events": events,
             }
         )
         return
-    heading["lag"] = "not known: nothing is committed"
-    size, seconds = lag["bytes"], lag["seconds"]
-    if isinstance(size, int) and isinstance(seconds, int | float):
-        behind = duration_text(int(seconds * 1000))
-        heading["lag"] = f"{lag['lag']} records, {size_text(size)}, {behind}"
+    heading["lag"] = _lag_text(lag)
     output.facts({key: value for key, value in heading.items() if value is not None})
     click.echo()
     print_findings(findings, otherwise="No problems found.")

@@ -1,27 +1,54 @@
 """`odradek group lag` and `odradek group wait`: the lag of groups, and waiting until it is small.
 
 In records, bytes and seconds, for groups of every type, also empty ones: the coordinator reports
-the committed offsets, and partition leaders the lag behind them.
+the committed offsets, and partition leaders the lag behind them. What lag is, is defined in
+coordinator/group/offsets/lag.py. Also called by `group list`, `describe` and `explain`.
 """
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import click
 
+from odradek.coordinator.group.offsets.lag import LagSum, lag_positions
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
 from odradek.node.cli.completion import complete_group
 from odradek.node.cli.findings import no_reader_reasons
-from odradek.node.cli.group_queries import GroupDescription, GroupQueries, Lag, is_odradek_cluster
+from odradek.node.cli.group_queries import (
+    COMMITTED_OFFSET,
+    LOG_START,
+    SHARE_START,
+    GroupDescription,
+    GroupQueries,
+    Lag,
+    is_odradek_cluster,
+)
 from odradek.node.cli.offsets import PartitionId
-from odradek.node.cli.output import Json, Output, Row, size_text
+from odradek.node.cli.output import Json, Output, size_text
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.types import NO_OFFSET
 
+LAG_COLUMNS: Final = (
+    "topic",
+    "partition",
+    "committed",
+    "end_offset",
+    "lag",
+    "bytes",
+    "seconds",
+    "counted_from",
+)
+"""What descriptions of groups have of the row of a partition."""
 POLL_S: Final = 0.2
 """Between two requests for the lag of a group."""
+
+
+UNCOMMITTED_TEXT: Final = (
+    "Where nothing is committed, the lag is counted from the start of the log: brokers do not know"
+    " a consumer's auto.offset.reset."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +58,9 @@ class PartitionLag:
     group: str
     partition_id: PartitionId
     committed: int | None
+    counted_from: str
+    """What the group's position is: COMMITTED_OFFSET, SHARE_START, LOG_START, or the config
+    share.auto.offset.reset with its value."""
     lag: Lag
     counted: int = -1
     """The lag that a share group itself reports, or -1."""
@@ -61,14 +91,24 @@ def partition_lags(
     """
     groups = list(groups)
     queries.fetch_metadata({topic for group in groups for topic in group.topics()} | topics)
-    positions: list[tuple[GroupDescription, PartitionId, int]] = []
+    counts = Counter(topic for topic, _ in queries.partitions)
+    positions: list[tuple[GroupDescription, PartitionId, int, int, str]] = []
     for group in groups:
-        commits = group.commits()
-        wanted = topics or frozenset(group.topics())
-        partition_ids = {each for each in (*queries.partitions, *commits) if each[0] in wanted}
-        positions += ((group, each, commits.get(each, NO_OFFSET)) for each in sorted(partition_ids))
+        commits = {each: offset for each, offset in group.commits().items() if offset >= 0}
+        read = [
+            (partition_id, offset)
+            for partition_id, offset in lag_positions(
+                group.explained.topics, commits, counts.__getitem__
+            )
+            if not topics or partition_id[0] in topics
+        ]
+        starts = queries.starts(group, [each for each, offset in read if offset < 0])
+        for partition_id, offset in read:
+            known = SHARE_START if group.share else COMMITTED_OFFSET
+            start, counted_from = starts.get(partition_id, (offset, known))
+            positions.append((group, partition_id, offset, start, counted_from))
     lags = queries.lag(
-        ((partition_id, offset) for _, partition_id, offset in positions),
+        ((partition_id, start) for _, partition_id, _, start, _ in positions),
         waits_for_leaders=waits_for_leaders,
     )
     return [
@@ -76,17 +116,22 @@ def partition_lags(
             group=group.name,
             partition_id=partition_id,
             committed=None if offset < 0 else offset,
-            lag=lags[partition_id, offset],
+            counted_from=counted_from,
+            lag=lags[partition_id, start],
             counted=group.share.get(partition_id, (offset, -1))[1],
         )
-        for group, partition_id, offset in positions
+        for group, partition_id, offset, start, counted_from in positions
     ]
 
 
-def group_lags(queries: GroupQueries, groups: Iterable[GroupDescription]) -> dict[Json, Row]:
+def group_lags(
+    queries: GroupQueries, groups: Iterable[GroupDescription]
+) -> dict[str, dict[str, Json]]:
     """The lag of each group as a row, by name. Partitions without a leader are not waited for."""
-    rows = map(lag_row, partition_lags(queries, groups, waits_for_leaders=False))
-    return {row["group"]: row for row in sum_lags(rows, ("group",))}
+    groups = list(groups)
+    lags = partition_lags(queries, groups, waits_for_leaders=False)
+    rows = {row["group"]: row for row in sum_lags(lags, ("group",))}
+    return {group.name: rows.get(group.name, NOTHING_READ) for group in groups}
 
 
 def lag_row(partition_lag: PartitionLag) -> dict[str, Json]:
@@ -102,31 +147,70 @@ def lag_row(partition_lag: PartitionLag) -> dict[str, Json]:
         "lag": partition_lag.records,
         "bytes": lag.bytes if partition_lag.records is not None else None,
         "seconds": partition_lag.seconds if partition_lag.records is not None else None,
+        "counted_from": partition_lag.counted_from,
         "lost": lag.lost_records if is_known else None,
         "is_estimate": lag.is_estimate,
         "error": None if is_known else ErrorCode(lag.error_code).message,
     }
 
 
-def sum_lags(rows: Iterable[dict[str, Json]], keys: tuple[str, ...]) -> list[Row]:
-    """One row for the rows with the same keys: the sums of lag and bytes, the maximum of seconds.
+def sum_lag(lags: Iterable[PartitionLag]) -> LagSum:
+    """The lag in all these partitions, but those that were deleted."""
+    total = LagSum()
+    for each in lags:
+        records = each.records
+        if records is not None:
+            is_committed = each.counted_from != LOG_START
+            total.add(records, each.lag.bytes, each.lag.lag_ms, is_committed=is_committed)
+        elif each.lag.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            total.add_unknown()
+    return total
 
-    They are None if none of them is known because nothing is committed: 0 would mean that all has
-    been read.
-    """
-    sums: dict[tuple[Json, ...], dict[str, Json]] = {}
-    for row in rows:
-        key = tuple(row[name] for name in keys)
-        known = sums.setdefault(
-            key, {name: row[name] for name in keys} | dict.fromkeys(("lag", "bytes", "seconds"))
-        )
-        for name in ("lag", "bytes", "seconds"):
-            value, total = row[name], known[name]
-            if total is None:
-                known[name] = value
-            elif isinstance(value, int | float) and isinstance(total, int | float):
-                known[name] = max(total, value) if name == "seconds" else total + value
-    return list(sums.values())
+
+def sum_lags(lags: Iterable[PartitionLag], keys: tuple[str, ...]) -> list[dict[str, Json]]:
+    """One row for the partitions with the same keys, of "group" and "topic". Lag, bytes and seconds
+    are None while the lag of a partition is not known."""
+    by_key: dict[tuple[str, ...], list[PartitionLag]] = {}
+    for each in lags:
+        names = {"group": each.group, "topic": each.partition_id[0]}
+        by_key.setdefault(tuple(names[key] for key in keys), []).append(each)
+    return [
+        {**dict(zip(keys, key, strict=True)), **sum_row(sum_lag(found))}
+        for key, found in by_key.items()
+    ]
+
+
+def sum_row(total: LagSum) -> dict[str, Json]:
+    """The values of a sum as columns."""
+    is_known = total.is_known
+    seconds = 0.0 if not total.records else None if total.lag_ms < 0 else total.lag_ms / 1000
+    return {
+        "lag": total.records if is_known else None,
+        "bytes": total.bytes if is_known else None,
+        "seconds": seconds if is_known else None,
+        "uncommitted_partitions": total.uncommitted_count,
+        "unknown_partitions": total.unknown_count,
+    }
+
+
+NOTHING_READ: Final = sum_row(LagSum())
+"""The lag of a group that reads nothing."""
+
+
+def remark_columns(rows: Iterable[Mapping[str, Json]]) -> list[str]:
+    """The columns of sums that say what they leave open, where they do."""
+    rows = list(rows)
+    columns = ("uncommitted_partitions", "unknown_partitions")
+    return [column for column in columns if any(row.get(column) for row in rows)]
+
+
+def remark(rows: Iterable[Mapping[str, Json]]) -> str:
+    """How a lag in these rows was counted, if not from committed offsets; "" otherwise."""
+    rows = list(rows)
+    is_from_start = any(
+        row.get("counted_from") == LOG_START or row.get("uncommitted_partitions") for row in rows
+    )
+    return UNCOMMITTED_TEXT if is_from_start else ""
 
 
 @click.command("lag")
@@ -149,15 +233,17 @@ def lag(
 ) -> None:
     """Show how far groups are behind: in records, bytes and seconds.
 
-    SECONDS is the age of the first record that was not read.
+    The lag is what there is to read from the committed offset up to the high watermark, or from the
+    start of the log where nothing is committed. SECONDS is the age of the first of these records.
     """
     if bool(names) == is_all:
         raise click.UsageError("Name groups, or pass --all.")
     queries = GroupQueries(client)
     groups = queries.all_groups() if is_all else queries.existing_groups(names)
-    rows = [lag_row(found) for found in partition_lags(queries, groups, frozenset(topics))]
+    lags = partition_lags(queries, groups, frozenset(topics))
     by = by or ("group" if is_all else "partition")
     if by == "partition":
+        rows = [lag_row(found) for found in lags]
         columns = [
             "group",
             "topic",
@@ -168,11 +254,17 @@ def lag(
             "bytes",
             "seconds",
         ]
+        if any(row["counted_from"] != COMMITTED_OFFSET for row in rows):
+            columns.append("counted_from")
         columns += [name for name in ("lost", "error") if any(row[name] for row in rows)]
-        output.rows(rows, columns, empty="Nothing is committed.")
-        return
-    keys = ("group",) if by == "group" else ("group", "topic")
-    output.rows(sum_lags(rows, keys), empty="Nothing is committed.")
+        output.rows(rows, columns, empty="Nothing is read.")
+    else:
+        keys = ("group",) if by == "group" else ("group", "topic")
+        rows = sum_lags(lags, keys)
+        columns = [*keys, "lag", "bytes", "seconds", *remark_columns(rows)]
+        output.rows(rows, columns, empty="Nothing is read.")
+    if remark(rows):
+        output.hint(remark(rows))
 
 
 # -- wait -----------------------------------------------------------------------------------------
@@ -196,7 +288,8 @@ def lag(
 @click.option(
     "--committed-only",
     is_flag=True,
-    help="Leave out partitions in which nothing is committed; they count as unread otherwise.",
+    help="Leave out partitions in which nothing is committed; they count from the start of the log"
+    " otherwise.",
 )
 @with_client
 def wait(
@@ -224,26 +317,32 @@ def wait(
             lags = monitor.fetch()
             if lags and _is_reached(lags, lag_max, seconds_max):
                 break
-            records = sum(lag.records or 0 for lag in lags)
-            text = f"{name}: {records} records behind" if lags else f"{name}: no commits yet"
-            if unknown := sum(lag.records is None for lag in lags):
-                text += f", and {unknown} partitions have no leader"
-            show(max(monitor.records_peak - records, 0), monitor.records_peak, text)
+            total = sum_lag(lags)
+            text = f"{name}: {total.records} records behind" if lags else f"{name}: reads nothing"
+            if total.unknown_count:
+                text += f", and {total.unknown_count} partitions have no leader"
+            show(max(monitor.records_peak - total.records, 0), monitor.records_peak, text)
             if time.monotonic() >= deadline:
                 raise click.ClickException(monitor.timeout_message(client.connection.timeout_s))
             time.sleep(POLL_S)
-    records = sum(lag.records or 0 for lag in lags)
-    seconds = max(lag.seconds or 0.0 for lag in lags)
+    total = sum_lag(lags)
+    seconds = max(total.lag_ms, 0) / 1000
     output.done(
-        f"{name} is {records} records and {seconds:.1f} s behind",
-        {"group": name, "lag": records, "seconds": seconds},
+        f"{name} is {total.records} records and {seconds:.1f} s behind",
+        {
+            "group": name,
+            "lag": total.records,
+            "seconds": seconds,
+            "uncommitted_partitions": total.uncommitted_count,
+        },
     )
+    if total.records and total.uncommitted_count:
+        output.hint(UNCOMMITTED_TEXT)
 
 
 def _is_reached(lags: list[PartitionLag], lag_max: int | None, seconds_max: float | None) -> bool:
-    if any(lag.records is None for lag in lags):
-        return False
-    if lag_max is not None and sum(lag.records or 0 for lag in lags) > lag_max:
+    total = sum_lag(lags)
+    if not total.is_known or (lag_max is not None and total.records > lag_max):
         return False
     return seconds_max is None or all(
         lag.seconds is not None and lag.seconds <= seconds_max for lag in lags if lag.records
@@ -267,22 +366,19 @@ class LagMonitor:
         """The largest lag so far, in records."""
 
     def fetch(self) -> list[PartitionLag]:
-        """The lag now; empty if the group does not exist or has committed nothing."""
+        """The lag now; empty if the group does not exist or reads nothing."""
         [group] = self._queries.groups([self._name])
         if group.explained.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             return []
         raise_on_error(group.explained, f"group {self._name}")
         self._group = group
         lags = partition_lags(self._queries, [group], self._topics, waits_for_leaders=False)
-        self._last = [lag for lag in lags if lag.committed is not None]
-        if not self._is_committed_only:
-            # A partition without a commit is unread from its start.
-            starts = {(lag.partition_id, 0): lag for lag in lags if lag.committed is None}
-            unread = self._queries.lag(starts, waits_for_leaders=False)
-            self._last += (replace(lag, lag=unread[at]) for at, lag in starts.items())
+        if self._is_committed_only:
+            lags = [lag for lag in lags if lag.committed is not None]
+        self._last = lags
         for lag in self._last:
             self._committed_first.setdefault(lag.partition_id, lag.committed)
-        self.records_peak = max(self.records_peak, sum(lag.records or 0 for lag in self._last))
+        self.records_peak = max(self.records_peak, sum_lag(lags).records)
         return self._last
 
     def timeout_message(self, timeout_s: float) -> str:
@@ -290,7 +386,7 @@ class LagMonitor:
         if self._group is None:
             return f"group {self._name} did not exist within {timeout_s:g} s"
         if not self._last:
-            return f"group {self._name} has committed nothing within {timeout_s:g} s"
+            return f"group {self._name} has read nothing within {timeout_s:g} s"
         behind = [lag for lag in self._last if lag.records != 0]
         lines = [
             f"{self._name} has not caught up within {timeout_s:g} s",
@@ -305,7 +401,7 @@ class LagMonitor:
     def _line(self, lag: PartitionLag) -> str:
         first = self._committed_first[lag.partition_id]
         if lag.committed is None:
-            moved = "nothing is committed"
+            moved = f"nothing is committed, counted from: {lag.counted_from}"
         elif lag.committed == first:
             moved = f"offset {lag.committed} since the wait began"
         else:
@@ -318,28 +414,29 @@ class LagMonitor:
 
 
 def add_lag_columns(client: ClusterClient, documents: Iterable[dict[str, Json]]) -> bool:
-    """Add bytes and seconds to the committed offsets in descriptions of groups; False if the
-    brokers do not report them."""
+    """Replace the lag in descriptions of groups, as any Kafka has it, by the one that `group lag`
+    shows: with bytes and seconds, and in every partition that the group reads. False if the brokers
+    do not report it."""
     if not is_odradek_cluster(client):
         return False
-    rows = [
-        row
-        for document in documents
-        if isinstance(offsets := document["offsets"], list)
-        for row in offsets
-        if isinstance(row, dict)
-    ]
-    wanted = {
-        ((row["topic"], row["partition"]), row["committed"])
-        for row in rows
-        if row["committed"] is not None
-    }
-    lags = GroupQueries(client).lag(sorted(wanted), waits_for_leaders=False)
-    for row in rows:
-        lag = lags.get(((row["topic"], row["partition"]), row["committed"]))
-        is_known = lag is not None and not lag.error_code
-        row["bytes"] = lag.bytes if lag is not None and is_known else None
-        row["seconds"] = (
-            lag.lag_ms / 1000 if lag is not None and is_known and lag.lag_ms >= 0 else None
-        )
+    by_name = {str(document["group"]): document for document in documents}
+    queries = GroupQueries(client)
+    groups = [group for group in queries.groups(by_name) if not group.explained.error_code]
+    lags = partition_lags(queries, groups, waits_for_leaders=False)
+    for group in groups:
+        document = by_name[group.name]
+        found = [lag for lag in lags if lag.group == group.name]
+        offsets = document["offsets"]
+        assert isinstance(offsets, list)
+        rows = {(row["topic"], row["partition"]): row for row in offsets if isinstance(row, dict)}
+        described: list[Json] = [
+            {
+                **dict.fromkeys(("member", "client", "host")),
+                **rows.pop(lag.partition_id, {}),
+                **{name: value for name, value in lag_row(lag).items() if name in LAG_COLUMNS},
+            }
+            for lag in found
+        ]
+        document["offsets"] = [*described, *rows.values()]
+        document["total_lag"] = sum_row(sum_lag(found))["lag"]
     return True

@@ -14,8 +14,10 @@ from typing import Final, TypeAlias
 
 import click
 
+from odradek.cluster.metadata.group_settings import DURATION_PREFIX, duration_ms
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
+from odradek.node.cli import configs
 from odradek.node.cli.cluster_client import (
     COORDINATOR_ERRORS,
     PAUSE_S,
@@ -23,7 +25,13 @@ from odradek.node.cli.cluster_client import (
 )
 from odradek.node.cli.group_offsets import share_positions
 from odradek.node.cli.not_found import GROUP, raise_refusal
-from odradek.node.cli.offsets import LEADERLESS_ERRORS, LEADERLESS_S, PartitionId, by_id
+from odradek.node.cli.offsets import (
+    LEADERLESS_ERRORS,
+    LEADERLESS_S,
+    PartitionId,
+    by_id,
+    known_offsets,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.configs import ListConfigResourcesRequest
 from odradek.protocol.messages.diagnostics import (
@@ -36,10 +44,16 @@ from odradek.protocol.messages.diagnostics import (
     ExplainGroupResponse,
 )
 from odradek.protocol.messages.metadata import MetadataResponsePartition
+from odradek.protocol.types import NO_OFFSET
 
 Lag: TypeAlias = DescribeLagResponsePartition
 SHARE: Final = "share"
 """The type of share groups."""
+COMMITTED_OFFSET: Final = "committed offset"
+SHARE_START: Final = "share start offset"
+LOG_START: Final = "log start"
+_SHARE_RESET: Final = "share.auto.offset.reset"
+_BEYOND_END: Final = 2**63 - 1
 
 
 def is_odradek_cluster(client: ClusterClient) -> bool:
@@ -220,6 +234,36 @@ class GroupQueries:
         return by_broker
 
     # -- lag --------------------------------------------------------------------------------------
+
+    def starts(
+        self, group: GroupDescription, partition_ids: Iterable[PartitionId]
+    ) -> dict[PartitionId, tuple[int, str]]:
+        """Where the group would start in partitions without a committed offset, as a position for
+        `lag`, and in words."""
+        partition_ids = list(partition_ids)
+        if not partition_ids or group.explained.group_type != SHARE:
+            return dict.fromkeys(partition_ids, (NO_OFFSET, LOG_START))
+        reset = self._share_reset(group.name)
+        words = f"{_SHARE_RESET}={reset}"
+        if reset == "earliest":
+            return dict.fromkeys(partition_ids, (NO_OFFSET, words))
+        found: dict[PartitionId, int | None] = {}
+        if reset.startswith(DURATION_PREFIX):
+            age_ms = duration_ms(reset.removeprefix(DURATION_PREFIX)) or 0
+            found = known_offsets(self._client, partition_ids, group.now_ms - age_ms)
+        starts = {}
+        for partition_id in partition_ids:
+            offset = found.get(partition_id)
+            starts[partition_id] = (_BEYOND_END if offset is None or offset < 0 else offset, words)
+        return starts
+
+    def _share_reset(self, name: str) -> str:
+        """Where a share group starts that has not read yet; `latest` if it may not be asked."""
+        for result in configs.describe(self._client, configs.GROUP, [name], [_SHARE_RESET]):
+            for entry in result.configs or ():
+                if entry.value is not None:
+                    return entry.value
+        return "latest"
 
     def lag(
         self, positions: Iterable[tuple[PartitionId, int]], *, waits_for_leaders: bool = True

@@ -1,11 +1,11 @@
 """The lag metrics of the groups that this broker coordinates.
 
-Computed when the metrics are scraped: the committed offsets of the groups against the logs of the
-partitions' leaders (DescribeLag), all leaders at once. There is one series for each group and topic
-(the sum of records over its partitions, the age of its oldest unread record), or for each partition
-with `group.lag.metrics=partition`. Series over SERIES_MAX are only counted. A series is left out
-while a partition of it has no leader or the leader does not answer: no figure is better than one
-that is too low.
+Computed when the metrics are scraped: the positions of the groups against the logs of the
+partitions' leaders (DescribeLag), all leaders at once. What lag is, is defined in
+coordinator/group/offsets/lag.py. There is one series for each group and topic (the sum of records
+and bytes over its partitions, the age of its oldest unread record), or for each partition with
+`group.lag.metrics=partition`. Series over SERIES_MAX are only counted. A series is left out while a
+partition of it has no leader or the leader does not answer.
 
 Invariant: nothing is computed without a scrape, and never twice at a time. Share groups have no
 committed offsets and no series.
@@ -15,11 +15,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.cluster.metadata.image import NO_LEADER
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.group_directory import GroupDirectory
+from odradek.coordinator.group.offsets.lag import LagSum, lag_positions
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.cooperative_iteration import LoopYielder
 from odradek.node.router.inter_broker_client import InterBrokerClient
@@ -50,8 +50,8 @@ LABELS: Final = {"topic": ("group", "topic"), "partition": ("group", "topic", "p
 Labels: TypeAlias = tuple[str, ...]
 
 
-class _CommittedPosition(NamedTuple):
-    """A committed offset of a group."""
+class _Position(NamedTuple):
+    """A committed offset of a group, or -1 in a partition without one."""
 
     labels: Labels
     topic: str
@@ -59,44 +59,30 @@ class _CommittedPosition(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True)
-class _LagTotals:
-    """The totals of one series."""
-
-    records: int = 0
-    lag_ms: int = -1
-    is_known: bool = True
-
-    def add(self, answer: DescribeLagResponsePartition | None) -> None:
-        """Add one partition; None if its leader did not answer."""
-        if answer is None or answer.error_code:
-            self.is_known = False
-            return
-        self.records += answer.records
-        self.lag_ms = max(self.lag_ms, answer.lag_ms)
-
-
 class GroupLagMetrics:
-    """See the module's docstring. `offsets` returns those of the active shards."""
+    """See the module's docstring. `directories` returns those of the active shards."""
 
     def __init__(
         self,
         metadata: MetadataCache,
         inter_broker_client: InterBrokerClient,
         loop: asyncio.AbstractEventLoop,
-        offsets: Callable[[], Iterable[CommittedOffsets]],
+        directories: Callable[[], Iterable[GroupDirectory]],
     ) -> None:
         self._metadata = metadata
         self._inter_broker_client = inter_broker_client
         self._loop = loop
-        self._offsets = offsets
+        self._directories = directories
         self._pending_scrapes: dict[int, Callable[[], None]] = {}
         self._next_scrape_id = 0
         self._is_collecting = False
         self._collected_at = -CACHE_S
         self.labels: Labels = LABELS["topic"]
         self.records: Mapping[Labels, float] = {}
+        self.bytes: Mapping[Labels, float] = {}
         self.seconds: Mapping[Labels, float] = {}
+        self.uncommitted: Mapping[Labels, float] = {}
+        """Partitions in which nothing is committed."""
         self.omitted_count = 0
         """Series over the limit."""
 
@@ -128,10 +114,10 @@ class GroupLagMetrics:
     async def _collect(self) -> None:
         detail = self._metadata.broker_settings().group_lag_metrics
         pace = LoopYielder()
-        totals: dict[Labels, _LagTotals] = {}
-        by_leader: dict[int, list[_CommittedPosition]] = {}
+        totals: dict[Labels, LagSum] = {}
+        by_leader: dict[int, list[_Position]] = {}
         omitted: set[Labels] = set()
-        for position in self._committed_positions(detail) if detail in LABELS else ():
+        for position in self._positions(detail) if detail in LABELS else ():
             await pace.step()
             state = self._metadata.partition(position.topic, position.partition)
             if state is None:
@@ -140,37 +126,56 @@ class GroupLagMetrics:
                 if len(totals) >= SERIES_MAX or len(position.labels[0].encode()) > NAME_BYTES_MAX:
                     omitted.add(position.labels)
                     continue
-                totals[position.labels] = _LagTotals()
+                totals[position.labels] = LagSum()
             if state.leader == NO_LEADER:
-                totals[position.labels].add(None)
+                totals[position.labels].add_unknown()
             else:
                 by_leader.setdefault(state.leader, []).append(position)
         await self._query_leaders(by_leader, totals, pace)
         complete = {labels: line for labels, line in totals.items() if line.is_known}
         self.labels = LABELS.get(detail, ())
         self.records = {labels: line.records for labels, line in complete.items()}
+        self.bytes = {labels: line.bytes for labels, line in complete.items()}
         self.seconds = {
             labels: line.lag_ms / 1000 for labels, line in complete.items() if line.lag_ms >= 0
         }
+        self.uncommitted = {
+            labels: line.uncommitted_count
+            for labels, line in complete.items()
+            if line.uncommitted_count
+        }
         self.omitted_count = len(omitted)
 
-    def _committed_positions(self, detail: str) -> Iterator[_CommittedPosition]:
-        """The committed offsets of all groups, perhaps with some that were committed meanwhile."""
-        for offsets in list(self._offsets()):
-            for group_id in list(offsets.group_ids()):
-                for (topic, partition), committed in list(offsets.items(group_id)):
+    def _positions(self, detail: str) -> Iterator[_Position]:
+        """The positions of all groups, perhaps with some that were committed meanwhile."""
+        for directory in list(self._directories()):
+            for group_id in directory.group_ids():
+                # A share group has no committed offsets.
+                if group_id in directory.shares:
+                    continue
+                commits = {
+                    key: committed.offset for key, committed in directory.offsets.items(group_id)
+                }
+                topics = directory.topics_read(group_id)
+                for (topic, partition), offset in lag_positions(
+                    topics, commits, self._partition_count
+                ):
                     labels: Labels = (group_id, topic)
                     if detail == "partition":
                         labels = (group_id, topic, str(partition))
-                    yield _CommittedPosition(labels, topic, partition, committed.offset)
+                    yield _Position(labels, topic, partition, offset)
+
+    def _partition_count(self, topic: str) -> int:
+        image = self._metadata.image.topics_by_name.get(topic)
+        return 0 if image is None else len(image.partitions)
 
     async def _query_leaders(
         self,
-        by_leader: Mapping[int, list[_CommittedPosition]],
-        totals: Mapping[Labels, _LagTotals],
+        by_leader: Mapping[int, list[_Position]],
+        totals: Mapping[Labels, LagSum],
         pace: LoopYielder,
     ) -> None:
-        waiting: list[tuple[list[_CommittedPosition], Reply[DescribeLagResponse]]] = []
+        waiting: list[tuple[list[_Position], Reply[DescribeLagResponse]]] = []
         for leader, positions in by_leader.items():
             request, in_order = await _request(positions, pace)
             waiting.append((in_order, self._inter_broker_client.send(leader, request)))
@@ -182,15 +187,23 @@ class GroupLagMetrics:
             for position in in_order:
                 await pace.step()
                 answer = next(answers, None)
-                if answer is None or answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    totals[position.labels].add(answer)
+                _add(totals[position.labels], position, answer)
+
+
+def _add(total: LagSum, position: _Position, answer: DescribeLagResponsePartition | None) -> None:
+    """Add one partition as its leader answers, None if it does not; not one that was deleted."""
+    if answer is not None and not answer.error_code:
+        is_committed = position.offset >= 0
+        total.add(answer.records, answer.bytes, answer.lag_ms, is_committed=is_committed)
+    elif answer is None or answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        total.add_unknown()
 
 
 async def _request(
-    positions: Iterable[_CommittedPosition], pace: LoopYielder
-) -> tuple[DescribeLagRequest, list[_CommittedPosition]]:
+    positions: Iterable[_Position], pace: LoopYielder
+) -> tuple[DescribeLagRequest, list[_Position]]:
     """The request to a leader, and the positions in the order of its response."""
-    topics: dict[str, tuple[DescribeLagRequestTopic, list[_CommittedPosition]]] = {}
+    topics: dict[str, tuple[DescribeLagRequestTopic, list[_Position]]] = {}
     for position in positions:
         await pace.step()
         entry = topics.get(position.topic)

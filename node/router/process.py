@@ -150,7 +150,7 @@ class RouterProcess:
             loop,
         )
         self._group_lag = GroupLagMetrics(
-            metadata, client, loop, lambda: [shard.offsets for shard in shards()]
+            metadata, client, loop, lambda: [shard.directory for shard in shards()]
         )
 
     async def run(self) -> None:
@@ -225,6 +225,16 @@ class RouterProcess:
                 "odradek_group_lag_records",
                 "Records up to the high watermark that a group coordinated here has not read",
                 lambda: lag.records,
+            ),
+            (
+                "odradek_group_lag_bytes",
+                "Bytes of the records that a group coordinated here has not read",
+                lambda: lag.bytes,
+            ),
+            (
+                "odradek_group_lag_uncommitted_partitions",
+                "Partitions whose lag is counted from the log start, as nothing is committed",
+                lambda: lag.uncommitted,
             ),
             (
                 "odradek_group_lag_seconds",

@@ -17,7 +17,7 @@ from odradek.protocol.types import Request
 
 @struct
 class DescribeLagRequestPartition:
-    """A committed offset; -1 if there is none."""
+    """A committed offset; -1 if there is none: counted from the log start offset."""
 
     partition_index: int = int32()
     committed_offset: int = int64(default=-1)
@@ -42,8 +42,8 @@ class DescribeLagRequest(Request["DescribeLagResponse"]):
 class DescribeLagResponsePartition(PartitionResult):
     """The lag up to the high watermark.
 
-    `records` leaves out transaction markers unless there are too many to count. `bytes` counts
-    whole batches, or a proportion of them if `is_estimate`. Both are -1 without a committed offset.
+    `records` and `bytes` leave out transaction markers unless there are too many to count. Of the
+    first batch, `bytes` has the share of its unread records; if `is_estimate`, of others as well.
     `lag_ms` is the age of the first unread record, 0 without one, -1 if it has no timestamp.
     `lost_records` were deleted before they were read.
     """

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,21 @@ def counted(reader: StoreReader, number: int, offset: int) -> Backlog:
         record for batch in batches for record in iter_records(batch) if record.offset >= offset
     ]
     first = records[0].timestamp if records else -1
-    return Backlog(len(records), sum(len(batch) for batch in batches), False, first)
+    byte_count = 0
+    for batch in batches:
+        offsets = [record.offset for record in iter_records(batch)]
+        byte_count += len(batch) * sum(found >= offset for found in offsets) // len(offsets)
+    return Backlog(len(records), byte_count, False, first)
+
+
+def test_bytes_shrink_with_every_record_and_are_none_at_the_end(
+    store: Store, reader: StoreReader
+) -> None:
+    number = create(store)
+    append_now(store, number, batch_of(10, size=100), batch_of(10, size=100))
+    found = [reader.backlog(number, offset, 20).byte_count for offset in range(21)]
+    assert all(before > after for before, after in pairwise(found))
+    assert found[-1] == 0
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -90,7 +105,7 @@ def test_transaction_markers_do_not_count(store: Store, reader: StoreReader) -> 
     assert end_of(reader, number) == 4
     assert reader.backlog(number, 0, 4).record_count == 3
     behind = reader.backlog(number, 3, 4)
-    assert (behind.record_count, behind.first_timestamp) == (0, -1)
+    assert (behind.record_count, behind.byte_count, behind.first_timestamp) == (0, 0, -1)
 
 
 def test_whole_segments_beyond_the_read_batches_are_counted_by_their_extents(

@@ -2,7 +2,8 @@
 
 A private API (protocol/messages/diagnostics.py). The partition leader answers from its store's
 index, without a message to the worker, in bounded time (storage/backlog.py). The request carries
-the committed offset, which another node coordinates for most groups.
+the committed offset, which another node coordinates for most groups. What lag is, is defined in
+coordinator/group/offsets/lag.py.
 """
 
 from typing import Final
@@ -86,9 +87,8 @@ def _fill(
     answer.log_start_offset = start = status.log_start_offset(number)
     answer.high_watermark = end = status.high_watermark(number)
     answer.last_stable_offset = min(status.last_stable_offset(number), end)
-    if offset < 0:
-        return ErrorCode.NONE
-    answer.lost_records = max(start - offset, 0)
+    if offset >= 0:
+        answer.lost_records = max(start - offset, 0)
     answer.records = answer.bytes = answer.lag_ms = 0
     first = max(offset, start)
     if first >= end:

@@ -44,7 +44,7 @@ def codes(response: object) -> list[int]:
 def test_a_commit_without_a_group_creates_a_simple_group() -> None:
     shard = GroupShard(GroupSettings())
     assert codes(ask(shard, commit("t"))) == [ErrorCode.NONE]
-    assert shard._directory.group_type_of("g") == "classic"
+    assert shard.directory.group_type_of("g") == "classic"
 
 
 def test_a_generation_of_an_unknown_group_has_the_error_of_the_version() -> None:

@@ -302,6 +302,16 @@ def test_a_member_that_fetches_and_does_not_commit_is_a_finding() -> None:
     assert reading(found, ahead) == []
 
 
+def test_a_member_that_reads_and_never_commits_is_a_finding() -> None:
+    ahead = replace(VIEW, readers=(reader(offset=9),))
+    assert reading(group(member(), committed=None), ahead) == [
+        "m (app at 10.0.0.1) fetches t-0 at offset 9, but nothing is committed there: the group's"
+        " lag is counted from the start of the log."
+    ]
+    at_start = replace(VIEW, readers=(reader(offset=0),))
+    assert reading(group(member(), committed=None), at_start) == []
+
+
 def test_a_static_member_that_has_left_keeps_its_partitions() -> None:
     [what] = reading(group(member(state=MemberProgress.STATIC_LEFT, instance_id="i")))
     assert what == "t-0 is kept for m (i at 10.0.0.1), a static member that has left."

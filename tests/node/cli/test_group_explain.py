@@ -49,11 +49,11 @@ def has_finding(kafka: Run, group: str, text: str) -> bool:
     return any(text in finding for finding in findings(kafka, group))
 
 
-def lag_of(kafka: Run, group: str) -> dict[int, int | None]:
-    """By partition."""
+def lags_from(kafka: Run, group: str) -> dict[int, tuple[int, str]]:
+    """The lag of each partition, and what it is counted from."""
     rows = kafka("group", "lag", group, "-o", "json").json()
     assert isinstance(rows, list)
-    return {row["partition"]: row["lag"] for row in rows}
+    return {row["partition"]: (row["lag"], row["counted_from"]) for row in rows}
 
 
 def test_a_finding_about_several_partitions_is_printed_once(
@@ -110,10 +110,11 @@ def test_a_paused_consumer_is_found(
     described = kafka("group", "describe", group_name, "-o", "json").json()
     consumer.close()
     assert (document["state"], document["type"]) == ("Stable", protocol)
-    assert document["lag"] is None
-    assert "not known: nothing is committed" in said
+    assert (document["lag"], document["uncommitted_partitions"]) == (1, 3)
+    assert "1 records, " in said
+    assert "(nothing is committed in 3 partitions: counted from the start of the log)" in said
     assert isinstance(described, list)
-    assert described[0]["total_lag"] is None
+    assert described[0]["total_lag"] == 1
     members = document["members"]
     assert isinstance(members, list)
     assert [member["client"] for member in members] == ["app"]
@@ -204,6 +205,15 @@ def test_a_share_group_names_the_member_that_has_acquired_records(
             return answer.error_code == 0 and answer.assignment is not None
 
         wait_until(joins)
+        # Nobody has fetched: the group's config says where it would start.
+        assert lags_from(kafka, group_name)[0] == (2, "share.auto.offset.reset=earliest")
+        latest = kafka("config", "set", "group", group_name, "share.auto.offset.reset=latest")
+        assert latest.exit_code == 0, latest.stderr
+        assert lags_from(kafka, group_name)[0] == (0, "share.auto.offset.reset=latest")
+        kafka("config", "set", "group", group_name, "share.auto.offset.reset=by_duration:PT1H")
+        counted_from = "share.auto.offset.reset=by_duration:PT1H"
+        assert lags_from(kafka, group_name)[0] == (2, counted_from)
+        kafka("config", "set", "group", group_name, "share.auto.offset.reset=earliest")
         topic_id = (
             wire.ask(
                 MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12, MetadataResponse
@@ -230,4 +240,4 @@ def test_a_share_group_names_the_member_that_has_acquired_records(
         wait_until(fetches)
         assert has_finding(kafka, group_name, f"{topic}-0 has 2 records acquired by members")
         # The start offsets are reported when they are written.
-        wait_until(lambda: lag_of(kafka, group_name)[0] == 2)
+        wait_until(lambda: lags_from(kafka, group_name)[0] == (2, "share start offset"))

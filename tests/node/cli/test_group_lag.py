@@ -7,8 +7,9 @@ import time
 import pytest
 from confluent_kafka import Consumer
 
-from odradek.node.cli.group_lag import sum_lags
-from odradek.node.cli.output import Json
+from odradek.node.cli.group_lag import PartitionLag, sum_lags
+from odradek.node.cli.group_queries import COMMITTED_OFFSET, LOG_START, Lag
+from odradek.protocol.errors import ErrorCode
 from tests.node.cli.conftest import Run
 
 SHORT_S = "2"
@@ -46,7 +47,11 @@ def test_the_lag_of_an_empty_group_is_in_records_bytes_and_seconds(
     assert size > 61
     assert isinstance(age, float)
     assert 0 < age < 60
-    assert (found[1]["committed"], found[1]["lag"], found[1]["seconds"]) == (None, None, None)
+    assert (found[1]["committed"], found[1]["lag"], found[1]["seconds"]) == (None, 0, 0.0)
+    assert [found[n]["counted_from"] for n in (0, 1)] == ["committed offset", "log start"]
+    shown = kafka("group", "lag", group)
+    assert "COUNTED FROM" in shown.stdout
+    assert "counted from the start of the log" in shown.stderr
 
 
 def test_lag_adds_up_by_topic_and_by_group(kafka: Run, topic: str, group: str) -> None:
@@ -56,20 +61,49 @@ def test_lag_adds_up_by_topic_and_by_group(kafka: Run, topic: str, group: str) -
     assert of_all[group] == 3
 
 
-def test_where_nothing_is_committed_the_sum_is_not_known_either() -> None:
-    nothing: dict[str, Json] = {"group": "g", "lag": None, "bytes": None, "seconds": None}
-    some: dict[str, Json] = {"group": "g", "lag": 3, "bytes": 210, "seconds": 1.5}
-    assert sum_lags([nothing, nothing], ("group",)) == [nothing]
-    assert sum_lags([nothing, some, some], ("group",)) == [
-        {"group": "g", "lag": 6, "bytes": 420, "seconds": 1.5}
+def lag_in(index: int, records: int, **answered: object) -> PartitionLag:
+    lag = Lag(partition_index=index, records=records, bytes=70 * records, lag_ms=500 * records)
+    for name, value in answered.items():
+        setattr(lag, name, value)
+    return PartitionLag(
+        group="g",
+        partition_id=("t", index),
+        committed=0,
+        counted_from=LOG_START if index else COMMITTED_OFFSET,
+        lag=lag,
+    )
+
+
+def test_the_sum_says_what_is_counted_from_the_start_of_the_log() -> None:
+    assert sum_lags([lag_in(0, 3), lag_in(1, 2), lag_in(2, 0)], ("group",)) == [
+        {
+            "group": "g",
+            "lag": 5,
+            "bytes": 350,
+            "seconds": 1.5,
+            "uncommitted_partitions": 2,
+            "unknown_partitions": 0,
+        }
     ]
+
+
+def test_the_sum_is_not_known_while_a_partition_is_not() -> None:
+    silent = lag_in(1, -1, error_code=ErrorCode.LEADER_NOT_AVAILABLE)
+    [row] = sum_lags([lag_in(0, 3), silent], ("group", "topic"))
+    assert (row["lag"], row["bytes"], row["seconds"]) == (None, None, None)
+    assert (row["topic"], row["unknown_partitions"]) == ("t", 1)
+    deleted = lag_in(1, -1, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    [row] = sum_lags([lag_in(0, 3), deleted], ("group",))
+    assert (row["lag"], row["unknown_partitions"]) == (3, 0)
 
 
 def test_a_description_has_bytes_and_seconds_too(kafka: Run, topic: str, group: str) -> None:
     documents = kafka("group", "describe", group, "-o", "json").json()
     assert isinstance(documents, list)
-    [row] = documents[0]["offsets"]
+    row, *rest = documents[0]["offsets"]
     assert (row["committed"], row["lag"]) == (2, 3)
+    assert [(other["committed"], other["lag"]) for other in rest] == [(None, 0)] * 2
+    assert documents[0]["total_lag"] == 3
     assert row["bytes"] > 61
     assert 0 < row["seconds"] < 60
     assert "SECONDS" in kafka("group", "describe", group).stdout
@@ -97,7 +131,12 @@ def test_names_or_all_are_required(odradek: Run) -> None:
 
 def test_a_group_within_the_limit_is_not_waited_for(kafka: Run, group: str) -> None:
     ran = kafka("group", "wait", group, "--lag", "3", "-o", "json")
-    assert ran.json() == {"group": group, "lag": 3, "seconds": pytest.approx(0, abs=60)}
+    assert ran.json() == {
+        "group": group,
+        "lag": 3,
+        "seconds": pytest.approx(0, abs=60),
+        "uncommitted_partitions": 2,
+    }
     assert kafka("group", "wait", group, "--lag-seconds", "60").exit_code == 0
 
 
@@ -114,6 +153,7 @@ def test_partitions_without_a_commit_count_as_unread(kafka: Run, topic: str, gro
     ran = kafka("group", "wait", group, "--lag", "3", "--timeout", SHORT_S)
     assert ran.exit_code == 1
     assert f"{topic}-1: 1 records behind" in ran.stderr
+    assert "nothing is committed, counted from: log start" in ran.stderr
     assert kafka("group", "wait", group, "--lag", "3", "--committed-only").exit_code == 0
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.group_directory import GroupDirectory
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router import group_lag_metrics
 from odradek.node.router.context import inter_broker_context
@@ -60,8 +60,8 @@ def commit(harness: GroupHarness, group: str, topic: str, *offsets: int) -> None
     assert not any(partition.error_code for partition in answer.partitions)
 
 
-def offsets_of(harness: GroupHarness) -> list[CommittedOffsets]:
-    return [shard.offsets for shard in harness.coordinators.shards()]
+def directories_of(harness: GroupHarness) -> list[GroupDirectory]:
+    return [shard.directory for shard in harness.coordinators.shards()]
 
 
 def lag_of(harness: GroupHarness, **static: str) -> GroupLagMetrics:
@@ -69,7 +69,7 @@ def lag_of(harness: GroupHarness, **static: str) -> GroupLagMetrics:
         MetadataCache(harness.services.node_id, static, harness.image),
         harness.client,
         harness.loop,
-        lambda: offsets_of(harness),
+        lambda: directories_of(harness),
     )
 
 
@@ -87,13 +87,28 @@ def test_a_group_has_a_series_for_each_topic(harness: GroupHarness) -> None:
     harness.append("u", batch_of(1))
     commit(harness, "g", "t", 4, 1)
     commit(harness, "g", "u", 1)
-    commit(harness, "h", "t", 1)
+    commit(harness, "h", "t", 1, 3)
     lag = lag_of(harness)
     gather(harness, lag)
     assert lag.labels == ("group", "topic")
     assert lag.records == {("g", "t"): 2, ("g", "u"): 0, ("h", "t"): 3}
     assert lag.seconds == {("g", "t"): 2.0, ("g", "u"): 0.0, ("h", "t"): 9.0}
     assert lag.omitted_count == 0
+
+
+def test_a_partition_without_a_commit_counts_from_the_log_start(harness: GroupHarness) -> None:
+    harness.append("t", batch_of(4))
+    harness.append("t", batch_of(3), partition=1)
+    commit(harness, "g", "t", 4)
+    lag = lag_of(harness)
+    gather(harness, lag)
+    assert lag.records == {("g", "t"): 3}
+    assert lag.uncommitted == {("g", "t"): 1}
+    commit(harness, "g", "t", 4, 3)
+    lag = lag_of(harness)
+    gather(harness, lag)
+    assert lag.records == lag.bytes == {("g", "t"): 0}
+    assert not lag.uncommitted
 
 
 def test_series_are_by_partition_or_off_as_configured(
@@ -178,7 +193,7 @@ def lag_elsewhere(harness: GroupHarness, passage: Passage) -> GroupLagMetrics:
         MetadataCache(ELSEWHERE, {}, harness.image),
         passage,
         harness.loop,
-        lambda: offsets_of(harness),
+        lambda: directories_of(harness),
     )
 
 

@@ -254,7 +254,7 @@ def test_an_empty_classic_group_becomes_a_streams_group_with_its_offsets() -> No
     stage = StreamsStage()
     assert stage.commit({("in", 0): 5}) == ErrorCode.NONE
     assert stage.send_streams_heartbeat("m").error_code == ErrorCode.NONE
-    assert stage.shard._directory.group_type_of("g") == "streams"
+    assert stage.shard.directory.group_type_of("g") == "streams"
     assert stage.fetch("in", 0).committed_offset == 5
 
 
@@ -269,7 +269,7 @@ def test_another_type_of_group_may_take_the_id_of_an_empty_classic_group() -> No
     assert stage.send_streams_heartbeat("m").error_code == ErrorCode.NONE
     assert "g" not in stage.shard.classic
     stage.reload()
-    assert stage.shard._directory.group_type_of("g") == "streams"
+    assert stage.shard.directory.group_type_of("g") == "streams"
 
 
 def test_groups_of_other_types_are_independent() -> None:

@@ -1,0 +1,75 @@
+"""The lag of a group: one definition for the metrics and for every command.
+
+The lag in a partition is what there is to read from the group's position up to the high watermark,
+in records, bytes and time (the age of the first of these records). The high watermark and not the
+last stable offset, as Kafka's tools count: records of open transactions wait to be read, too.
+Transaction markers are not records.
+
+- The position is the committed offset. What a consumer has read and not committed is unread: the
+  group would read it again.
+- Where nothing is committed, the position is the log start offset: where the group would start with
+  auto.offset.reset=earliest. No broker knows that setting of a consumer; with any other value the
+  group has less to read. Whoever shows a lag says in how many partitions it was counted so.
+- A share group counts from its share-partition start offset, without the records beyond that are
+  done with. Where that is not set yet, share.auto.offset.reset says where it would start.
+- A group has lag in each partition of the topics that it subscribes to or has offsets in.
+
+Pure. Called by node/router/group_lag_metrics.py and node/cli/group_lag.py; the leader of a
+partition counts (node/router/handlers/lag.py).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from odradek.coordinator.group.offsets.committed_offsets import PartitionKey
+from odradek.protocol.types import NO_OFFSET
+
+
+def lag_positions(
+    topics: Iterable[str],
+    commits: Mapping[PartitionKey, int],
+    partition_count: Callable[[str], int],
+) -> Iterator[tuple[PartitionKey, int]]:
+    """The partitions in which a group has lag, with its committed offsets, -1 where there is none.
+
+    `topics` are those that it subscribes to. `partition_count` is 0 for a topic that does not
+    exist: only committed offsets tell of its partitions, and there is no lag in them.
+    """
+    read = {*topics, *(topic for topic, _ in commits)}
+    partitions = {(topic, index) for topic in read for index in range(partition_count(topic))}
+    for key in sorted(partitions.union(commits)):
+        yield key, commits.get(key, NO_OFFSET)
+
+
+@dataclass(slots=True)
+class LagSum:
+    """The lag of several partitions: the sum of records and bytes, and the largest age.
+
+    Not known while the lag of one of them is not known: no figure is better than one that is too
+    low.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    lag_ms: int = -1
+    """-1 if no partition has a record with a timestamp, or any record."""
+    uncommitted_count: int = 0
+    """The partitions in which nothing is committed."""
+    unknown_count: int = 0
+    """The partitions whose lag is not known."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the lag of every partition is known."""
+        return not self.unknown_count
+
+    def add(self, records: int, byte_count: int, lag_ms: int, *, is_committed: bool) -> None:
+        """Add a partition."""
+        self.records += records
+        self.bytes += byte_count
+        self.lag_ms = max(self.lag_ms, lag_ms)
+        self.uncommitted_count += not is_committed
+
+    def add_unknown(self) -> None:
+        """Add a partition whose lag is not known: it has no leader, or the leader is silent."""
+        self.unknown_count += 1
