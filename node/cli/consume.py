@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -21,9 +22,15 @@ from odradek.node.cli import offsets
 from odradek.node.cli.cluster_client import ClusterClient, with_client
 from odradek.node.cli.connection import reason
 from odradek.node.cli.offsets import PartitionId
-from odradek.node.cli.output import Output
+from odradek.node.cli.output import Output, first_names
 from odradek.node.cli.parameters import TopicSelection, moment, topic_selection
-from odradek.node.cli.record_text import FIELDS, fill_template, printable, record_to_json
+from odradek.node.cli.record_text import (
+    headers_text,
+    line_template,
+    printable,
+    record_to_json,
+    timestamp_text,
+)
 from odradek.node.cli.topic import selected_partitions
 
 if TYPE_CHECKING:
@@ -36,7 +43,10 @@ POLL_S = 0.2
 # In the order of the output: partition, offset, timestamp, key, headers.
 _COLUMNS: tuple[Callable[[Message], str], ...] = (
     lambda message: f"{message.topic()}-{message.partition()}",
-    *(FIELDS[name] for name in ("offset", "timestamp", "key", "headers")),
+    lambda message: str(message.offset()),
+    timestamp_text,
+    lambda message: printable(message.key()),
+    headers_text,
 )
 
 
@@ -50,6 +60,8 @@ class ConsumeState:
     ended: set[PartitionId] = field(default_factory=set)
     count: int = 0
     is_stopped: bool = False
+    progress_at: float = field(default_factory=time.monotonic)
+    """When the last record, end of a partition or assignment arrived, in seconds."""
 
     def is_over(self) -> bool:
         if self.is_stopped or (self.limit is not None and self.count >= self.limit):
@@ -62,6 +74,7 @@ class ConsumeState:
         return min(BATCH_RECORDS_MAX, left)
 
     def on_assign(self, _consumer: Consumer, partition_ids: Sequence[TopicPartition]) -> None:
+        self.progress_at = time.monotonic()
         self.assigned |= {
             (partition_id.topic, partition_id.partition) for partition_id in partition_ids
         }
@@ -70,6 +83,14 @@ class ConsumeState:
         gone = {(partition_id.topic, partition_id.partition) for partition_id in partition_ids}
         self.assigned -= gone
         self.ended -= gone
+
+    def check_progress(self, timeout_s: float) -> None:
+        """ClickException if nothing has arrived for so long; never while following."""
+        if self.is_following or time.monotonic() - self.progress_at < timeout_s:
+            return
+        left = sorted(f"{topic}-{number}" for topic, number in self.assigned - self.ended)
+        what = f"from {first_names(left)}" if left else "from the group: no partition is assigned"
+        raise click.ClickException(f"nothing arrived {what} within {timeout_s:g} s")
 
     def stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.is_stopped = True
@@ -83,6 +104,14 @@ def start_position(value: str) -> str | int:
         return int(value)
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is not beginning, end, an OFFSET or -N") from error
+
+
+def template_type(value: str) -> Callable[[Message], bytes]:
+    """A template of `--format`; a usage error names what is wrong."""
+    try:
+        return line_template(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
@@ -110,8 +139,10 @@ def start_position(value: str) -> str | int:
 @click.option(
     "--format",
     "template",
+    type=template_type,
     metavar="TEMPLATE",
-    help=r"A line of {topic} {partition} {offset} {timestamp} {key} {value} {headers} \t \n.",
+    help=r"A line of {topic} {partition} {offset} {timestamp} {key} {value} {headers} \t \n \xHH;"
+    r" keys and values are their bytes, and \c at the end leaves out the newline.",
 )
 @click.option(
     "--isolation",
@@ -133,7 +164,7 @@ def consume(
     show_offsets: bool,
     partitions: bool,
     show_all: bool,
-    template: str | None,
+    template: Callable[[Message], bytes] | None,
     isolation: str,
     client: ClusterClient,
     output: Output,
@@ -164,6 +195,7 @@ def consume(
     )
     state = ConsumeState(limit=max_messages, is_following=follow)
     total = None
+    timeout_s = client.connection.timeout_s
     with _stopped_by_signals(state), closing(consumer):
         if group is None:
             state.assigned = set(partition_ids)
@@ -174,10 +206,10 @@ def consume(
             consumer.subscribe(topics, on_assign=state.on_assign, on_revoke=state.on_revoke)
         show = _printer(columns, template, output)
         if total is None or follow or output.is_terminal:
-            _read_all(consumer, state, show, _ignore)
+            _read_all(consumer, state, show, _ignore, timeout_s)
         else:
             with output.progress("consumed", total) as advance:
-                _read_all(consumer, state, show, advance)
+                _read_all(consumer, state, show, advance, timeout_s)
 
 
 @contextmanager
@@ -197,7 +229,7 @@ def _check_usage(
     start: str | int | None,
     since: int | None,
     group: str | None,
-    template: str | None,
+    template: Callable[[Message], bytes] | None,
     output: Output,
 ) -> None:
     if start is not None and since is not None:
@@ -241,6 +273,7 @@ def _read_all(
     state: ConsumeState,
     show: Callable[[Message], None],
     advance: Callable[[int], None],
+    timeout_s: float,
 ) -> None:
     from confluent_kafka import KafkaError
 
@@ -260,6 +293,9 @@ def _read_all(
         if messages:
             sys.stdout.flush()
             advance(len(messages))
+            state.progress_at = time.monotonic()
+        else:
+            state.check_progress(timeout_s)
 
 
 def _is_retriable(code: int) -> bool:
@@ -282,7 +318,9 @@ def _partition_id(message: Message) -> PartitionId:
 
 
 def _printer(
-    columns: list[Callable[[Message], str]], template: str | None, output: Output
+    columns: list[Callable[[Message], str]],
+    template: Callable[[Message], bytes] | None,
+    output: Output,
 ) -> Callable[[Message], None]:
     """The function that prints one record."""
     stdout = sys.stdout.buffer
@@ -292,7 +330,7 @@ def _printer(
 
     def show_template(message: Message) -> None:
         assert template is not None
-        stdout.write(fill_template(template, message).encode() + b"\n")
+        stdout.write(template(message))
 
     def show_coloured(message: Message) -> None:
         cells = (click.style(text_of(message), dim=True) + "  " for text_of in columns)

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 TIMESTAMP_TYPES = {1: "create_time", 2: "log_append_time"}
-ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\\\": "\\"}
+ESCAPES: Final = {
+    "\\n": b"\n",
+    "\\r": b"\r",
+    "\\t": b"\t",
+    "\\0": b"\0",
+    "\\\\": b"\\",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,29 +114,61 @@ def timestamp_text(message: Message) -> str:
     return (moment_text(timestamp_ms) if kind else None) or "-"
 
 
-def fill_template(template: str, message: Message) -> str:
-    r"""A line from `template`: {topic} {partition} {offset} {timestamp} {key} {value} {headers}.
-
-    `\n`, `\t`, `\0` and `\\` are escapes. Other braces stay as they are, so that a template may be
-    JSON.
-    """
-
-    def replace(match: re.Match[str]) -> str:
-        return FIELDS[match[1]](message) if match[1] else ESCAPES[match[0]]
-
-    return re.sub(r"\{(" + "|".join(FIELDS) + r")\}|\\[nt0\\]", replace, template)
-
-
-FIELDS: Final[Mapping[str, Callable[[Message], str]]] = {
-    "topic": lambda message: message.topic() or "",
-    "partition": lambda message: str(message.partition()),
-    "offset": lambda message: str(message.offset()),
-    "timestamp": timestamp_text,
-    "key": lambda message: printable(message.key()),
-    "value": lambda message: printable(message.value()),
-    "headers": headers_text,
+FIELDS: Final[Mapping[str, Callable[[Message], bytes]]] = {
+    "topic": lambda message: (message.topic() or "").encode(),
+    "partition": lambda message: b"%d" % (message.partition() or 0),
+    "offset": lambda message: b"%d" % (message.offset() or 0),
+    "timestamp": lambda message: timestamp_text(message).encode(),
+    "key": lambda message: _raw(message.key()),
+    "value": lambda message: _raw(message.value()),
+    "headers": lambda message: b",".join(
+        name.encode() + b"=" + _raw(value) for name, value in headers_of(message)
+    ),
 }
-"""The fields of a record as text."""
+"""The fields of a record: key, value and headers as they are, `null` where there is none."""
+
+
+def line_template(template: str) -> Callable[[Message], bytes]:
+    r"""A function that formats a record: {topic} {partition} {offset} {timestamp} {key} {value}
+    {headers}. Raises ValueError for another word in braces.
+
+    Keys, values and headers are their bytes. `\n`, `\r`, `\t`, `\0`, `\xHH` and `\\` are escapes. A
+    line ends with a newline, unless the template ends with `\c`. Other braces stay as they are, so
+    that a template may be JSON.
+    """
+    text, end = (template[:-2], b"") if template.endswith("\\c") else (template, b"\n")
+    parts: list[bytes | Callable[[Message], bytes]] = []
+    at = 0
+    for match in _TEMPLATE.finditer(text):
+        parts += [text[at : match.start()].encode(), _template_part(match)]
+        at = match.end()
+    parts += [text[at:].encode(), end]
+
+    def fill(message: Message) -> bytes:
+        return b"".join(part if isinstance(part, bytes) else part(message) for part in parts)
+
+    return fill
+
+
+_TEMPLATE: Final = re.compile(r"\{(\w+)\}|\\x([0-9a-fA-F]{2})|\\[nrt0\\]")
+
+
+def _template_part(match: re.Match[str]) -> bytes | Callable[[Message], bytes]:
+    if match[2]:
+        return bytes.fromhex(match[2])
+    if not match[1]:
+        return ESCAPES[match[0]]
+    field = FIELDS.get(match[1])
+    if field is None:
+        known = " ".join(f"{{{name}}}" for name in FIELDS)
+        raise ValueError(rf"unknown field {match[0]} (known: {known}; \x7b is a brace)")
+    return field
+
+
+def _raw(value: bytes | str | None) -> bytes:
+    if value is None:
+        return b"null"
+    return value.encode() if isinstance(value, str) else value
 
 
 def bytes_to_json(name: str, value: bytes | None) -> dict[str, Json]:

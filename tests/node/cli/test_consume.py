@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 
+import click
 import pytest
 
+from odradek.node.cli.consume import ConsumeState
 from tests.node.cli.conftest import Run
 from tests.support.waiting import wait_until
 
@@ -71,6 +73,12 @@ def test_a_template_formats_the_line(kafka: Run, filled: str) -> None:
     assert ran.stdout == "1@0 b0\n"
 
 
+def test_an_unknown_field_of_a_template_is_wrong_usage(odradek: Run) -> None:
+    ran = odradek("consume", "t", "--format", "{ofset}")
+    assert ran.exit_code == 2
+    assert "unknown field {ofset} (known: {topic} {partition} {offset}" in ran.stderr
+
+
 def test_json_has_all_fields_of_a_record(kafka: Run, filled: str) -> None:
     record = kafka("consume", f"{filled}:1", "-n", "1", "-o", "json").json_lines()[0]
     assert record == {
@@ -100,6 +108,13 @@ def test_a_pipe_gets_the_bytes_unchanged(topic: str, bootstrap: str) -> None:
         [*base, "consume", topic], capture_output=True, env=environment, check=True
     )
     assert read.stdout == blob + b"\n"
+    formatted = subprocess.run(
+        [*base, "consume", topic, "--format", r"{offset} {value}\c"],
+        capture_output=True,
+        env=environment,
+        check=True,
+    )
+    assert formatted.stdout == b"0 " + blob
 
 
 def test_a_group_resumes_at_its_committed_offsets(kafka: Run, filled: str, group_name: str) -> None:
@@ -172,3 +187,17 @@ def test_a_member_commits_only_what_it_printed(kafka: Run, filled: str, group_na
         return sum(row["committed"] or 0 for row in documents[0]["offsets"])
 
     assert wait_until(committed) == 4
+
+
+def test_a_partition_that_does_not_answer_is_not_waited_for_without_end() -> None:
+    state = ConsumeState(limit=None, is_following=False)
+    state.assigned |= {("orders", 0), ("orders", 1)}
+    state.ended.add(("orders", 0))
+    state.check_progress(5)
+    state.progress_at -= 6
+    with pytest.raises(click.ClickException, match="nothing arrived from orders-1 within 5 s"):
+        state.check_progress(5)
+    ConsumeState(limit=None, is_following=True, progress_at=0).check_progress(5)
+    without = ConsumeState(limit=None, is_following=False, progress_at=-6)
+    with pytest.raises(click.ClickException, match="no partition is assigned"):
+        without.check_progress(0)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from odradek.node.cli.record_text import (
     NewRecord,
-    fill_template,
     headers_text,
+    line_template,
     printable,
     record_from_json,
     record_to_json,
@@ -81,15 +81,37 @@ def test_the_error_of_an_invalid_record(line: str, complaint: str) -> None:
         record_from_json(line)
 
 
+def filled(template: str, record: Message) -> bytes:
+    return line_template(template)(record)
+
+
 def test_a_template_fills_fields_and_keeps_other_braces() -> None:
-    line = fill_template(
-        r"{topic}/{partition}@{offset}\t{key}={value} {timestamp} {x} {{", message()
-    )
-    assert line == "orders/3@41\tk=v 2023-11-14T22:13:20.123Z {x} {{"
+    template = r"{topic}/{partition}@{offset}\t{key}={value} {timestamp} {} { x }"
+    assert filled(template, message()) == b"orders/3@41\tk=v 2023-11-14T22:13:20.123Z {} { x }\n"
+    assert filled('{"of":{"value":{value}}}', message()) == b'{"of":{"value":v}}\n'
+
+
+def test_keys_values_and_headers_are_their_bytes() -> None:
+    blob = bytes(range(256))
+    record = message(value=blob, key=b"\xff", headers=[("h", b"\xfe"), ("n", None)])
+    assert filled(r"{key}|{headers}|{value}\c", record) == b"\xff|h=\xfe,n=null|" + blob
+    assert filled("{value}", message(value=None)) == b"null\n"
+
+
+def test_escapes_of_a_template() -> None:
+    assert filled(r"\x00\xfF\t\r\n\0\\n{value}\c", message()) == b"\0\xff\t\r\n\0\\nv"
+    assert filled(r"\x7bvalue}", message()) == b"{value}\n"
 
 
 def test_a_value_that_looks_like_a_field_is_not_filled_again() -> None:
-    assert fill_template("{value}", message(value=b"{key}")) == "{key}"
+    assert filled("{value}", message(value=b"{key}")) == b"{key}\n"
+
+
+def test_an_unknown_field_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(
+        ValueError, match=r"unknown field \{vlaue\} \(known: \{topic\} .*\{headers\}"
+    ):
+        line_template("{key} {vlaue}")
 
 
 def test_null_and_bytes_that_are_not_utf8_are_readable() -> None:
