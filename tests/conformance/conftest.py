@@ -52,6 +52,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.conformance)
+            if ARE_RESTARTED:
+                _prepare_for_restarts(item)
+
+
+def _prepare_for_restarts(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("no_restarts")
+    if marker is not None:
+        item.add_marker(pytest.mark.skip(reason=f"while nodes restart: {marker.args[0]}"))
+    # kafka-python leaves sockets that could not connect to the garbage collector, which may tell
+    # of it in any test.
+    ignored = [
+        "ignore:unclosed .*socket:ResourceWarning",
+        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
+    ]
+    item.add_marker(pytest.mark.filterwarnings(*ignored))
 
 
 @pytest.fixture(

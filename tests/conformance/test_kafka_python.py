@@ -22,6 +22,10 @@ from tests.conformance.dialogue import DialogueCluster, now_ms, unique
 from tests.support.waiting import wait_until
 
 TIMEOUT_S = 30.0
+
+not_repeated = pytest.mark.no_restarts(
+    "the administration client of kafka-python gives up when a connection ends"
+)
 Version = tuple[int, ...]
 AGES: list[Version] = sorted(BROKER_API_VERSIONS)
 OLDEST_FOR_KAFKA_4: Version = (2, 1)  # KIP-896
@@ -206,6 +210,7 @@ def test_two_members_share_and_hand_over(
     wait_until(lambda: owned(second) == [{0, 1, 2, 3}], timeout_s=TIMEOUT_S, what="one is left")
 
 
+@not_repeated
 def test_the_admin_client_looks_after_topics(client: NewClient) -> None:
     admin, name = client(KafkaAdminClient), unique("topic")
     admin.create_topics({name: {"num_partitions": 2, "replication_factor": 1}})
@@ -223,6 +228,7 @@ def test_the_admin_client_looks_after_topics(client: NewClient) -> None:
     wait_until(lambda: name not in admin.list_topics(), what="the topic is gone")
 
 
+@not_repeated
 def test_the_admin_client_looks_after_configs(client: NewClient, topic: str) -> None:
     admin = client(KafkaAdminClient)
 
@@ -243,6 +249,7 @@ def test_the_admin_client_looks_after_configs(client: NewClient, topic: str) -> 
     assert topic in admin.list_config_resources(["topic"])["topic"]
 
 
+@not_repeated
 def test_the_admin_client_looks_after_the_cluster(
     client: NewClient, cluster: DialogueCluster, topic: str
 ) -> None:
@@ -267,6 +274,7 @@ def test_the_admin_client_looks_after_the_cluster(
     assert admin.delete_records({partition: 1})[partition]["low_watermark"] == 1
 
 
+@not_repeated
 def test_the_admin_client_moves_partitions(client: NewClient, topic: str) -> None:
     admin, partition = client(KafkaAdminClient), TopicPartition(topic, 0)
     brokers = admin.describe_topics([topic])[0]["partitions"][0]["replica_nodes"]
@@ -282,6 +290,7 @@ def test_the_admin_client_moves_partitions(client: NewClient, topic: str) -> Non
     assert admin.list_partition_reassignments({topic: [0]}) == {}
 
 
+@not_repeated
 def test_the_admin_client_looks_after_features(client: NewClient) -> None:
     admin = client(KafkaAdminClient)
     lowest, highest = admin.describe_features()["metadata.version"]["supported"]
@@ -290,6 +299,7 @@ def test_the_admin_client_looks_after_features(client: NewClient) -> None:
         admin.update_features({"metadata.version": highest + 1}, validate_only=True)
 
 
+@not_repeated
 def test_the_admin_client_looks_after_groups(
     client: NewClient, cluster: DialogueCluster, group: str
 ) -> None:
