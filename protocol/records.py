@@ -295,7 +295,11 @@ def iter_timestamps(
 ) -> Iterator[tuple[int, int]]:
     """(offset, timestamp) of each record; keys, values and headers are not read."""
     header = header or read_header(batch)
-    data = decompress_records(batch, header, limit=limit)
+    yield from timestamps_in(decompress_records(batch, header, limit=limit), header)
+
+
+def timestamps_in(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    """The same of the uncompressed records of a batch."""
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None

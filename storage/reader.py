@@ -14,12 +14,10 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from odradek.protocol.errors import ProtocolError
-from odradek.protocol.records import BatchHeader, iter_timestamps, unpack_header
 from odradek.storage import log_loader
 from odradek.storage.backlog import BATCHES_WALKED_MAX, Backlog, measure
 from odradek.storage.catalog import CatalogFile, PartitionRow, SegmentState
-from odradek.storage.cursors import batches_from, last_delta_and_timestamp, rows_from, seek
+from odradek.storage.cursors import last_delta_and_timestamp, rows_from, seek
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import (
     CATALOG_NAME,
@@ -34,7 +32,12 @@ from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.producer_state import ActiveProducer, describe_producers
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.status import StatusTable
-from odradek.storage.timestamps import first_to_reach, largest
+from odradek.storage.timestamp_search import (
+    Search,
+    TimestampAndOffset,
+    first_record,
+    largest_timestamp,
+)
 from odradek.storage.transactions import AbortedTransactionRow
 
 _unpack_place = Struct(">I12xq").unpack_from
@@ -55,14 +58,6 @@ class ReadResult(NamedTuple):
     first_offset: int
     next_offset: int
     hold: object
-
-
-class TimestampAndOffset(NamedTuple):
-    """The result of a lookup by timestamp."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
 
 
 class StoreReader:
@@ -128,38 +123,23 @@ class StoreReader:
 
     def offset_for_timestamp(
         self, number: int, timestamp_ms: int, *, end_offset: int | None = None
-    ) -> TimestampAndOffset | None:
-        """The first record with this timestamp or a later one, in [log start, `end_offset`)
+    ) -> Search[TimestampAndOffset | None]:
+        """Search the first record with this timestamp or a later one, in [log start, `end_offset`)
         (default: the high watermark). Compressed batches are searched, too."""
         start = self.status.log_start_offset(number)
         if end_offset is None:
             end_offset = self.status.high_watermark(number)
-        for segment, segment_end in self._segments_from(number, start, timestamp_ms):
-            end = min(end_offset, segment_end)
-            found = _find_timestamp(segment, number, timestamp_ms, start, end)
-            if found is not None:
-                return found
-        return None
+        segments = self._segments_from(number, start, timestamp_ms)
+        return first_record(segments, number, timestamp_ms, start=start, end=end_offset)
 
-    def max_timestamp_offset(self, number: int, *, end_offset: int) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp in [log start, `end_offset`). None if no
-        record has a timestamp."""
+    def max_timestamp_offset(
+        self, number: int, *, end_offset: int
+    ) -> Search[TimestampAndOffset | None]:
+        """Search the first record with the largest timestamp in [log start, `end_offset`). None if
+        no record has a timestamp."""
         start = self.status.log_start_offset(number)
         segments = self._segments_from(number, start)
-        latest = max(_largest_timestamp(segment, number) for segment, _ in segments)
-        if latest < 0:
-            return None
-        found = self.offset_for_timestamp(number, latest, end_offset=end_offset)
-        if found is not None:
-            return found
-        # That record is deleted or not replicated yet. Search the batches.
-        latest = max(
-            _largest_between(segment, number, start, min(end, end_offset))
-            for segment, end in segments
-        )
-        if latest < 0:
-            return None
-        return self.offset_for_timestamp(number, latest, end_offset=end_offset)
+        return largest_timestamp(segments, number, start=start, end=end_offset)
 
     def end_offset_for_epoch(self, number: int, leader_epoch: int) -> tuple[int, int]:
         """For OffsetForLeaderEpoch: the largest epoch up to the requested one, and its end
@@ -369,58 +349,3 @@ def _read_segment(
     finally:
         transaction.abort()
     return ReadResult(buffers, byte_count, first_offset, next_offset, hold)
-
-
-def _find_timestamp(
-    segment: Segment, number: int, timestamp: int, start: int, end: int
-) -> TimestampAndOffset | None:
-    with segment.begin() as transaction:
-        reached = first_to_reach(
-            transaction, segment.batches, segment.timestamps, number, timestamp
-        )
-        if reached is None:
-            return None
-        # A batch before the log start may have reached it first. Then the headers are scanned.
-        first = max(reached, start)
-        for base_offset, value in batches_from(transaction, segment.batches, number, first):
-            if base_offset >= end:
-                return None
-            header = unpack_header(value, STAMP_SIZE)
-            if header.max_timestamp >= timestamp:
-                found = _find_record(value[STAMP_SIZE:], header, timestamp, start=start, end=end)
-                if found is not None:
-                    return found
-    return None
-
-
-def _find_record(
-    batch: memoryview, header: BatchHeader, timestamp: int, *, start: int, end: int
-) -> TimestampAndOffset | None:
-    """The first record in [start, end) with this timestamp or a later one. Of a batch that cannot
-    be decompressed only the header counts."""
-    leader_epoch = header.partition_leader_epoch
-    try:
-        for offset, record_timestamp in iter_timestamps(batch, header):
-            if record_timestamp >= timestamp and start <= offset < end:
-                return TimestampAndOffset(offset, record_timestamp, leader_epoch)
-    except ProtocolError:
-        offset = max(header.base_offset, start)
-        return TimestampAndOffset(offset, header.max_timestamp, leader_epoch)
-    return None
-
-
-def _largest_timestamp(segment: Segment, number: int) -> int:
-    with segment.begin() as transaction:
-        return largest(transaction, segment.batches, segment.timestamps, number)
-
-
-def _largest_between(segment: Segment, number: int, start: int, end: int) -> int:
-    result = -1
-    with segment.begin() as transaction:
-        for base_offset, value in batches_from(transaction, segment.batches, number, start):
-            if base_offset >= end:
-                break
-            for offset, timestamp in iter_timestamps(value[STAMP_SIZE:]):
-                if start <= offset < end:
-                    result = max(result, timestamp)
-    return result

@@ -74,21 +74,54 @@ def largest(
     batches: "lmdb._Database",
     timestamps: "lmdb._Database",
     number: int,
-) -> int:
-    """The largest timestamp of the partition's batches in the segment, -1 if there is none."""
+    *,
+    end_offset: int,
+) -> tuple[int, int] | None:
+    """The largest timestamp of the partition's batches in the segment below `end_offset`, and the
+    base offset of the first batch with it. None if none has a timestamp."""
     cursor = transaction.cursor(timestamps)
-    found = cursor.prev() if cursor.set_range(KEY.pack(number + 1, 0)) else cursor.last()
-    if not found:
-        return -1
-    indexed_number, timestamp = KEY.unpack(cursor.key())
-    if indexed_number != number:
-        return -1
-    result: int = timestamp
+    entry = _last_entry(cursor, number, end_offset)
+    if entry is None:
+        return None
+    latest, first_offset = entry
     seen_bytes = 0
-    start = OFFSET.unpack(cursor.value())[0]
-    for _, value in batches_from(transaction, batches, number, start):
-        result = max(result, last_delta_and_timestamp(value)[1])
+    for base_offset, value in batches_from(transaction, batches, number, first_offset):
+        if base_offset >= end_offset:
+            break
+        timestamp = last_delta_and_timestamp(value)[1]
+        if timestamp > latest:
+            latest, first_offset = timestamp, base_offset
         seen_bytes += len(value) - STAMP_SIZE
         if seen_bytes >= INDEX_INTERVAL_BYTES:
             break
-    return result
+    return latest, first_offset
+
+
+def _last_entry(
+    cursor: "lmdb.Cursor[memoryview]", number: int, end_offset: int
+) -> tuple[int, int] | None:
+    """(timestamp, base offset) of the partition's last entry below `end_offset`. Timestamps and
+    offsets grow together: the entries are bisected by timestamp."""
+
+    def current() -> tuple[int, int] | None:
+        at_number, timestamp = KEY.unpack(cursor.key())
+        return (timestamp, OFFSET.unpack(cursor.value())[0]) if at_number == number else None
+
+    if not (cursor.prev() if cursor.set_range(KEY.pack(number + 1, 0)) else cursor.last()):
+        return None
+    last = current()
+    if last is None or last[1] < end_offset:
+        return last
+    found: tuple[int, int] | None = None
+    low, high = 0, last[0]
+    while low < high:
+        middle = (low + high) // 2
+        cursor.set_range(KEY.pack(number, middle))
+        entry = current()
+        assert entry is not None, "the last entry is not below the middle"
+        if entry[1] < end_offset:
+            found = entry
+            low = entry[0] + 1
+        else:
+            high = middle
+    return found

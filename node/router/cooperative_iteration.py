@@ -10,6 +10,8 @@ import heapq
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from typing import Final, Protocol, TypeVar
 
+from odradek.storage.timestamp_search import Search
+
 T = TypeVar("T")
 
 ITEMS_PER_TURN: Final = 100
@@ -79,3 +81,20 @@ async def run_in_slices(slices: Generator[None, None, T]) -> T:
             result: T = stop.value
             return result
         await asyncio.sleep(0)
+
+
+async def run_search(search: Search[T]) -> T:
+    """The result of a search in a store. Batches are decompressed in a thread, without the GIL."""
+    loop = asyncio.get_running_loop()
+    content: bytes | None = None
+    while True:
+        try:
+            task = search.send(content)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        content = None
+        if task is None:
+            await asyncio.sleep(0)
+        else:
+            content = await loop.run_in_executor(None, task)

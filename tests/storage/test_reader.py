@@ -23,6 +23,7 @@ from odradek.storage.environment import StorageError
 from odradek.storage.layout import unlink_segment
 from odradek.storage.reader import StoreReader
 from odradek.storage.store import Store
+from odradek.storage.timestamp_search import finish
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
@@ -235,7 +236,7 @@ def test_a_store_that_was_never_opened_does_not_exist(tmp_path: Path) -> None:
 
 
 def found(reader: StoreReader, number: int, timestamp: int) -> tuple[int, int] | None:
-    record = reader.offset_for_timestamp(number, timestamp)
+    record = finish(reader.offset_for_timestamp(number, timestamp))
     return None if record is None else (record.offset, record.timestamp)
 
 
@@ -261,9 +262,9 @@ def test_lookups_by_timestamp_return_the_leader_epoch_within_the_bounds(
     append(turn, number, batch_of(2, timestamps=[NOW_MS - 9, NOW_MS - 8]), leader_epoch=3)
     append(turn, number, batch_of(2, timestamps=[NOW_MS - 7, NOW_MS - 6]), leader_epoch=4)
     turn.commit()
-    record = reader.offset_for_timestamp(number, NOW_MS - 6)
+    record = finish(reader.offset_for_timestamp(number, NOW_MS - 6))
     assert record == (3, NOW_MS - 6, 4)
-    assert reader.offset_for_timestamp(number, NOW_MS - 6, end_offset=3) is None
+    assert finish(reader.offset_for_timestamp(number, NOW_MS - 6, end_offset=3)) is None
     store.log_starts.delete_records(number, 1)
     assert found(reader, number, 0) == (1, NOW_MS - 8)
 
@@ -302,10 +303,10 @@ def test_lookups_by_timestamp_equal_a_search_of_all_records(tmp_path: Path, seed
             wanted = clock + chance.randrange(-3_000, 3_100)
             end = chance.randrange(start, len(records) + 1)
             expected = next(((o, t) for o, t in records[:end] if o >= start and t >= wanted), None)
-            answer = reader.offset_for_timestamp(number, wanted, end_offset=end)
+            answer = finish(reader.offset_for_timestamp(number, wanted, end_offset=end))
             assert (answer and answer[:2]) == expected
             known = [(t, -o) for o, t in records[start:end] if t >= 0]
-            latest = reader.max_timestamp_offset(number, end_offset=end)
+            latest = finish(reader.max_timestamp_offset(number, end_offset=end))
             assert (latest and (latest.timestamp, -latest.offset)) == max(known, default=None)
         start += chance.randrange(40)
         store.log_starts.delete_records(number, start)

@@ -35,7 +35,10 @@ def test_a_lookup_equals_a_scan(tmp_path: Path, seed: int) -> None:
         tables = transaction, segment.batches, segment.timestamps
         for number in (2, 3, 4, 9, 10):
             log = logs.get(number, [])
-            assert largest(*tables, number) == max((t for _, t in log), default=-1)
+            for end in (0, 1, len(log) // 2, len(log) - 1, len(log)):
+                known = [(t, -offset) for offset, t in log if offset < end and t >= 0]
+                latest = largest(*tables, number, end_offset=end)
+                assert (latest and (latest[0], -latest[1])) == max(known, default=None)
             for wanted in range(990, 1_200):
                 expected = next((offset for offset, t in log if t >= wanted), None)
                 assert first_to_reach(*tables, number, wanted) == expected

@@ -21,6 +21,7 @@ from odradek.storage.rewrite import rewrite_segments
 from odradek.storage.settings import LogSettings
 from odradek.storage.status import ReplicaRole
 from odradek.storage.store import NewPartition, Store
+from odradek.storage.timestamp_search import finish
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
@@ -141,12 +142,12 @@ def test_a_lookup_by_timestamp_does_not_find_truncated_records(store: Store) -> 
     append_now(store, number, batch_of(timestamp=NOW_MS - 9), batch_of(timestamp=NOW_MS + 50))
     store.truncate({number: 1}, NOW_MS)
     reader = reader_of(store)
-    assert reader.offset_for_timestamp(number, NOW_MS) is None
-    found = reader.max_timestamp_offset(number, end_offset=1)
+    assert finish(reader.offset_for_timestamp(number, NOW_MS)) is None
+    found = finish(reader.max_timestamp_offset(number, end_offset=1))
     assert found is not None
     assert (found.offset, found.timestamp) == (0, NOW_MS - 9)
     append_now(store, number, batch_of(timestamp=NOW_MS + 1))
-    later = reader.offset_for_timestamp(number, NOW_MS)
+    later = finish(reader.offset_for_timestamp(number, NOW_MS))
     assert later is not None
     assert (later.offset, later.timestamp) == (1, NOW_MS + 1)
     reader.close()

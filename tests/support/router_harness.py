@@ -70,6 +70,7 @@ STORE_COUNT = 2
 LOCAL_HOST, LOCAL_PORT = "reached.example", 19092
 ARENA_BYTES = 4 << 20
 FRAME_GAP = 32
+_TURNS_S = 5.0
 DEADLINE_S = 10.0
 
 
@@ -331,7 +332,17 @@ class RouterHarness:
         listener: str = "PLAINTEXT",
     ) -> Response:
         """The response as the client decodes it. Without a version the newest one is used."""
-        return self.answer_to(self.begin_request(handler, request, version, listener=listener))
+
+        async def ask() -> Response:
+            pending = self.begin_request(handler, request, version, listener=listener)
+            done: asyncio.Future[None] = self.loop.create_future()
+            pending.on_done(lambda: done.set_result(None))
+            # Without a loop of the caller nothing else runs: what waits has a few turns at most.
+            deadline_s = _TURNS_S if self._owns_loop else DEADLINE_S
+            await asyncio.wait_for(done, deadline_s)
+            return pending.response()
+
+        return self.loop.run_until_complete(ask())
 
     def answer_to(self, pending: PendingRequest[Response]) -> Response:
         """The response to a request that was started; runs the loop until it comes."""

@@ -14,7 +14,7 @@ from odradek.cluster.metadata.image import PartitionImage, TopicImage
 from odradek.cluster.replication.partition import check_leader
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import LoopYielder
+from odradek.node.router.cooperative_iteration import LoopYielder, run_search
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offsets import (
     EpochEndOffset,
@@ -78,13 +78,13 @@ async def handle_list_offsets(
             elif times_named[topic.name, wanted.partition_index] > 1:
                 answer.error_code = ErrorCode.INVALID_REQUEST
             else:
-                answer.error_code = _list(answer, wanted, image, request, context, services)
+                answer.error_code = await _list(answer, wanted, image, request, context, services)
             answers.append(answer)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
 
-def _list(
+async def _list(
     answer: ListOffsetsPartitionResponse,
     wanted: ListOffsetsPartition,
     topic: TopicImage | None,
@@ -115,7 +115,7 @@ def _list(
     start = status.log_start_offset(number)
     timestamp = wanted.timestamp
     if version == 0:
-        return _list_old(answer, wanted, reader, number, start=start, end=end)
+        return await _list_old(answer, wanted, reader, number, start=start, end=end)
     if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, 2**15):
         return ErrorCode.UNSUPPORTED_VERSION
     answer.leader_epoch = partition.leader_epoch
@@ -131,7 +131,7 @@ def _list(
             # No tiered storage: no offset, as in Kafka without remote storage.
             answer.leader_epoch = -1
         case _:
-            found = (
+            found = await run_search(
                 reader.max_timestamp_offset(number, end_offset=end)
                 if timestamp == MAX_TIMESTAMP
                 else reader.offset_for_timestamp(number, timestamp, end_offset=end)
@@ -160,7 +160,7 @@ def _not_available(answer: ListOffsetsPartitionResponse, version: int) -> ErrorC
     return ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _list_old(
+async def _list_old(
     answer: ListOffsetsPartitionResponse,
     wanted: ListOffsetsPartition,
     reader: StoreReader,
@@ -175,7 +175,9 @@ def _list_old(
     elif wanted.timestamp == EARLIEST:
         offsets = [start]
     else:
-        found = reader.offset_for_timestamp(number, wanted.timestamp, end_offset=end)
+        found = await run_search(
+            reader.offset_for_timestamp(number, wanted.timestamp, end_offset=end)
+        )
         offsets = [start] if found is None or found[0] <= start else [found[0], start]
     answer.old_style_offsets = offsets[: max(0, wanted.max_num_offsets)]
     return ErrorCode.NONE

@@ -286,7 +286,9 @@ class SharePartitions:
             group_log = self._log(hosted)
             if group_log is None:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            start_offset = group_log.initial_offset(hosted.leader_epoch, self._time_of_day_ms())
+            start_offset = await group_log.initial_offset(
+                hosted.leader_epoch, self._time_of_day_ms()
+            )
             # Persisted before the first fetch: the next leader must start at the same offset.
             await self._persister.call(
                 WriteShareState(

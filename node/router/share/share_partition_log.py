@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acquisition import LogBatch, ReadPosition
+from odradek.node.router.cooperative_iteration import run_search
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.records import BatchSpan, spans_of
 from odradek.storage.reader import ReadResult, StoreReader
@@ -58,7 +59,7 @@ class SharePartitionLog(NamedTuple):
             return min(end, status.last_stable_offset(self.number))
         return end
 
-    def initial_offset(self, leader_epoch: int, now_ms: int) -> int:
+    async def initial_offset(self, leader_epoch: int, now_ms: int) -> int:
         """The start offset of a group that has read nothing here; `now_ms` is the time of day.
 
         ApiError(OFFSET_NOT_AVAILABLE) while a new leader does not know it.
@@ -68,7 +69,7 @@ class SharePartitionLog(NamedTuple):
         reader, number = self.reader, self.number
         if self.group_settings.begins_before_ms is not None:
             since_ms = now_ms - self.group_settings.begins_before_ms
-            record = reader.offset_for_timestamp(number, since_ms)
+            record = await run_search(reader.offset_for_timestamp(number, since_ms))
             if record is not None:
                 return record.offset
         end = reader.status.high_watermark(number)
