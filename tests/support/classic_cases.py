@@ -107,6 +107,8 @@ class ClassicGroupScenario:
             metadata = play.shard.classic.generations.get("g")
             has = metadata is not None and bool(metadata.members)
             condition = "the log has members" if has else "the log has no members"
+            if has and metadata is not None and metadata.leader_id is None:
+                condition = "the log has members, others have left"
             if metadata is None:
                 condition = "the log has nothing"
             yield "the coordinator moves", condition, self.move
@@ -407,6 +409,11 @@ def classic_scenes() -> list[Callable[[], ClassicGroupScenario]]:
         scene(rejoin(0), rejoin(1), sync(1), give_id, members=2),
         scene(rejoin(0), rejoin(1), sync(1), members=2, static=True),
         scene(leave(0), members=2),
+        scene(leave(0), rejoin(0), members=2),
+        scene(leave(0), rejoin(0), members=3),
+        scene(leave(0), rejoin(0), rejoin(1), sync(1), members=3),
+        scene(new, leave(1), members=1),
+        scene(new, new),
         scene(leave(0), members=3),
         scene(leave(0), give_id, members=3),
         scene(leave(0), members=3, static=True),

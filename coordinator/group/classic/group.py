@@ -27,10 +27,11 @@ assignments, completes all parked requests and makes the group Stable. (3) Stati
 After Empty every "complete?" waits for the end of the initial delay.
 
 The end of a join phase starts generation + 1: CompletingRebalance with members, Empty without. Only
-two transitions write records: the leader's sync (and the replacement of a static member in Stable)
-and becoming Empty. All else is soft state: waiting members join again after the coordinator has
-moved, also those that are not in the log (`unstored_members`). JoinGroup is in `join_group`,
-LeaveGroup in `leave_group`.
+two transitions write a new generation: the leader's sync (and the replacement of a static member in
+Stable) and becoming Empty. When a member is removed or gets a new id, the stored generation is
+written again without it (`stored_generation`). All else is soft state: waiting members join again
+after the coordinator has moved, also those that are not in the log (`unstored_members`). JoinGroup
+is in `join_group`, LeaveGroup in `leave_group`.
 
 Invariants: the generation never goes back while the group lives here; every parked request is
 answered by a transition or a timer; in Stable the log's newest record says what this object says.
@@ -84,7 +85,8 @@ class ClassicGroup(msgspec.Struct, eq=False):
     """One classic group. Methods change it and add records, replies and timers to the step.
 
     Its timers are "join" (the end of the initial delay or the join phase), "sync" (the end of the
-    wait for SyncGroups), "store" (store again that the group is Empty), and `session_key`.
+    wait for SyncGroups), "store" (store again that the group is Empty), "departed" (write the
+    stored generation again without those who left), and `session_key`.
     """
 
     group_id: str
@@ -106,6 +108,10 @@ class ClassicGroup(msgspec.Struct, eq=False):
     (group.initial.rebalance.delay.ms)."""
     last_joined_ms: int = NO_TIMESTAMP
     """When the last new member joined: each one restarts the initial delay."""
+    has_stale_record: bool = False
+    """Whether members have left, or have new ids, since the generation was stored."""
+    is_record_scheduled: bool = False
+    """Whether the stored generation will be written again by the timer "departed"."""
     _topics: frozenset[str] | None = None
     _topics_generation: int = NO_GENERATION
 
@@ -170,12 +176,17 @@ class ClassicGroup(msgspec.Struct, eq=False):
 
     # -- loading and failed appends ---------------------------------------------------------------
 
-    def on_loaded(self, step: GroupStep) -> None:
-        """Every stored member gets a full session timeout: its last heartbeat is not known."""
+    def on_loaded(self, step: GroupStep, *, is_rebalancing: bool = False) -> None:
+        """Every stored member gets a full session timeout: its last heartbeat is not known.
+
+        `is_rebalancing`: the next generation was forming, without members that had left.
+        """
         self.events.add(step.now_ms, EventKind.LOADED)
         for member in self.members:
             self.refresh(member, step)
-        if len(self.members) > step.settings.size_max:
+        if is_rebalancing:
+            self._prepare(step, "members left before the coordinator moved")
+        elif len(self.members) > step.settings.size_max:
             self._prepare(step, f"the group has more than {step.settings.size_max} members")
 
     def on_append_failed(self, step: GroupStep) -> None:
@@ -223,6 +234,7 @@ class ClassicGroup(msgspec.Struct, eq=False):
             self.pending_sync.remove(old_id)
             self.pending_sync.add(new_id)
         self.members.rename(member, new_id)
+        self.has_stale_record = True
 
     def park_join(self, member: ClassicGroupMember, command: Command, step: GroupStep) -> None:
         """Park a JoinGroup until the next generation. An earlier one of the member is refused."""
@@ -487,6 +499,7 @@ class ClassicGroup(msgspec.Struct, eq=False):
         """Remove a member and refuse its parked requests. The caller starts the rebalance."""
         self.answer_parked(member, ErrorCode.UNKNOWN_MEMBER_ID, step)
         self.members.remove(member.member_id)
+        self.has_stale_record |= not member.is_new
         step.cancel_timer(session_key(self.group_id, member.member_id))
         self._synced(member, step)
 

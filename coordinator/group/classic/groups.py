@@ -11,10 +11,16 @@ Invariant: a `ClassicGroup` is Stable or Empty only in the generation of the tab
 from collections.abc import Callable, Collection
 from typing import Final
 
-from odradek.coordinator.group.classic.group import ClassicGroup
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.join_group import generated_member_id, join
 from odradek.coordinator.group.classic.leave_group import leave
 from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
+from odradek.coordinator.group.classic.stored_generation import (
+    LARGE_GROUP_DELAY_MS,
+    LARGE_GROUP_SIZE,
+    is_rebalancing,
+    remaining_generation,
+)
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.step import GroupStep
@@ -65,7 +71,7 @@ class ClassicGroups:
         for group_id, metadata in self.generations.items():
             if metadata.members:
                 group = self.live_groups[group_id] = ClassicGroup.of_metadata(group_id, metadata)
-                group.on_loaded(step)
+                group.on_loaded(step, is_rebalancing=is_rebalancing(metadata))
 
     def on_append_failed(
         self,
@@ -145,6 +151,23 @@ class ClassicGroups:
             group = self.live_groups.setdefault(group_id, deleted)
             group.generation_id = max(group.generation_id, deleted.generation_id)
 
+    def _update_stored(self, group: ClassicGroup, step: GroupStep, *, is_due: bool = False) -> None:
+        """Write the stored generation again if members of it have left or have new ids."""
+        if group.state in (GroupState.EMPTY, GroupState.STABLE):
+            group.has_stale_record = False
+        if not group.has_stale_record:
+            return
+        if len(group.members) > LARGE_GROUP_SIZE and not is_due:
+            if not group.is_record_scheduled:
+                group.is_record_scheduled = True
+                step.set_timer(("departed", group.group_id), step.now_ms + LARGE_GROUP_DELAY_MS)
+            return
+        group.has_stale_record = False
+        stored = self.generations.get(group.group_id)
+        remaining = None if stored is None else remaining_generation(stored, group.members)
+        if remaining is not None:
+            step.records.append(GroupMetadataRecord(group.group_id, remaining))
+
     # -- members ----------------------------------------------------------------------------------
 
     def join(self, command: Command, request: JoinGroupRequest, step: GroupStep) -> None:
@@ -158,6 +181,7 @@ class ClassicGroups:
             self.unstored.note(
                 [request.member_id or generated_member_id(command, request)], step.now_ms
             )
+        self._update_stored(group, step)
         self._drop_if_never_joined(group, step)
 
     def sync(self, command: Command, request: SyncGroupRequest, step: GroupStep) -> None:
@@ -201,6 +225,7 @@ class ClassicGroups:
         group = self.live_groups.get(request.group_id)
         leave(group, command, request, self.unstored, step)
         if group is not None:
+            self._update_stored(group, step)
             self._drop_if_never_joined(group, step)
 
     def fire(self, key: TimerKey, step: GroupStep) -> None:
@@ -217,6 +242,10 @@ class ClassicGroups:
                 group.on_sync_timer(step)
             case "store":
                 group.on_store_timer(step)
+            case "departed":
+                group.is_record_scheduled = False
+                self._update_stored(group, step, is_due=True)
             case kind:
                 raise AssertionError(f"a timer of an unknown kind: {kind}")
+        self._update_stored(group, step)
         self._drop_if_never_joined(group, step)
