@@ -10,7 +10,8 @@ Order of shutdown, on SIGTERM, SIGINT or SIGHUP:
        to move the partition leaders. All processes keep serving, so that clients learn of the
        new leaders before their connections are closed. It ends when nothing is left to move in
        this node's image, when there is no quorum, or after `controlled.shutdown.timeout.ms`.
-    2. Routers stop accepting and finish: 5 s for clients to receive their responses.
+    2. Routers answer what waits, serve until clients have turned to other nodes (3.5 s at most),
+       and finish: see node/router/graceful_stop.py.
     3. Workers sync and close their stores.
     4. The controller ends. The clean shutdown is recorded (`clean_shutdown`).
 

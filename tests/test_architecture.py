@@ -63,6 +63,7 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
         "context",
         "handlers",
         "dispatch",
+        "graceful_stop",
         "process",
     ),
 }

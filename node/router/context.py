@@ -41,6 +41,9 @@ from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.worker_client import WorkerClient
 
+STOPPING_FETCH_WAIT_MS = 100
+"""Consumers that fetch from a stopping broker do not spin."""
+
 CLUSTER_PRINCIPAL = "User:CLUSTER"
 """The principal of other nodes of the cluster."""
 
@@ -209,6 +212,20 @@ class Services:
         self.share_partitions.on_disconnected(connection_id)
         self.fetch_purgatory.abandon(connection_id)
         self.fetch_activity.remove_connection(connection_id)
+
+    def answer_waiting_requests(self) -> None:
+        """The router stops: requests that wait are answered, with NOT_COORDINATOR if they wait in a
+        group or a transaction. Later fetches wait for STOPPING_FETCH_WAIT_MS at most."""
+        self.group_coordinator.close()
+        self.transaction_coordinator.close()
+        self.fetch_purgatory.end_all(later_wait_ms_max=STOPPING_FETCH_WAIT_MS)
+
+    def fail_unanswered_requests(self) -> None:
+        """The router stops: requests that wait for another process, which may not answer in time,
+        fail. No more bytes of clients may be received: the arena's blocks are still in use."""
+        self.worker_client.fail_all()
+        self.controller.fail_all()
+        self.close()
 
     def close(self) -> None:
         """Unload all shards and share partitions; pending requests fail."""

@@ -114,6 +114,13 @@ class ControllerLink:
         timer.cancel()
         return described.state
 
+    def fail_all(self) -> None:
+        """The router stops: commands without a reply fail with REQUEST_TIMED_OUT."""
+        for request_id in list(self._unanswered):
+            self._on_message(CommandSubmitted(request_id, ErrorCode.REQUEST_TIMED_OUT, b""))
+        for request_id in list(self._pending):
+            self._on_message(QuorumDescribed(request_id, None))
+
     def close(self) -> None:
         """Close the connection."""
         self._loop.remove_reader(descriptor(self._link.socket))

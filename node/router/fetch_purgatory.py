@@ -91,7 +91,8 @@ class FetchPurgatory:
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_tick = 0
-        self._is_ending = False
+        self._wait_ms_max: int | None = None
+        """While the router stops: how long a fetch may wait."""
 
     @property
     def parked_count(self) -> int:
@@ -114,11 +115,13 @@ class FetchPurgatory:
         after the caller's read, and the worker's notice reports later ones. `owner` is the
         connection, for `abandon`.
         """
+        if self._wait_ms_max is not None:
+            timeout_ms = min(timeout_ms, self._wait_ms_max)
         tick = int((self._loop.time() + timeout_ms / 1000) / TICK_S) + 1
         parked = _DelayedFetch(
             next(self._sequence), owner, tuple(locations), tuple(exclusive_watches), tick
         )
-        if self._is_ending:
+        if self._wait_ms_max == 0:
             parked.reply.resolve(False)
             return parked.reply
         for location in parked.locations:
@@ -180,9 +183,9 @@ class FetchPurgatory:
         for parked in list(self._parked.values()):
             self._end(parked, True)
 
-    def end_all(self) -> None:
-        """Expire every fetch, and all later ones at once: the router stops."""
-        self._is_ending = True
+    def end_all(self, *, later_wait_ms_max: int = 0) -> None:
+        """Expire every fetch, and later ones after this time at the latest: the router stops."""
+        self._wait_ms_max = later_wait_ms_max
         for parked in list(self._parked.values()):
             self._end(parked, False)
 

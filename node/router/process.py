@@ -9,7 +9,6 @@ serve the requests. Started as
 import asyncio
 import dataclasses
 import gc
-import logging
 import os
 import signal
 import sys
@@ -30,6 +29,7 @@ from odradek.node.observability import ProcessReady, SupervisorLink, configure_l
 from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.dispatch import HANDLERS, Dispatcher
+from odradek.node.router.graceful_stop import stop_gracefully
 from odradek.node.router.group_lag_metrics import GroupLagMetrics
 from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.node.router.logs import Logs
@@ -37,17 +37,12 @@ from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.loop_delay import LoopDelayMonitor
 from odradek.node.router.transactions.watchdog import Watchdog
 from odradek.node.router.worker_client import WorkerClient
-from odradek.node.wire.acceptor import Acceptor, ConnectionReaper, drain
+from odradek.node.wire.acceptor import Acceptor, ConnectionReaper
 from odradek.node.wire.connection import SocketServer
 from odradek.protocol.apis import ApiKey
 
-log = logging.getLogger(__name__)
-
 GC_ALLOCATIONS = 50_000
 """Allocations minus deallocations before a collection of the youngest generation."""
-
-DRAIN_TIMEOUT_S = 5.0
-"""How long clients may take to receive their last responses when the node stops."""
 
 
 class RouterProcess:
@@ -171,18 +166,17 @@ class RouterProcess:
         ports = {listener.name: listener.port for listener in listeners}
         self._supervisor.send(ProcessReady({"ports": ports}))
         await self._stopped.wait()
-        for listener in listeners:
-            listener.stop()
-        self._services.fetch_purgatory.end_all()
-        cut_off = await drain(self._socket_server, timeout_s=DRAIN_TIMEOUT_S)
-        if cut_off:
-            log.warning(
-                "closed %d client connections that did not finish in %g s", cut_off, DRAIN_TIMEOUT_S
-            )
+        await stop_gracefully(
+            self._services, self._socket_server, listeners, self._fail_unanswered_requests
+        )
         sweeper.stop()
         self._watchdog.close()
         self._loop_delay.close()
         self._services.close()
+        self._inter_broker_client.close()
+
+    def _fail_unanswered_requests(self) -> None:
+        self._services.fail_unanswered_requests()
         self._inter_broker_client.close()
 
     def _register_counters(self, dispatcher: Dispatcher) -> None:

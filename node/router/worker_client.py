@@ -186,6 +186,18 @@ class WorkerClient:
         )
         return self.send(in_arena, block)
 
+    def fail_all(self) -> None:
+        """The router stops: requests without a reply fail with NOT_LEADER_OR_FOLLOWER.
+
+        A worker may still read what they refer to in the arena, so that is not released.
+        """
+        for worker in self._workers:
+            lost, worker.pending = worker.pending, {}
+            worker.queue.clear()
+            for request_id, pending in lost.items():
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                pending.reply.resolve(RequestFailed(request_id, code))
+
     def close(self) -> None:
         """Close the connections. Pending requests get no reply."""
         self._loop.remove_reader(self._wakeup_pipe.fileno())

@@ -125,13 +125,20 @@ class ConnectionReaper:
         connection.abort()
 
 
-async def drain(wire: SocketServer, *, timeout_s: float) -> int:
-    """Complete the requests in flight, then close all connections. Returns how many had to be
-    aborted after `timeout_s`."""
+async def finish_requests(wire: SocketServer, *, timeout_s: float) -> bool:
+    """Read no more requests, and close each connection when its responses are sent. Returns whether
+    all are closed within `timeout_s`."""
     for connection in list(wire.connections.values()):
         connection.close()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(wire.wait_until_empty(), timeout_s)
+    return not wire.connections
+
+
+async def drain(wire: SocketServer, *, timeout_s: float) -> int:
+    """Complete the requests in flight, then close all connections. Returns how many had to be
+    aborted after `timeout_s`."""
+    await finish_requests(wire, timeout_s=timeout_s)
     left = list(wire.connections.values())
     for connection in left:
         connection.abort()

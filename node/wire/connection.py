@@ -519,6 +519,10 @@ class Connection(asyncio.BufferedProtocol):
             return "half-open" if now_ms - self._unparsed_since_ms > allowed_ms else None
         return "idle" if now_ms - self._activity_ms > settings.connections_idle_ms_max else None
 
+    def idle_ms(self) -> int:
+        """How long no bytes have come, to within the period of the reaper."""
+        return self.wire.now_ms - self._activity_ms
+
     def __str__(self) -> str:
         return f"{self.client_host}:{self.client_port} on listener {self.listener_name}"
 

@@ -97,8 +97,11 @@ async def ask_hosted_shards(
 ) -> tuple[list[R], bool]:
     """The answers of all shards hosted here, and whether one could not answer (it is loading).
 
-    A shard that has just moved away is left out: its new host lists it.
+    A shard that has just moved away is left out: its new host lists it. ApiError
+    (COORDINATOR_NOT_AVAILABLE) if this broker stops, and may have had shards that nobody hosts yet.
     """
+    if coordinators.is_closed:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     replies = [
         coordinators.call_shard(shard, request, context) for shard in coordinators.hosted_shards()
     ]

@@ -97,6 +97,8 @@ class CoordinatorService(Generic[S]):
         self._next_id = 0
         self._topic_id = ZERO_UUID
         self._creation: asyncio.Future[None] | None = None
+        self.is_closed = False
+        """Whether the router stops: all shards are unloaded, and none is loaded again."""
         coordinator_type.configure(metadata.broker_settings(), metadata.image)
         self._schedule_sweep()
         # The cache may have an image already.
@@ -209,6 +211,8 @@ class CoordinatorService(Generic[S]):
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Load and unload shards, and update the others."""
+        if self.is_closed:
+            return
         coordinator_type = self._type
         if old.configs is not new.configs or old.features is not new.features:
             coordinator_type.configure(self._metadata.broker_settings(), new)
@@ -233,7 +237,8 @@ class CoordinatorService(Generic[S]):
                 host.execute(Command(request=request))
 
     def close(self) -> None:
-        """Unload all shards; pending requests fail."""
+        """Unload all shards; pending requests fail with NOT_COORDINATOR, and so do later ones."""
+        self.is_closed = True
         self._sweep.cancel()
         for host in self._hosts.values():
             host.close()

@@ -12,7 +12,7 @@ import pytest
 
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.node.embedded import EmbeddedBroker
-from odradek.node.router.process import DRAIN_TIMEOUT_S
+from odradek.node.router.graceful_stop import DRAIN_TIMEOUT_S
 from odradek.node.supervisor import STATE_NAME, NodeState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.configs import (
