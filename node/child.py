@@ -42,6 +42,8 @@ from odradek.node.observability import (
     Sample,
     ShutdownAllowed,
     StopProcess,
+    StorageReport,
+    StorageState,
     ToChild,
     decode_from_child,
     encode_link,
@@ -118,6 +120,9 @@ class Child:
         self.requested_workers: int | None = None
         """The number of workers that it has asked for, until the supervisor takes it."""
         self.details: Details = {}
+        self.storage_problem = ""
+        """Why it could not write its files when it last reported; empty if it could."""
+        self.on_storage_report: Callable[[Child], None] = lambda _child: None
         self.deadline = 0.0
         """When `on_deadline` is due: the next start, or the end of a timeout."""
         self._command = plan.command
@@ -185,6 +190,9 @@ class Child:
                     if message.is_last and self._on_samples is not None:
                         on_samples, self._on_samples = self._on_samples, None
                         on_samples(self._samples)
+                case StorageReport():
+                    self.storage_problem = message.problem
+                    self.on_storage_report(self)
                 case ShutdownAllowed():
                     self.can_shut_down = True
                 case ResizeWorkers():
@@ -203,6 +211,11 @@ class Child:
     def begin_controlled_shutdown(self) -> bool:
         """Have the child begin the controlled shutdown; False if it is not ready."""
         return self.state is ChildState.READY and self._send(BeginControlledShutdown())
+
+    def send_storage_state(self, state: StorageState) -> None:
+        """Tell the child which processes cannot write their files, if it is ready."""
+        if self.state is ChildState.READY:
+            self._send(state)
 
     def on_deadline(self, now: float) -> None:
         """The deadline has passed."""
@@ -240,7 +253,9 @@ class Child:
         if self.state is ChildState.STARTING:
             self.failures_before_ready += 1
         delay = self._restart_delay(now)
-        log.error("%s exited with %s; restarting in %.1f s", self.name, status, delay)
+        # A problem of the storage is in the log already, once and not with every attempt.
+        level = logging.INFO if self.storage_problem else logging.ERROR
+        log.log(level, "%s exited with %s; restarting in %.1f s", self.name, status, delay)
         self.restart_count += 1
         self.state = ChildState.WAITING
         self.deadline = now + delay

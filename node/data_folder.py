@@ -214,7 +214,9 @@ class StateFile:
 
     def remove(self) -> None:
         """Delete the file. The spare file stays for the next write."""
-        self._path.unlink(missing_ok=True)
+        # On a read-only disk it stays, with the ids of processes that have ended.
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
 
 def _write_file(path: Path, text: bytes, flags: int = 0) -> None:
@@ -236,9 +238,16 @@ class FolderLock:
     """Locks a data folder for one node. The operating system releases it when the process ends."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ConfigurationError, with the process id, if another node has the lock."""
+        """Raises ConfigurationError if the folder cannot be written, or, with the process id, if
+        another node has the lock."""
         path = folder / LOCK_NAME
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigurationError(
+                f"data={folder}: cannot write to this folder: {error.strerror}. Make it writable"
+                " for this user or choose another data folder."
+            ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

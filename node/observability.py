@@ -224,6 +224,12 @@ class MetricsReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     is_last: bool
 
 
+class StorageReport(msgspec.Struct, frozen=True, array_like=True, tag="storage"):
+    """Whether the child can write its files: the problem in a few words; empty if it can."""
+
+    problem: str
+
+
 class ShutdownAllowed(msgspec.Struct, frozen=True, array_like=True, tag="released"):
     """The controlled shutdown is done: the node may stop."""
 
@@ -246,8 +252,23 @@ class CollectMetrics(msgspec.Struct, frozen=True, array_like=True, tag="collect"
     """Send the metrics."""
 
 
-FromChild = ProcessHeartbeat | ProcessReady | MetricsReport | ShutdownAllowed | ResizeWorkers
-ToChild = StopProcess | CollectMetrics | BeginControlledShutdown
+class StorageState(msgspec.Struct, frozen=True, array_like=True, tag="storage"):
+    """The processes of the node that cannot write their files, with their problems. Those in
+    `ended` are not running: what was sent to them is lost."""
+
+    problems: dict[str, str]
+    ended: frozenset[str] = frozenset()
+
+
+FromChild = (
+    ProcessHeartbeat
+    | ProcessReady
+    | MetricsReport
+    | StorageReport
+    | ShutdownAllowed
+    | ResizeWorkers
+)
+ToChild = StopProcess | CollectMetrics | BeginControlledShutdown | StorageState
 Details = Mapping[str, str | int | dict[str, int]]
 
 encode_link = msgspec.msgpack.Encoder().encode
@@ -278,6 +299,8 @@ class SupervisorLink:
         self.before_report: Callable[[Callable[[], None]], None] = lambda report: report()
         """Gets a function that sends the metrics, and calls it within a second, when the metrics
         are up to date."""
+        self.on_storage_state: Callable[[StorageState], None] = lambda _state: None
+        """Called when processes of the node can write their files no longer, or can again."""
         self.is_in_controlled_shutdown = False
         """Whether the node is in controlled shutdown; changes in `poll`."""
         self._connection = connection
@@ -365,13 +388,15 @@ class SupervisorLink:
                 # Empty: the supervisor has ended.
                 self._is_stopping = payload is not None
                 return
-            match _decode_to_child(payload):
+            match message := _decode_to_child(payload):
                 case StopProcess():
                     self._is_stopping = True
                 case CollectMetrics():
                     self.before_report(self._report)
                 case BeginControlledShutdown():
                     self.is_in_controlled_shutdown = True
+                case StorageState():
+                    self.on_storage_state(message)
 
     def _report(self) -> None:
         samples = self.metrics.collect()

@@ -47,6 +47,7 @@ from odradek.node.observability import (
     configure_logging,
     exposition,
 )
+from odradek.node.storage_health import NodeStorage
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +152,7 @@ class Supervisor:
         self._config_path = config.run_folder / _CONFIG_NAME
         self._state_file = StateFile(config.data_folder / STATE_NAME)
         self._children = [self._child(each) for each in plan(config, self._config_path)]
+        self._storage = NodeStorage(config.data_folder)
         self._scrapes: list[_Scrape] = []
         self._own_metrics = Metrics()
         self._register_metrics()
@@ -170,7 +172,9 @@ class Supervisor:
             )
 
     def _child(self, plan: ChildPlan) -> Child:
-        return Child(plan, self._timeouts, self._selector, self._on_child_ready)
+        child = Child(plan, self._timeouts, self._selector, self._on_child_ready)
+        child.on_storage_report = self._on_storage_report
+        return child
 
     def run(self) -> int:
         """Run until all processes have ended."""
@@ -245,10 +249,25 @@ class Supervisor:
             self._begin_stop()
         for scrape in self._scrapes:
             scrape.missing.discard(child.name)
+        if child.storage_problem:
+            self._send_storage_state()
+
+    def _on_storage_report(self, child: Child) -> None:
+        if self._storage.update(child.name, child.storage_problem):
+            self._send_storage_state()
+
+    def _send_storage_state(self) -> None:
+        """Tell the routers which processes cannot write their files."""
+        ended = [child.name for child in self._children if child.state is ChildState.WAITING]
+        for child in self._children:
+            if child.stop_round == _ROUTERS:
+                child.send_storage_state(self._storage.state(ended))
 
     def _on_child_ready(self, child: Child) -> None:
         """A child is ready. The node is ready when all of them are."""
         log.info("%s is ready", child.name)
+        if self._storage.problem:
+            self._send_storage_state()
         self._keep_ports(child)
         if self._controlled_shutdown_deadline is not None:
             child.begin_controlled_shutdown()
@@ -299,6 +318,8 @@ class Supervisor:
                 worker = self._child(plan)
                 self._children.append(worker)
                 worker.start(now)
+        self._storage.keep(child.name for child in self._children)
+        self._send_storage_state()
 
     def _workers(self) -> list[Child]:
         return [child for child in self._children if child.stop_round == _WORKERS]
@@ -449,6 +470,9 @@ class Supervisor:
         is_ready = self._stop_round is None and all(
             child.state is ChildState.READY for child in self._children
         )
+        if self._storage.problem:
+            is_ready = False
+            text += f"{self._config.data_folder} cannot be written: {self._storage.problem}\n"
         respond(200 if is_ready else 503, text)
 
     def _metrics(self, respond: Respond) -> None:
@@ -477,6 +501,16 @@ class Supervisor:
             "How often the supervisor restarted this process",
             lambda: {child.name: child.restart_count for child in self._children},
             label="child",
+        )
+        metrics.gauge(
+            "odradek_offline_log_directories",
+            "1 if the data folder cannot be written",
+            lambda: bool(self._storage.problem),
+        )
+        metrics.counter(
+            "odradek_storage_problems",
+            "How often processes reported that they could not write their files",
+            lambda: self._storage.problem_count,
         )
         metrics.gauge(
             "odradek_child_ready",

@@ -32,6 +32,7 @@ from odradek.protocol.types import NO_EPOCH
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import KEY, NUMBER, STAMP, STAMP_SIZE
 from odradek.storage.partition_log import PartitionLog, Savepoint
+from odradek.storage.reserve import DISK_FULL, is_disk_full_error
 from odradek.storage.segment import Segment
 from odradek.storage.settings import TimestampType
 from odradek.storage.validation import (
@@ -129,6 +130,7 @@ class Turn:
         "appended_bytes",
         "failure",
         "has_ended",
+        "is_disk_full",
         "needs_new_segment",
         "now_ms",
         "small_values",
@@ -156,7 +158,7 @@ class Turn:
         self.small_values: list[bytes] = []
         """The small values of this turn, for the segment's journal."""
         self._journal = segment.journal
-        self.needs_new_segment = False
+        self.needs_new_segment = self.is_disk_full = False
         self.has_ended = False
 
     def append(self, number: int, append: LogAppend) -> AppendResult:
@@ -387,7 +389,8 @@ class Turn:
         # A full map, and an environment that LMDB disabled after a failed write of its meta page,
         # are both left behind by rolling to a new segment.
         self.needs_new_segment = isinstance(error, lmdb.MapFullError | lmdb.PanicError)
-        self.failure = f"the store cannot be written: {error}"
+        self.is_disk_full = is_disk_full_error(error, self._segment.environment.path)
+        self.failure = DISK_FULL if self.is_disk_full else f"the store cannot be written: {error}"
         return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=self.failure)
 
 

@@ -38,7 +38,8 @@ def storage_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (lmdb.Error, OSError) as error:
-        raise StorageError(f"{name}: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise StorageError(f"{name}: {reason}") from error
 
 
 class Environment:

@@ -26,6 +26,7 @@ import msgspec
 from odradek.protocol.checksum import crc32c
 from odradek.storage.reserve import (
     RowReserve,
+    disk_problem,
     free_bytes,
     is_disk_full_error,
     is_disk_space_low,
@@ -125,8 +126,11 @@ class MetadataLog:
         Raises MetadataLogError when another process has it open or when the snapshot that its mark
         names is missing or corrupt: a member without its state must not vote.
         """
-        directory.mkdir(parents=True, exist_ok=True)
-        lock_descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            lock_descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise MetadataLogError(f"{directory}: {error.strerror}") from error
         try:
             fcntl.flock(lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -243,6 +247,11 @@ class MetadataLog:
         if is_disk_space_low(self._directory):
             return False
         return byte_count < 4096 or free_bytes(self._directory) > _ROOM_FACTOR * byte_count
+
+    def disk_problem(self, *, was_full: bool) -> str | None:
+        """DISK_FULL while that keeps the log from being written. `was_full`: it was the answer
+        before."""
+        return disk_problem(self._directory, was_full=was_full)
 
     @property
     def bootstrap_voters(self) -> bytes | None:

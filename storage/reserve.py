@@ -10,6 +10,7 @@ created again when the disk has ample space. Operations that free no space check
 Reserving never fails, and never takes the last space of the disk. Used by the owners of the
 catalog, the metadata log and the segments."""
 
+import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ FILE_BYTES = 256 << 10
 _LITTLE_BYTES = 64 << 10
 _PLENTY_BYTES = 4 << 20
 """More than the reserve files of all stores of a node."""
+DISK_FULL = "the disk is full"
 _KEY = b"reserve"
 _COMMIT_KEY = b"reserve-commit"
 _COMMIT_BYTES = 32 << 10
@@ -50,13 +52,24 @@ def has_ample_disk_space(path: Path) -> bool:
     return free_bytes(path) >= _PLENTY_BYTES
 
 
+def disk_problem(path: Path, *, was_full: bool) -> str | None:
+    """DISK_FULL if only operations that free space may use the disk of this file or folder, and
+    until it has ample space again; else None."""
+    is_full = not has_ample_disk_space(path) if was_full else is_disk_space_low(path)
+    return DISK_FULL if is_full else None
+
+
 def is_disk_full_error(error: BaseException, path: Path) -> bool:
     """Whether the error says that the disk of this file is full. LMDB reports a short write as an
     input/output error."""
-    if isinstance(error, lmdb.DiskError):
+    if isinstance(error, lmdb.DiskError) or _is_no_space(error) or _is_no_space(error.__cause__):
         return True
     is_cut_short = isinstance(error, lmdb.Error) and "Input/output error" in str(error)
     return is_cut_short and free_bytes(path) < ROW_BYTES
+
+
+def _is_no_space(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def make_environment(

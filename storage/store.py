@@ -21,13 +21,18 @@ from odradek.storage import log_loader, recovery
 from odradek.storage.append import Turn, write_checkpoints
 from odradek.storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentRow, SegmentState
 from odradek.storage.durability import Flusher
-from odradek.storage.environment import StorageError
+from odradek.storage.environment import StorageError, storage_errors
 from odradek.storage.layout import STATUS_NAME, unlink_journal, unlink_segment
 from odradek.storage.log_starts import LogStarts
 from odradek.storage.maintenance import Maintenance
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.producer_state import ActiveProducer, describe_producers
-from odradek.storage.reserve import has_ample_disk_space, is_disk_space_low
+from odradek.storage.reserve import (
+    DISK_FULL,
+    disk_problem,
+    has_ample_disk_space,
+    is_disk_space_low,
+)
 from odradek.storage.retention import live_bytes
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.segment_roll import current_row, roll_deadline_ms, seal
@@ -108,6 +113,11 @@ class Store:
 
         Raises StorageError if another process owns it or its files cannot be read.
         """
+        with storage_errors(f"stores/{directory.name}"):
+            return cls._open(directory, options, now_ms)
+
+    @classmethod
+    def _open(cls, directory: Path, options: StoreOptions, now_ms: int) -> "Store":
         directory.mkdir(parents=True, exist_ok=True)
         lock = log_loader.lock_store(directory)
         try:
@@ -296,15 +306,25 @@ class Store:
         if self._is_full:
             # The first free blocks are kept for operations that free more.
             self._is_full = not has_ample_disk_space(self.directory)
-            turn.failure = "the disk is full" if self._is_full else None
+            turn.failure = DISK_FULL if self._is_full else None
         return turn
+
+    @property
+    def sync_failure(self) -> str | None:
+        """Why a sync has failed: the store takes no appends until it is opened again."""
+        return self._flusher.failure
+
+    def disk_problem(self, *, was_full: bool) -> str | None:
+        """DISK_FULL while that keeps the store from being written. `was_full`: it was the answer
+        before."""
+        return disk_problem(self.directory, was_full=was_full or self._is_full)
 
     def _on_turn_end(self, turn: Turn) -> bool:
         """If the turn was committed, publish the new offsets. True if it is synced to disk."""
         if turn.failure is not None:
             self._is_roll_due |= turn.needs_new_segment
             self._must_roll_now |= turn.needs_new_segment
-            self._is_full |= is_disk_space_low(self.directory)
+            self._is_full |= turn.is_disk_full or is_disk_space_low(self.directory)
             return False
         options = self.options
         is_synced = self._flusher.after_turn(turn, self._segment)

@@ -7,7 +7,7 @@ import select
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,7 @@ from odradek.node.cli.quorum import quorum_state
 from odradek.node.cli.rebalance import rebalance
 from odradek.node.cli.replica_findings import below_minimum_findings, replica_findings
 from odradek.node.cli.serve import chosen_folder, with_settings
+from odradek.node.cli.storage_problems import storage_findings, storage_problems
 from odradek.protocol.messages.cluster import DescribeQuorumResponsePartitionData
 from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
@@ -46,6 +47,8 @@ class ClusterHealth:
     cluster: DescribeClusterResponse
     metadata: MetadataResponse
     quorum: DescribeQuorumResponsePartitionData | None = None
+    storage_problems: Mapping[int, str] = field(default_factory=dict)
+    """The brokers that cannot write, and why."""
 
     def __post_init__(self) -> None:
         self.fenced = {broker.broker_id for broker in self.cluster.brokers if broker.is_fenced}
@@ -222,7 +225,8 @@ def status(client: ClusterClient, output: Output) -> None:
     are fenced, and which replicas are not in sync. For replicas that catch up: how many bytes they
     are behind, and about how long they will take.
 
-    Works with any Kafka. Exits with 1 if a partition has no leader or the quorum has none.
+    Works with any Kafka. Exits with 1 if a partition has no leader, the quorum has none, or a node
+    cannot write its data.
     """
     health = _cluster_health(client)
     progress = catch_up_progress(health.metadata, client)
@@ -237,7 +241,11 @@ def status(client: ClusterClient, output: Output) -> None:
         for each in progress
     ]
     quorum, controller = health.quorum, controller_of(health)
-    findings = [*replica_findings(health.views, health.fenced), *_below_minimum(client, health)]
+    findings = [
+        *storage_findings(health.storage_problems),
+        *replica_findings(health.views, health.fenced),
+        *_below_minimum(client, health),
+    ]
     facts: dict[str, str | int | None] = {
         "cluster_id": health.cluster.cluster_id,
         "active_controller": None if controller < 0 else f"node {controller}",
@@ -300,8 +308,9 @@ def _below_minimum(client: ClusterClient, health: ClusterHealth) -> list[Finding
 
 
 def is_unhealthy(health: ClusterHealth) -> bool:
-    """Whether a partition has no leader, or the cluster no active controller."""
-    return bool(health.offline) or controller_of(health) < 0
+    """Whether a partition has no leader, the cluster no active controller, or a broker cannot
+    write."""
+    return bool(health.offline or health.storage_problems) or controller_of(health) < 0
 
 
 def controller_of(health: ClusterHealth) -> int:
@@ -316,7 +325,9 @@ def controller_of(health: ClusterHealth) -> int:
 def _cluster_health(client: ClusterClient) -> ClusterHealth:
     cluster = client.ask(DescribeClusterRequest(include_fenced_brokers=True))
     raise_on_error(cluster, "the cluster cannot be described")
-    return ClusterHealth(cluster, client.metadata(None), quorum_state(client))
+    metadata = client.metadata(None)
+    problems = storage_problems(client, (broker.broker_id for broker in cluster.brokers))
+    return ClusterHealth(cluster, metadata, quorum_state(client), problems)
 
 
 def nodes_of(health: ClusterHealth) -> Sequence[Row]:
@@ -339,6 +350,7 @@ def nodes_of(health: ClusterHealth) -> Sequence[Row]:
                 "leads": health.leads[node_id],
                 "replicas": health.replicas[node_id],
                 "replicas_behind": health.behind[node_id],
+                "storage_problem": health.storage_problems.get(node_id),
             }
         )
     return rows

@@ -82,6 +82,8 @@ class PartitionView:
     sharing: tuple[ExplainedSharePartition, ...] = ()
     """The share groups that read it."""
     transaction: BlockingTransaction | None = None
+    storage_problems: tuple[tuple[int, str], ...] = ()
+    """Its brokers that cannot write their data, and why."""
 
     @property
     def name(self) -> str:

@@ -27,6 +27,7 @@ from odradek.node.cli.offsets import ids_of
 from odradek.node.cli.output import Json, Output, Row, known, size_text
 from odradek.node.cli.parameters import moment_text
 from odradek.node.cli.partition_facts import collect_partition_views
+from odradek.node.cli.storage_problems import storage_findings_of
 
 
 def finding_rows(findings: Iterable[Finding]) -> list[Row]:
@@ -62,6 +63,7 @@ def findings_of(
     return [
         *group_findings(group.explained, group.now_ms),
         *missing_topic_findings(topic for topic in group.explained.topics if topic not in existing),
+        *storage_findings_of(views.values()),
         *(finding for view in views.values() for finding in partition_findings(view)),
         *reader_findings(group.explained, views, group.now_ms),
     ]

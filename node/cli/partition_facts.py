@@ -38,9 +38,14 @@ def collect_partition_views(
         for partition_id in sorted(wanted)
         if partition_id in queries.partitions
     }
-    reports = _reports(client, queries, states)
+    reports, problems = _reports(client, queries, states)
     views = {
-        partition_id: _view(partition_id, state, queries.brokers, reports[partition_id])
+        partition_id: replace(
+            _view(partition_id, state, queries.brokers, reports[partition_id]),
+            storage_problems=tuple(
+                (broker, problems[broker]) for broker in state.replica_nodes if broker in problems
+            ),
+        )
         for partition_id, state in states.items()
     }
     return _with_transactions(client, queries, views, now_ms)
@@ -50,23 +55,29 @@ def _reports(
     client: ClusterClient,
     queries: GroupQueries,
     states: dict[PartitionId, MetadataResponsePartition],
-) -> dict[PartitionId, dict[int, ExplainedPartition]]:
-    """Each partition as the brokers that have a replica of it report it, by broker. Fenced brokers
-    are not asked: they would not answer, or with what was true before."""
+) -> tuple[dict[PartitionId, dict[int, ExplainedPartition]], dict[int, str]]:
+    """Each partition as the brokers that have a replica of it report it, by broker; and what keeps
+    brokers from writing. Fenced brokers are not asked: they would not answer, or with what was true
+    before."""
     hosted: dict[int, list[PartitionId]] = {}
     for partition_id, state in states.items():
         for broker in set(state.replica_nodes) & set(queries.brokers):
             hosted.setdefault(broker, []).append(partition_id)
     reports: dict[PartitionId, dict[int, ExplainedPartition]] = {each: {} for each in states}
+    problems: dict[int, str] = {}
     for broker, partition_ids in hosted.items():
         topics = [
             ExplainTopicRequestTopic(name=topic.name, partitions=topic.partitions)
             for topic in by_topic(partition_ids)
         ]
         answer = client.ask_node(broker, ExplainTopicRequest(topics=topics))
-        for partition_id, partition in by_id(answer.topics).items() if answer is not None else ():
+        if answer is None:
+            continue
+        if answer.storage_problem is not None:
+            problems[broker] = answer.storage_problem
+        for partition_id, partition in by_id(answer.topics).items():
             reports[partition_id][broker] = partition
-    return reports
+    return reports, problems
 
 
 def _view(

@@ -15,6 +15,7 @@ from odradek.node.cli.not_found import TOPIC, no_such_partition, not_found
 from odradek.node.cli.output import Json, Output, Row, known
 from odradek.node.cli.partition_facts import collect_partition_views
 from odradek.node.cli.replica_findings import replica_findings
+from odradek.node.cli.storage_problems import storage_findings_of
 
 
 def _row(view: PartitionView) -> dict[str, Json]:
@@ -70,6 +71,7 @@ def explain(name: str, numbers: tuple[int, ...], client: ClusterClient, output: 
     now_ms = time.time_ns() // 1_000_000
     views = collect_partition_views(client, queries, partition_ids, now_ms)
     findings: list[Finding] = [
+        *storage_findings_of(views.values()),
         *replica_findings(views.values()),
         *(finding for view in views.values() for finding in partition_findings(view)),
     ]

@@ -56,11 +56,13 @@ from odradek.node.controller.quorum_view import QuorumView
 from odradek.node.controller.raft_driver import RaftDriver, RaftListener
 from odradek.node.controller.voter_changes import peer_refusal
 from odradek.node.observability import SupervisorLink, configure_logging
-from odradek.storage.metadata_log import MetadataLog
+from odradek.node.storage_health import StorageHealth
+from odradek.storage.metadata_log import MetadataLog, MetadataLogError
 
 log = logging.getLogger(__name__)
 
 _IDLE_POLL_MS = 1_000
+_DISK_CHECK_MS = 1_000
 
 
 class ControllerProcess:
@@ -70,6 +72,8 @@ class ControllerProcess:
         self._config = config
         self._supervisor = supervisor
         self._poller = zmq.Poller()
+        self._health = StorageHealth(supervisor.send)
+        self._disk_check_ms = 0
         self._log = MetadataLog.open(config.metadata_folder)
         image = _load_image(self._log)
         self._wire_quorum()
@@ -189,6 +193,8 @@ class ControllerProcess:
 
     def run(self) -> None:
         """Serve until the supervisor stops the process."""
+        self._check_disk()
+        self._health.report()
         self._turn(waits=True)
         while not self._supervisor.poll():
             ready = dict(self._poller.poll(self._timeout_ms()))
@@ -197,10 +203,18 @@ class ControllerProcess:
                 self._lifecycle.begin_controlled_shutdown(_clock_ms())
                 self._leadership.transfer(self._loader.image, _clock_ms())
             self._receive()
+            self._check_disk()
             if not ready and self._driver.is_idle:
                 self._log.refill_reserve()
             self._turn()
         self._close()
+
+    def _check_disk(self) -> None:
+        now_ms = _clock_ms()
+        if now_ms >= self._disk_check_ms:
+            self._disk_check_ms = now_ms + _DISK_CHECK_MS
+            problem = self._log.disk_problem(was_full=bool(self._health.problem))
+            self._health.set_problem("metadata", problem)
 
     def _timeout_ms(self) -> int:
         now_ms = _clock_ms()
@@ -322,10 +336,16 @@ def main() -> None:
     """Entry point of the process."""
     config = NodeConfig.load_json(Path(sys.argv[1]))
     configure_logging(config, "controller")
+    exit_code = 0
     with SupervisorLink.connect("controller") as supervisor:
-        ControllerProcess(config, supervisor).run()
+        try:
+            ControllerProcess(config, supervisor).run()
+        except MetadataLogError as error:
+            # The state is that of the log, which has to be read again. The supervisor logs this.
+            StorageHealth(supervisor.send).set_problem("metadata", str(error))
+            exit_code = 1
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(exit_code)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.transaction.shard import TransactionShard
+from odradek.node.observability import StorageState
 from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.fetch_activity import FetchActivity
@@ -40,6 +41,8 @@ from odradek.node.router.share.state_reload import ShareStateReloader
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.worker_client import WorkerClient
+from odradek.node.storage_health import joined
+from odradek.protocol.errors import ErrorCode
 
 STOPPING_FETCH_WAIT_MS = 100
 """Consumers that fetch from a stopping broker do not spin."""
@@ -123,6 +126,8 @@ class Services:
         self.logs = logs
         self.fetch_purgatory = FetchPurgatory(loop, logs.set_watch)
         self.now_ms = now_ms
+        self.storage_problem = ""
+        """What keeps this node from writing its data folder; empty: nothing."""
         self.authorizer = Authorizer()
         self.patterns = TopicPatterns()
         self.producer_ids = ProducerIds(metadata, controller)
@@ -206,6 +211,12 @@ class Services:
         if old.topics_by_id is not new.topics_by_id:
             self.fetch_purgatory.wake_all()
 
+    def on_storage_state(self, state: StorageState) -> None:
+        """Processes of the node can write their files no longer, or can again."""
+        self.storage_problem = joined(state.problems.values())
+        self.worker_client.set_storage_state(state)
+        self.controller.set_storage_state(state)
+
     def on_disconnected(self, connection_id: int) -> None:
         """A client's connection is closed."""
         # First the share sessions: a parked fetch that ends must not acquire records any more.
@@ -234,6 +245,14 @@ class Services:
         self.share_partitions.close()
         self.share_persister.close()
         self.share_coordinator.close()
+
+    @property
+    def missing_log_error(self) -> ErrorCode:
+        """The error for a partition of this node whose log cannot be opened: its worker has not
+        created it yet, or cannot."""
+        if self.storage_problem:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     @property
     def node_id(self) -> int:

@@ -33,6 +33,7 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.bus.reply import Reply
+from odradek.node.observability import StorageState
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import Request
 
@@ -71,6 +72,7 @@ class ControllerLink:
         self._unsent: dict[int, SubmitCommand] = {}
         self.has_image = asyncio.Event()
         """Set when the first image has been applied."""
+        self._storage_problem = ""
         self._link = DealerLink(context, address, process.encode())
 
     def start(self) -> None:
@@ -84,8 +86,10 @@ class ControllerLink:
         applied the records.
 
         Raises ApiError(REQUEST_TIMED_OUT) without a reply in time; the command may still take
-        effect.
+        effect; ApiError(KAFKA_STORAGE_ERROR) while the metadata log cannot be written.
         """
+        if self._storage_problem:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self._storage_problem)
         self._next_id = request_id = self._next_id + 1
         message = SubmitCommand(request_id, encode_command(command), self._now_ms() + timeout_ms)
         reply: Reply[CommandSubmitted] = Reply()
@@ -100,6 +104,16 @@ class ControllerLink:
             raise ApiError(ErrorCode(submitted.error_code), submitted.error_message)
         # The controller answers each command with its own type of reply.
         return cast("R", decode_reply(submitted.reply))
+
+    def set_storage_state(self, state: StorageState) -> None:
+        """While this node's controller is down because it cannot write the metadata log, commands
+        are refused. Those that were sent time out now: they may have been executed."""
+        is_down = "controller" in state.ended
+        self._storage_problem = state.problems["controller"] if is_down else ""
+        if is_down:
+            for request_id in list(self._unanswered):
+                code, text = ErrorCode.REQUEST_TIMED_OUT, self._storage_problem
+                self._on_message(CommandSubmitted(request_id, code, b"", text))
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
         """The state of the quorum; None without an answer in time."""

@@ -103,6 +103,9 @@ class Logs:
     def _schedule_release(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = loop.call_later(RELEASE_INTERVAL_S, self._schedule_release, loop)
         self.release_dropped_segments()
+        # What is open can be read when the disk has become read-only; it cannot be opened then.
+        for store in range(self._store_count):
+            self.reader(store)
 
     def close(self) -> None:
         """Close all stores. Segments that responses still hold stay open."""

@@ -97,6 +97,7 @@ class RouterProcess:
             now_ms=now_ms,
             loop=loop,
         )
+        supervisor.on_storage_state = services.on_storage_state
         worker_client.on_advanced = services.fetch_purgatory.on_advanced
         worker_client.on_relayed_request = self._inter_broker_client.answer
         self._build_background_tasks(services)

@@ -47,6 +47,7 @@ from odradek.node.bus.messages import (
 from odradek.node.bus.reply import Reply
 from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
+from odradek.node.observability import StorageState
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,10 @@ class _WorkerConnection:
     queue: list[WorkerRequest[Any]] = field(default_factory=list)
     relayed: list[RelayResponse] = field(default_factory=list)
     pending: dict[int, _Pending] = field(default_factory=dict)
+    queue_count_max: int = QUEUE_COUNT_MAX
+    """Requests that may be queued: none while the worker is down for a problem of its storage."""
+    storage_problem: str = ""
+    """Why the worker is down, as far as its storage is the reason."""
 
 
 class WorkerClient:
@@ -142,9 +147,9 @@ class WorkerClient:
         self._next_id = request_id = request.request_id = self._next_id + 1
         worker = self._workers[request.store % len(self._workers)]
         reply: Reply[Any] = Reply()
-        if len(worker.queue) >= QUEUE_COUNT_MAX:
+        if len(worker.queue) >= worker.queue_count_max:
             self._release(block)
-            reply.resolve(RequestFailed(request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            reply.resolve(_refusal(worker, request_id))
             return reply
         is_idle = not worker.pending and worker.is_reachable
         worker.pending[request_id] = _Pending(reply, self._loop.time() + REQUEST_TIMEOUT_S, block)
@@ -197,6 +202,19 @@ class WorkerClient:
             for request_id, pending in lost.items():
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 pending.reply.resolve(RequestFailed(request_id, code))
+
+    def set_storage_state(self, state: StorageState) -> None:
+        """Refuse requests to workers that are down because they cannot write their files, instead
+        of waiting for their successors. Requests that were sent to them fail, too."""
+        for worker in self._workers:
+            name = worker.identity.decode()
+            worker.storage_problem = state.problems[name] if name in state.ended else ""
+            worker.queue_count_max = 0 if worker.storage_problem else QUEUE_COUNT_MAX
+            if worker.storage_problem:
+                worker.is_reachable = False
+                worker.queue.clear()
+                for request_id in list(worker.pending):
+                    self._resolve(worker, _refusal(worker, request_id))
 
     def close(self) -> None:
         """Close the connections. Pending requests get no reply."""
@@ -340,6 +358,8 @@ class WorkerClient:
                 f"{worker.identity.decode()} has bus version {greeting.bus_version}, not"
                 f" {BUS_VERSION}. All processes of a node must run the same release: restart it."
             )
+        worker.storage_problem = ""
+        worker.queue_count_max = QUEUE_COUNT_MAX
         if worker.incarnation not in (0, greeting.incarnation):
             self._fail_unanswered(worker)
         if worker.wakeup_writer is not None:
@@ -440,3 +460,10 @@ class WorkerClient:
             is_anything_queued = is_anything_queued or bool(worker.queue)
         if is_anything_queued:
             self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
+
+
+def _refusal(worker: _WorkerConnection, request_id: int) -> RequestFailed:
+    """The reply to a request that cannot be queued."""
+    if worker.storage_problem:
+        return RequestFailed(request_id, ErrorCode.KAFKA_STORAGE_ERROR, worker.storage_problem)
+    return RequestFailed(request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -39,11 +39,13 @@ from odradek.node.bus.replica_link import tcp_address, worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
 from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
+from odradek.node.storage_health import StorageHealth
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.replica_fetchers import ReplicaNetwork
 from odradek.node.worker.replication import Replication
 from odradek.node.worker.router_links import RouterLinks
+from odradek.node.worker.storage_monitor import StorageMonitor
 from odradek.node.worker.store_scheduler import StoreScheduler
 from odradek.node.worker.turns import TurnExecutor
 from odradek.protocol.types import NEVER
@@ -114,6 +116,8 @@ class WorkerProcess:
         self._controller = DealerLink(
             self._context, ipc_address(config.run_folder, "controller"), self._name.encode()
         )
+        self._health = StorageHealth(supervisor.send)
+        self._monitor = StorageMonitor(self._partitions.stores, self._health)
         self._proposals = AlterPartitionSender(config.node_id, self._send_to_controller)
         self._poller = zmq.Poller()
         self._wakeup_descriptor = self._routers.wakeup_pipe.fileno()
@@ -201,7 +205,7 @@ class WorkerProcess:
         )
         metrics.counter(
             "odradek_storage_errors",
-            "Appends that failed with a storage error",
+            "Appends and deletions of records that failed with a storage error",
             lambda: turns.failed_count,
         )
         metrics.gauge(
@@ -282,6 +286,9 @@ class WorkerProcess:
         self._duties_due = time.monotonic() + _DUTIES_INTERVAL_S
         self._routers.receive()
         self._report_ready()
+        if self._turns.failed_stores:
+            self._monitor.record_failures(self._turns.failed_stores)
+        self._monitor.tick(_steady_ms(), now_ms)
         self._resign_failed_replicas(_steady_ms())
         for proposal, code in self._proposals.expired(_steady_ms()):
             self._replication.on_proposal_result(proposal, code, replication_ms)
@@ -344,12 +351,14 @@ class WorkerProcess:
         try:
             vanished = self._partitions.apply_image(self._image)
         except StorageError as error:
-            log.error(
+            log.info(
                 "cannot apply the metadata to the stores, retrying in %d ms: %s", _RETRY_MS, error
             )
+            self._health.set_problem("metadata", str(error))
             self._retry_ms = self._replication_ms() + _RETRY_MS
             return
         self._retry_ms = NEVER
+        self._health.set_problem("metadata", None)
         self._has_applied_image = True
         self._replication.apply_image(self._image, self._replication_ms())
         for store, number in vanished:
@@ -362,6 +371,7 @@ class WorkerProcess:
         """Report to the supervisor once that the stores are open and all routers are connected."""
         if not self._is_ready and self._has_applied_image and self._routers.are_open:
             self._is_ready = True
+            self._health.report()
             self._supervisor.send(ProcessReady())
 
 
@@ -388,10 +398,16 @@ def main() -> None:
     # again and again (a third of all CPU with 2,000 long polls).
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
+    exit_code = 0
     with SupervisorLink.connect(f"worker-{index}") as supervisor:
-        WorkerProcess(config, index, supervisor, pin_offload_thread).run()
+        try:
+            WorkerProcess(config, index, supervisor, pin_offload_thread).run()
+        except StorageError as error:
+            # Only opening the stores again can help. The supervisor logs the reason.
+            StorageHealth(supervisor.send).set_problem("stores", str(error))
+            exit_code = 1
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(exit_code)
 
 
 if __name__ == "__main__":

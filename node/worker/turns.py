@@ -175,12 +175,14 @@ class TurnExecutor:
         """The replicated partitions that were appended to."""
         self.failed_partitions: set[PartitionLocation] = set()
         """The replicated partitions with failed commits."""
+        self.failed_stores: dict[int, str] = {}
+        """The stores that could not be written, with the last reason."""
         self.appended_bytes = 0
         """Bytes of batches committed."""
         self.appended_count = 0
         """Appends committed."""
         self.failed_count = 0
-        """Appends that failed with a storage error."""
+        """Appends and deletions of records that failed with a storage error."""
 
     def run(self, requests: Sequence[tuple[RouterState, Request]], now_ms: int) -> None:
         """Carry out the requests, commit, and add the replies to their routers."""
@@ -208,11 +210,13 @@ class TurnExecutor:
         self.delayed_deletes += part.delayed_deletes
         self.grown |= part.grown
         self.failed_partitions |= part.failed_partitions
+        self.failed_stores |= part.failed_stores
         for collected in (
             part.delayed_produces,
             part.delayed_deletes,
             part.grown,
             part.failed_partitions,
+            part.failed_stores,
         ):
             collected.clear()
         self.appended_bytes += part.appended_bytes
@@ -370,6 +374,7 @@ class TurnExecutor:
                 (router, request.request_id, result) for router, request, result in opened.delayed
             ]
             self.failed_count += len(waiting) + len(opened.fetched)
+            self.failed_stores[index] = str(error)
             self.failed_partitions.update((index, number) for number in opened.replicated)
             for router, request_id, _ in waiting:
                 router.replies.append(
@@ -410,8 +415,10 @@ class TurnExecutor:
                 code, low_watermark = store.log_starts.delete_records(
                     request.number, request.offset
                 )
-            except StorageError:
+            except StorageError as error:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
+                self.failed_count += 1
+                self.failed_stores[request.store] = str(error)
         if admission.is_replicated and not code:
             self.delayed_deletes.append(DelayedDeleteRecords(request, low_watermark, router))
         else:

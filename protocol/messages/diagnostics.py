@@ -309,7 +309,11 @@ class ExplainedTopicPartitions:
 
 @struct
 class ExplainTopicResponse:
-    """Each partition succeeds or fails by itself."""
+    """Each partition succeeds or fails by itself.
+
+    v1 adds what keeps the node from writing its data folder; null if nothing does.
+    """
 
     throttle_time_ms: int = int32()
     topics: list[ExplainedTopicPartitions] = array(ExplainedTopicPartitions)
+    storage_problem: str | None = string(nullable_since=1, default=None, since=1, ignorable=True)

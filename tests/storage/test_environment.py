@@ -98,5 +98,5 @@ def test_a_file_without_disk_space_is_a_storage_error(tmp_path: Path) -> None:
             text=True,
             check=True,
         )
-        assert made.stdout.startswith("refused new.mdb: [Errno 28]")
+        assert made.stdout.startswith("refused new.mdb: No space left on device")
         assert {path.name for path in disk.folder.iterdir()} == {"ballast"}

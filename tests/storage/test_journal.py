@@ -127,7 +127,7 @@ def test_without_disk_space_for_the_journal_only_the_turn_fails(
         patch.setattr(os, "posix_fallocate", refuse)
         turn = store.begin(NOW_MS)
         result = append(turn, number, batch_of())
-        with pytest.raises(StorageError, match="No space"):
+        with pytest.raises(StorageError, match="the disk is full"):
             turn.commit()
         assert result.error_code is ErrorCode.KAFKA_STORAGE_ERROR
         assert append_now(store, number, batch_of(size=5_000)) == [0]

@@ -1,4 +1,4 @@
-"""A small disk that can be filled to the last byte: a tmpfs that is mounted for a test."""
+"""Disks for a test: a tmpfs that can be filled to the last byte, and an ext4 that can fail."""
 
 import gc
 import os
@@ -64,6 +64,47 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
             # A test that failed still has files open: nobody else shall find the disk.
             _unmount(folder, "--lazy")
             raise
+
+
+class FailingDisk:
+    """A mounted ext4 file system."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def fail(self) -> None:
+        """From now on the file system is read-only, as after an error of the disk. Files that are
+        open stay open."""
+        command = ["mount", "-o", "remount,abort", str(self.folder)]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+@contextmanager
+def failing_disk(folder: Path, size_bytes: int) -> Iterator[FailingDisk]:
+    """A disk of that size at `folder`, which is created, in a file beside it. Skips the test where
+    it cannot be made."""
+    folder.mkdir(parents=True)
+    if os.getuid() != 0 or shutil.which("mkfs.ext4") is None or shutil.which("mount") is None:
+        pytest.skip("needs mkfs.ext4, and to mount a file system, which only root may do")
+    image = folder.with_name(f"{folder.name}.image")
+    with image.open("wb") as file:
+        file.truncate(size_bytes)
+    made = subprocess.run(["mkfs.ext4", "-q", str(image)], capture_output=True, check=False)
+    mount = ["mount", "-o", "loop", str(image), str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if made.returncode or mounted.returncode:
+        pytest.skip(f"cannot mount a file system: {mounted.stderr.strip()}")
+    try:
+        yield FailingDisk(folder)
+    finally:
+        gc.collect()
+        try:
+            wait_until(lambda: _unmount(folder), what="the failing disk can be unmounted")
+        except AssertionError:
+            _unmount(folder, "--lazy")
+            raise
+        finally:
+            image.unlink()
 
 
 def _unmount(folder: Path, *options: str) -> bool:

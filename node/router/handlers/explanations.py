@@ -1,5 +1,5 @@
-"""ExplainGroup (20002, version 1) and ExplainTopic (20003, version 0): the state of a group, and of
-the partitions that it reads.
+"""ExplainGroup (20002, version 1) and ExplainTopic (20003, versions 0 and 1): the state of a group,
+and of the partitions that it reads.
 
 Private APIs (protocol/messages/diagnostics.py). Coordinators have members and commits, leaders
 have logs and open transactions, and every node has its fetching clients. The command line combines
@@ -98,7 +98,8 @@ async def handle_explain_topic(
         topics=[
             await _topic(requested, context, services)
             async for requested in iterate_cooperatively(request.topics)
-        ]
+        ],
+        storage_problem=services.storage_problem or None,
     )
 
 

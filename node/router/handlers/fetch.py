@@ -237,7 +237,7 @@ class _FetchRead:
                 return refusal
         log = services.logs.open(topic.topic_id, wanted.partition)
         if log is None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return services.missing_log_error
         reader, _, number = log
         status = reader.status
         data.high_watermark = high_watermark = status.high_watermark(number)

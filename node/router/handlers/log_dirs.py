@@ -3,7 +3,8 @@
 AlterReplicaLogDirs: v2 is flexible. DescribeLogDirs: v1 throttles; v2 is flexible; v3 has a
 top-level error; v4 the volume's size (KIP-827); v5 cordoned directories. A node has one log
 directory, its data folder: a move to it has nothing to do, any other fails. A partition's size is
-that of its live batches in all segments.
+that of its live batches in all segments. A data folder that cannot be written is offline
+(KAFKA_STORAGE_ERROR, KIP-112); what it holds is listed all the same, because it can be read.
 """
 
 import shutil
@@ -113,9 +114,11 @@ async def handle_describe_log_dirs(
         result = DescribeLogDirsResult(log_dir=folder, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
         return DescribeLogDirsResponse(results=[result])
     settings = services.metadata.broker_settings()
+    is_offline = bool(services.storage_problem)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
+                error_code=ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.NONE,
                 log_dir=folder,
                 topics=topics,
                 total_bytes=usage.total,

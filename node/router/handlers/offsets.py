@@ -202,7 +202,7 @@ def locate_leader(
         return refusal
     log = services.logs.open(topic.topic_id, index)
     if log is None:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return services.missing_log_error
     return partition, log.reader, log.number
 
 

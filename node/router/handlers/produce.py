@@ -135,8 +135,10 @@ def _append(
     if not 0 <= data.index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     location = services.logs.locate(topic.topic_id, data.index)
-    if location is None or topic.partitions[data.index].leader != services.metadata.node_id:
+    if topic.partitions[data.index].leader != services.metadata.node_id:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if location is None:
+        return services.missing_log_error
     records = data.records
     version = context.api_version
     if records is None or len(records) < _BATCH_BYTES_MIN:

@@ -28,6 +28,7 @@ from odradek.node.bus.messages import (
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.bus.ring import RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
+from odradek.node.observability import StorageState
 from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ErrorCode
 from tests.support.manual_router import reachable_count
@@ -222,6 +223,41 @@ def test_requests_that_were_sent_to_a_dead_worker_fail_with_a_retriable_error(
             assert message.batches == b"after"
             second.send(Appended(message.request_id, 0, 3))
             assert isinstance(await _answer(after), Appended)
+            second.close()
+
+    asyncio.run(main())
+
+
+def test_requests_to_a_worker_that_cannot_write_are_refused_until_its_successor_greets(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with _bus(tmp_path, []) as (worker_client, context, address):
+            first = _Peer(context, address, 0)
+            await first.greet(1)
+            sent = _append(worker_client, 0, b"sent")
+            await first.receive()
+            first.close()
+            # Of a worker that runs, it decides itself.
+            worker_client.set_storage_state(StorageState({"worker-0": "ill"}))
+            queued = _append(worker_client, 0, b"queued")
+            worker_client.set_storage_state(
+                StorageState({"worker-0": "Read-only file system"}, frozenset({"worker-0"}))
+            )
+            refused = _append(worker_client, 0, b"refused")
+            for reply in (sent, queued, refused):
+                answer = await _answer(reply)
+                assert isinstance(answer, RequestFailed)
+                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                assert answer.error_message == "Read-only file system"
+            second = _Peer(context, address, 0)
+            await second.greet(2)
+            late = _append(worker_client, 0, b"late")
+            (message,) = await second.receive()
+            assert isinstance(message, AppendBytes)
+            assert message.batches == b"late"
+            second.send(Appended(message.request_id, 0, 7))
+            assert isinstance(await _answer(late), Appended)
             second.close()
 
     asyncio.run(main())

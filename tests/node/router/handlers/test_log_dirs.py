@@ -67,6 +67,18 @@ def test_null_describes_every_partition_of_the_node(harness: RouterHarness, vers
     assert set(sizes(response)) == {("a", 0), ("a", 1), ("b", 0)}
 
 
+def test_a_data_folder_that_cannot_be_written_is_offline_and_still_described(
+    harness: RouterHarness,
+) -> None:
+    harness.services.storage_problem = "the disk is full"
+    response = ask(harness, everything=True)
+    assert only_result(response).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert set(sizes(response)) == {("a", 0), ("a", 1), ("b", 0)}
+    assert only_result(response).total_bytes > 0
+    harness.services.storage_problem = ""
+    assert only_result(ask(harness)).error_code == ErrorCode.NONE
+
+
 def test_an_empty_list_describes_no_partition(harness: RouterHarness) -> None:
     assert sizes(ask(harness)) == {}
     assert only_result(ask(harness)).log_dir
