@@ -6,6 +6,10 @@ arrives while the markers of the previous transaction are being written is defer
 instead of getting CONCURRENT_TRANSACTIONS, because that moment is shorter than any client's
 backoff.
 
+A refusal that ends a client's work (`_FINAL`) is answered once its own record is committed, which
+says what is known already. A coordinator that was replaced and does not know it yet would refuse an
+epoch, or an id, that its successor has given out; its append fails, and the client goes there.
+
 Invariant: every prepared transaction in committed state has a `WriteMarkers` effect in the host,
 from its commit or the load of the shard until `MarkersWritten` is recorded. Called by
 coordinator.runtime, with one shard per partition of `__transaction_state`.
@@ -61,6 +65,13 @@ DEFER_TIMEOUT_MS: Final = 100
 """How long a request waits for the markers of the previous transaction."""
 DEFERRED_COUNT_MAX: Final = 10
 """Deferred requests of one transactional id; a client has one or a few in flight."""
+_FINAL: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
 _FENCED_SINCE_INIT: Final = 4
 _FENCED_SINCE: Final = 2
 _EXPIRY_KEY: Final[TimerKey] = ("expiry",)
@@ -106,7 +117,10 @@ class TransactionShard:
             deferred = None
             if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
                 deferred = self._defer(command, now_ms)
-            return deferred or respond(command, _refused(command, error.code))
+            refusal = _refused(command, error.code)
+            if error.code in _FINAL:
+                return self._answer_after_commit(command, refusal)
+            return deferred or respond(command, refusal)
 
     def replay(self, record: TransactionRecord) -> None:
         """Apply a record to the table."""
@@ -194,7 +208,10 @@ class TransactionShard:
         known = require_owner(found, request.producer_id, request.producer_epoch)
         if known.state.is_prepared:
             return respond(command, ErrorCode.CONCURRENT_TRANSACTIONS)
-        return respond(command, request.partitions - known.partitions)
+        missing = request.partitions - known.partitions
+        if missing:
+            return self._answer_after_commit(command, missing)
+        return respond(command, missing)
 
     def _end(self, command: Command, asked: EndTransaction, now_ms: int) -> _Outcome:
         request = asked.request
@@ -263,6 +280,13 @@ class TransactionShard:
         timer = Timer(_EXPIRY_KEY, now_ms + pause_ms)
         return Outcome(records=tuple(records), timers=(timer,), is_atomic=False)
 
+    def _answer_after_commit(self, command: Command, response: object) -> _Outcome:
+        """The outcome of a response that no deposed coordinator may give: it waits for the commit
+        of a record that changes nothing."""
+        transactional_id = _transactional_id(command)
+        unchanged = TransactionRecord(transactional_id, self.transactions.get(transactional_id))
+        return Outcome(records=(unchanged,), replies=(ShardReply(command.request_id, response),))
+
     def _write(
         self,
         transactional_id: str,
@@ -288,10 +312,7 @@ class TransactionShard:
 
     def _defer(self, command: Command, now_ms: int) -> _Outcome | None:
         """Defer a request until the markers are written; None if too many are deferred."""
-        request = command.request
-        assert isinstance(request, InitProducer | AddPartitions | EndTransaction)
-        named = request if isinstance(request, AddPartitions) else request.request
-        transactional_id = named.transactional_id or ""
+        transactional_id = _transactional_id(command)
         deferred = self._deferred.setdefault(transactional_id, [])
         if len(deferred) >= DEFERRED_COUNT_MAX:
             return None
@@ -323,6 +344,14 @@ class TransactionShard:
     def _list(self, command: Command, request: ListTransactionsRequest, now_ms: int) -> _Outcome:
         response = list_transactions(self.transactions.committed_items(), request, now_ms)
         return respond(command, response, is_immediate=True)
+
+
+def _transactional_id(command: Command) -> str:
+    request = command.request
+    if isinstance(request, InitProducer | EndTransaction):
+        return request.request.transactional_id or ""
+    assert isinstance(request, AddPartitions | VerifyPartitions)
+    return request.transactional_id
 
 
 def _markers(transactional_id: str, known: TransactionMetadata) -> Effect:

@@ -334,9 +334,13 @@ class ClusterChecker:
     # -- metadata ----------------------------------------------------------------------------------
 
     def is_leader(self, identity: Identity, node_id: int | None) -> bool:
-        """Whether the newest metadata says so."""
+        """Whether the newest metadata says so, and the node's router knows it."""
         state = self.image.partition(*identity)
-        return state is not None and state.leader == node_id
+        return (
+            state is not None
+            and state.leader == node_id
+            and self._nodes[node_id].router.leader_of(identity) == (node_id, state.leader_epoch)
+        )
 
     def check(self, host_id: int) -> None:
         """After every event: check the node's metadata, and the leaders in it."""

@@ -49,6 +49,7 @@ from tests.simulation.rewinder import Rewinder
 from tests.simulation.share_host import GROUP as SHARE_GROUP
 from tests.simulation.share_host import SHARE_TOPIC
 from tests.simulation.share_members import ShareMember
+from tests.simulation.short_lived_payers import ShortLivedPayer
 from tests.simulation.simulation import Simulation, SimulationFailure, Violation
 from tests.simulation.trouble import Trouble
 from tests.simulation.wires import Wires
@@ -125,6 +126,18 @@ class ClusterScenario:
             )
             for number in range(trouble.payer_count)
         ]
+        self.short_lived_payers = [
+            ShortLivedPayer(
+                self,
+                self.ledger,
+                trouble.payer_count + number,
+                TOPIC_ID,
+                trouble.partition_count,
+                coordinators=((TRANSACTION_TOPIC_ID, 0), (GROUP_TOPIC_ID, 0)),
+            )
+            for number in range(trouble.short_lived_payer_count)
+        ]
+        self.payers += self.short_lived_payers
         self.auditors = [Auditor(self, self.ledger, place) for place in places if self.payers]
         self.rewinder = (
             Rewinder(self, CONSUMERS, GROUP_TOPIC_ID, trouble.partition_count, TOPIC_ID)
@@ -176,6 +189,7 @@ class ClusterScenario:
         network.delay_ms_max = trouble.delay_ms_max
         network.drop_share = trouble.drop_share
         network.double_share = trouble.double_share
+        network.late_copy_share = trouble.late_copy_share
         self.wires.break_share = trouble.break_share
         for interval_ms, what in (
             (trouble.kill_interval_ms, self._kill),
@@ -474,7 +488,7 @@ class ClusterScenario:
         network = simulation.network
         network.heal()
         network.delay_ms_max = 5
-        network.drop_share = network.double_share = 0.0
+        network.drop_share = network.double_share = network.late_copy_share = 0.0
         self.wires.break_share = self.loss_share = 0.0
         for own_id, node in self.nodes.items():
             node.disk.sync_ms_max = 4

@@ -14,7 +14,15 @@ _SLOW_FACTOR = 20
 class Network:
     """Decides when and how often a message arrives."""
 
-    __slots__ = ("_cut", "_random", "delay_ms_max", "delay_ms_min", "double_share", "drop_share")
+    __slots__ = (
+        "_cut",
+        "_random",
+        "delay_ms_max",
+        "delay_ms_min",
+        "double_share",
+        "drop_share",
+        "late_copy_share",
+    )
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -23,6 +31,9 @@ class Network:
         self.delay_ms_max = 5
         self.drop_share = 0.0
         self.double_share = 0.0
+        self.late_copy_share = 0.0
+        """The share of messages on connections that arrive again later: the connection was replaced
+        meanwhile, and what was in the old one is executed after what came with the new one."""
 
     def cut(self, senders: Iterable[int], receivers: Iterable[int]) -> None:
         """Nothing passes in this direction any more, except what is in flight."""

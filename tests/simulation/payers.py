@@ -50,10 +50,10 @@ from tests.simulation.store import Identity
 from tests.simulation.transaction_ends import Handler
 
 TIMEOUT_MS = 2_500
-_PATIENCE_MS = 400
+PATIENCE_MS = 400
 _COMMIT_SHARE = 0.75
 _PAUSE_SHARE = 0.05
-_AGAIN = frozenset(
+RETRIABLE = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -70,7 +70,9 @@ _AGAIN = frozenset(
 )
 
 
-class _Step(Enum):
+class Step(Enum):
+    """The next request of a payer."""
+
     INIT = auto()
     CHECK = auto()
     ADD = auto()
@@ -78,6 +80,8 @@ class _Step(Enum):
     WRITE = auto()
     OFFSETS = auto()
     END = auto()
+    LEAVE = auto()
+    """Of ShortLivedPayer only."""
 
 
 class Payer(SimulatedClient):
@@ -101,7 +105,7 @@ class Payer(SimulatedClient):
         self.version = version
         self.is_stopping = False
         self.ended_count = 0
-        self.step = _Step.INIT
+        self.step = Step.INIT
         self._restart_share = restart_share
         self._topic_id = topic_id
         self._count = count
@@ -112,7 +116,7 @@ class Payer(SimulatedClient):
         self._payment: Payment | None = None
         self._left: list[int] = []
         self._silent_until_ms = 0
-        self._pausing_before: _Step | None = None
+        self._pausing_before: Step | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -123,10 +127,10 @@ class Payer(SimulatedClient):
         """Continue, unless a response is pending."""
         if self.is_waiting or self.simulation.now_ms < self._silent_until_ms:
             return
-        if self._payment is None and self.step is not _Step.INIT:
+        if self._payment is None and self.step is not Step.INIT:
             if self.is_stopping:
                 return
-            if self.step is not _Step.CHECK:
+            if self.step is not Step.CHECK:
                 self._begin()
         if self.step is self._pausing_before:
             # Sometimes longer than the transaction timeout.
@@ -134,19 +138,19 @@ class Payer(SimulatedClient):
             self._silent_until_ms = self.simulation.now_ms + self.random.randrange(2 * TIMEOUT_MS)
             return
         match self.step:
-            case _Step.INIT:
+            case Step.INIT:
                 self._init()
-            case _Step.CHECK:
+            case Step.CHECK:
                 self._check()
-            case _Step.ADD:
+            case Step.ADD:
                 self._add()
-            case _Step.ADD_OFFSETS:
+            case Step.ADD_OFFSETS:
                 self._add_offsets()
-            case _Step.WRITE:
+            case Step.WRITE:
                 self._write()
-            case _Step.OFFSETS:
+            case Step.OFFSETS:
                 self._commit_offset()
-            case _Step.END:
+            case Step.END:
                 self._end()
 
     def _begin(self) -> None:
@@ -154,24 +158,24 @@ class Payer(SimulatedClient):
         some = self.random.sample(range(self._count), self.random.randint(1, self._count))
         self._left = some
         if self.random.random() < _PAUSE_SHARE:
-            self._pausing_before = self.random.choice((_Step.WRITE, _Step.OFFSETS, _Step.END))
+            self._pausing_before = self.random.choice((Step.WRITE, Step.OFFSETS, Step.END))
         is_commit = self.random.random() < _COMMIT_SHARE
         self._payment = self.ledger.begin(self.name, self._number, is_commit=is_commit)
-        self.step = _Step.ADD if self.version == 1 else _Step.WRITE
+        self.step = Step.ADD if self.version == 1 else Step.WRITE
 
     def _fail(self) -> None:
         """Continue with a new producer epoch."""
         payment, self._payment = self._payment, None
         if payment is not None:
             self.ledger.abandoned(payment)
-        self.step = _Step.INIT
+        self.step = Step.INIT
 
     def _decided(self, is_commit: bool) -> None:
         payment, self._payment = self._payment, None
         assert payment is not None
         self.ledger.decided(payment, is_commit=is_commit)
         self.ended_count += 1
-        self.step = _Step.CHECK
+        self.step = Step.CHECK
 
     # -- one step each -----------------------------------------------------------------------------
 
@@ -182,9 +186,9 @@ class Payer(SimulatedClient):
 
         def done(answer: object) -> None:
             assert isinstance(answer, InitProducerIdResponse)
+            self._go_on(answer.error_code, Step.CHECK)
             if not answer.error_code:
                 self._own(answer.producer_id, answer.producer_epoch)
-                self.step = _Step.CHECK
 
         self._call(
             self._transactions, handle_init_producer_id, request, ApiKey.INIT_PRODUCER_ID, 5, done
@@ -210,7 +214,7 @@ class Payer(SimulatedClient):
             # As for members: a coordinator that was replaced may return old offsets.
             if is_true and checker.is_leader(self._groups, coordinator):
                 self.ledger.told_offset(self.name, found.topics[0].partitions[0].committed_offset)
-                self.step = _Step.ADD
+                self.step = Step.ADD
 
         self._call_node(coordinator, handle_offset_fetch, request, ApiKey.OFFSET_FETCH, 9, done)
 
@@ -226,7 +230,7 @@ class Payer(SimulatedClient):
             assert isinstance(answer, AddPartitionsToTxnResponse)
             [topic] = answer.results_by_topic_v3_and_below
             codes = [found.error_code for found in topic.partitions]
-            self._go_on(max(codes), _Step.ADD_OFFSETS)
+            self._go_on(max(codes), Step.ADD_OFFSETS)
 
         handler = handle_add_partitions_to_txn
         self._call(self._transactions, handler, request, ApiKey.ADD_PARTITIONS_TO_TXN, 3, done)
@@ -241,7 +245,7 @@ class Payer(SimulatedClient):
 
         def done(answer: object) -> None:
             assert isinstance(answer, AddOffsetsToTxnResponse)
-            self._go_on(answer.error_code, _Step.WRITE)
+            self._go_on(answer.error_code, Step.WRITE)
 
         handler = handle_add_offsets_to_txn
         self._call(self._transactions, handler, request, ApiKey.ADD_OFFSETS_TO_TXN, 3, done)
@@ -273,15 +277,15 @@ class Payer(SimulatedClient):
                 self._sequences[index] = self._sequences.get(index, 0) + 1
                 self._left.pop()
             if not code and not self._left:
-                self.step = _Step.OFFSETS
+                self.step = Step.OFFSETS
             elif code:
-                self._go_on(code, _Step.WRITE)
+                self._go_on(code, Step.WRITE)
 
         self.ask(
             leader,
             lambda node, reply: node.router.produce(request, reply),
             answered,
-            patience_ms=_PATIENCE_MS,
+            patience_ms=PATIENCE_MS,
         )
 
     def _commit_offset(self) -> None:
@@ -300,7 +304,7 @@ class Payer(SimulatedClient):
 
         def done(answer: object) -> None:
             assert isinstance(answer, TxnOffsetCommitResponse)
-            self._go_on(answer.topics[0].partitions[0].error_code, _Step.END)
+            self._go_on(answer.topics[0].partitions[0].error_code, Step.END)
 
         handler, key = handle_txn_offset_commit, ApiKey.TXN_OFFSET_COMMIT
         self._call(self._groups, handler, request, key, 5 if self.version == 2 else 3, done)
@@ -319,7 +323,7 @@ class Payer(SimulatedClient):
         def done(answer: object) -> None:
             assert isinstance(answer, EndTxnResponse)
             if answer.error_code:
-                self._go_on(answer.error_code, _Step.END)
+                self._go_on(answer.error_code, Step.END)
                 return
             if self.version == 2:
                 self._own(answer.producer_id, answer.producer_epoch)
@@ -335,10 +339,10 @@ class Payer(SimulatedClient):
             self._sequences.clear()
         self._owner = producer_id, producer_epoch
 
-    def _go_on(self, code: int, step: _Step) -> None:
+    def _go_on(self, code: int, step: Step) -> None:
         if not code:
             self.step = step
-        elif code not in _AGAIN:
+        elif code not in RETRIABLE:
             self._fail()
 
     def _leader(self, identity: Identity) -> int | None:
@@ -375,10 +379,10 @@ class Payer(SimulatedClient):
         def answered(response: object) -> None:
             if response is not None:
                 done(response)
-            elif self.step is _Step.END and self.random.random() < self._restart_share:
+            elif self.step is Step.END and self.random.random() < self._restart_share:
                 self._fail()
 
-        self.ask(node_id, what, answered, patience_ms=_PATIENCE_MS)
+        self.ask(node_id, what, answered, patience_ms=PATIENCE_MS)
 
 
 class Auditor(SimulatedClient):

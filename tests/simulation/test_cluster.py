@@ -13,7 +13,15 @@ import pytest
 from tests.simulation.cluster_scenario import ClusterScenario
 from tests.simulation.ledger import Fate
 from tests.simulation.simulation import SimulationFailure
-from tests.simulation.trouble import CONSUMERS, GROUPS, POWER, PROFILES, SHARES, TRANSACTIONS
+from tests.simulation.trouble import (
+    CONSUMERS,
+    GROUPS,
+    LEAVERS,
+    POWER,
+    PROFILES,
+    SHARES,
+    TRANSACTIONS,
+)
 
 _DEFAULT_RUNS = 12 * len(PROFILES)
 _GROUP = len(PROFILES)
@@ -48,6 +56,17 @@ def test_members_of_the_consumer_protocol_own_what_they_are_told_while_they_are_
     for run in runs:
         run.run()
     assert sum(run.rewinder.rewind_count for run in runs) >= 6
+
+
+def test_clients_that_leave_in_the_middle_are_refused_nothing_that_they_may_do() -> None:
+    """Clients of transaction version 2 commit, abort, abort what was not begun, and leave."""
+    runs = [ClusterScenario(seed, LEAVERS) for seed in range(8)]
+    for run in runs:
+        run.run()
+    assert sum(payer.left_count for run in runs for payer in run.short_lived_payers) >= 40
+    fates = Counter(p.fate for run in runs for p in run.ledger.payments.values())
+    assert fates[Fate.COMMITTED] >= 40
+    assert fates[Fate.ABORTED] >= 40
 
 
 def test_trouble_is_had_and_work_is_done() -> None:

@@ -12,10 +12,11 @@ from tests.simulation.planted_cluster_bugs import (
     follows_what_is_committed,
 )
 from tests.simulation.planted_group_bugs import PLANTED_IN_GROUPS
+from tests.simulation.planted_transaction_bugs import PLANTED_IN_TRANSACTIONS
 from tests.simulation.simulation import SimulationFailure
 
 _SEEDS_MAX = 120
-ALL = PLANTED | planted_share_bugs.PLANTED | PLANTED_IN_GROUPS
+ALL = PLANTED | planted_share_bugs.PLANTED | PLANTED_IN_GROUPS | PLANTED_IN_TRANSACTIONS
 
 
 @pytest.mark.parametrize("bug", ALL.values(), ids=list(ALL))

@@ -2,9 +2,9 @@
 handlers, and requests between nodes over the simulated network.
 
 A request to another node may be lost, duplicated or delayed; its sender gives up after a second.
-Markers use a connection: they arrive in order, late, or not at all. Markers that are in flight when
-their coordinator is deposed arrive nevertheless, possibly after the producer's next transaction has
-begun.
+Markers use a connection: they arrive in order, late, or not at all, and with `late_copy_share` once
+more. Markers that are in flight when their coordinator is deposed arrive nevertheless, possibly
+after the producer's next transaction has begun.
 """
 
 from collections.abc import Callable, Coroutine
@@ -42,6 +42,7 @@ R = TypeVar("R")
 ASK_TIMEOUT_S = 1.0
 _IDS_OF_A_NODE = 1_000_000
 _MARKER_TIMEOUT_MS = 1_500
+_LATE_COPY_MS_MAX = 1_000
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, object]]
 
 
@@ -278,6 +279,9 @@ class TransactionEnds:
         )
         self._markers_due_ms[node_id] = due_ms
         simulation.deliver(node_id, due_ms - simulation.now_ms, asked)
+        if simulation.random.random() < network.late_copy_share:
+            late_ms = simulation.random.randrange(_LATE_COPY_MS_MAX)
+            simulation.deliver(node_id, due_ms + late_ms - simulation.now_ms, asked)
 
     def _give_up(self, number: int) -> None:
         reply = self._pending.pop(number, None)

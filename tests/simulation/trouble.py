@@ -79,6 +79,9 @@ class Trouble:
     delay_ms_max: int = 5
     drop_share: float = 0.02
     double_share: float = 0.02
+    late_copy_share: float = 0.0
+    """The share of transaction markers that arrive again later. Clients of version 1 cannot bear
+    it: all of their transactions have one epoch."""
     break_share: float = 0.002
     client_loss_share: float = 0.02
     clock_drift: float = 0.0
@@ -88,6 +91,7 @@ class Trouble:
     payer_interval_ms: int = 8
     payer_restart_share: float = 0.3
     """The share of unknown outcomes after which a payer initializes its producer again."""
+    short_lived_payer_count: int = 0
     settings: NodeSettings = SETTINGS
 
 
@@ -265,6 +269,18 @@ DEPOSED: Final = replace(
 """Only the transaction coordinators change."""
 LATE_MARKERS: Final = replace(DEPOSED, partition_count=1, payer_count=6, consume_interval_ms=150)
 """All transactions are in one partition: a late marker arrives in the next transaction."""
+LEAVERS: Final = replace(
+    DEPOSED,
+    payer_count=0,
+    short_lived_payer_count=5,
+    leap_interval_ms=0,
+    depose_interval_ms=900,
+    kill_interval_ms=3_000,
+    delay_ms_max=10,
+    late_copy_share=0.3,
+)
+"""Clients of transaction version 2 leave and come back. Clocks do not leap, so that they know when
+a transaction may have timed out."""
 SUCCESSORS: Final = replace(
     SHARES, kill_interval_ms=0, cut_interval_ms=0, leap_interval_ms=0, depose_interval_ms=350
 )

@@ -86,10 +86,12 @@ class TransactionPlaybook(ShardPlaybook[TransactionShard, Call]):
 
     def verify(self, owner: Owner, *partitions: Partition) -> ErrorCode | frozenset[Partition]:
         """An error, or the partitions that are not part of the transaction."""
-        call = self.ask(VerifyPartitions("t", *owner, frozenset(partitions)))
-        found: object = call.response(object)
+        found: object = self.begin_verify(owner, *partitions).response(object)
         assert isinstance(found, ErrorCode | frozenset)
         return found
+
+    def begin_verify(self, owner: Owner, *partitions: Partition) -> Call:
+        return self.ask(VerifyPartitions("t", *owner, frozenset(partitions)))
 
     def begin_end(self, owner: Owner, *, is_commit: bool = True, version: int = 5) -> Call:
         request = EndTxnRequest(

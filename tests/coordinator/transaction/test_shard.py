@@ -313,6 +313,36 @@ def test_markers_are_written_again_after_a_reload() -> None:
     assert play.sent == []
 
 
+@pytest.mark.parametrize("transactional_id", ["t", "unknown"])
+def test_a_final_refusal_waits_for_the_log(transactional_id: str) -> None:
+    """A coordinator that does not know yet that it was replaced refuses nobody for good: the
+    client's newer epoch, or its id, may be known to the next coordinator."""
+    play = TransactionPlaybook()
+    producer_id, epoch = play.init()
+    play.hold_log()
+    newer = producer_id, epoch + 2
+    adding = play.begin_add(newer, A0, transactional_id=transactional_id)
+    assert adding.is_parked
+    play.fail_log(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert adding.refused_with is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_verification_that_fails_waits_for_the_log() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner, A0)
+    play.hold_log()
+    confirmed, missing, fenced = (
+        play.begin_verify(*which) for which in ((owner, A0), (owner, B1), ((owner[0], 9), A0))
+    )
+    assert confirmed.response(frozenset) == frozenset()
+    assert missing.is_parked
+    assert fenced.is_parked
+    play.fail_log(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert missing.refused_with is ErrorCode.NOT_COORDINATOR
+    assert fenced.refused_with is ErrorCode.NOT_COORDINATOR
+
+
 def test_late_reports_of_markers_change_nothing() -> None:
     play = TransactionPlaybook(client_version=2)
     owner = play.init()
@@ -597,7 +627,9 @@ def observed() -> set[Row]:
                     outcome = shard.handle(command, now_ms)
                 label = UNKNOWN if state is None else state.label
                 next_label, epoch = label, "+0"
-                for record in outcome.records:
+                before = shard.transactions.get("t")
+                changes = [record for record in outcome.records if record.transaction != before]
+                for record in changes:
                     after = record.transaction
                     next_label = UNKNOWN if after is None else after.state.label
                     if after is not None:
@@ -605,7 +637,7 @@ def observed() -> set[Row]:
                 if name in INTERNAL and not outcome.records:
                     continue
                 is_asked = bool(outcome.effects)
-                assert is_asked is (next_label.startswith("Prepare") and bool(outcome.records)), (
+                assert is_asked is (next_label.startswith("Prepare") and bool(changes)), (
                     "markers are asked for with every decision, and only then"
                 )
                 answer = answer_of(outcome.replies, waits=name not in INTERNAL)
