@@ -3,6 +3,11 @@
 Imported here so that the tests run from a source tree without the installed plugin.
 """
 
+import pytest
+
 from odradek.testing import kafka_broker, kafka_broker_settings
 
 __all__ = ["kafka_broker", "kafka_broker_settings"]
+
+# Helpers whose assertions tell the values, as those of tests do.
+pytest.register_assert_rewrite("tests.conformance.dialogue", "tests.conformance.members")

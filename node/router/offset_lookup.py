@@ -4,10 +4,12 @@ Sends ListOffsets to all leaders at once. If a leader does not answer, its parti
 LEADER_NOT_AVAILABLE. Called by handlers.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.cluster.metadata.image import NO_LEADER
+from odradek.node.router.backoff import exponential_backoff
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -23,6 +25,19 @@ Partition: TypeAlias = tuple[str, int]
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 _UNKNOWN_OFFSET: Final = -1
+
+ATTEMPTS_MAX: Final = 6
+RETRY_S_MIN: Final = 0.1
+RETRY_S_MAX: Final = 1.0
+"""Three seconds together: a failover takes about one."""
+_LEADER_MOVES: Final = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
 
 
 class LogBounds(NamedTuple):
@@ -60,8 +75,19 @@ class OffsetLookup:
     async def end_offsets(
         self, partitions: Collection[Partition]
     ) -> dict[Partition, int | ErrorCode]:
-        """The high watermark of each log."""
-        return await self._list(dict.fromkeys(partitions, LATEST_TIMESTAMP), isolation_level=0)
+        """The high watermark of each log. While a leader moves, it is asked for again a few times,
+        as Kafka does for the lag of share groups."""
+        offsets: dict[Partition, int | ErrorCode] = {}
+        missing = partitions
+        pauses = exponential_backoff(RETRY_S_MIN, RETRY_S_MAX)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            wanted = dict.fromkeys(missing, LATEST_TIMESTAMP)
+            offsets |= await self._list(wanted, isolation_level=0)
+            missing = [each for each in missing if _is_leader_moving(offsets[each])]
+            if not missing or attempt == ATTEMPTS_MAX:
+                break
+            await asyncio.sleep(next(pauses))
+        return offsets
 
     async def offsets_for_times(
         self, timestamps: Mapping[Partition, int], isolation_level: int
@@ -100,6 +126,10 @@ class OffsetLookup:
             else:
                 _add_offsets(response, offsets)
         return offsets
+
+
+def _is_leader_moving(offset: int | ErrorCode) -> bool:
+    return isinstance(offset, ErrorCode) and offset in _LEADER_MOVES
 
 
 def _request(

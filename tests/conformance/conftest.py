@@ -20,13 +20,13 @@ import pytest
 from odradek.node.embedded import EmbeddedBroker
 from tests.conformance.dialogue import DialogueCluster, unique
 from tests.conformance.restarts import Restarts
-from tests.conformance.routing import Nodes
+from tests.conformance.routing import ARE_RESTARTED, Nodes
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.support.wire import WireClient
 
 GIVEN = os.environ.get("CONFORMANCE_BOOTSTRAP")
 NODE_COUNTS = [int(count) for count in os.environ.get("CONFORMANCE_NODES", "1").split(",")]
-ARE_RESTARTED = os.environ.get("CONFORMANCE_RESTARTS", "0") == "1"
+RESTARTS = pytest.StashKey[Restarts]()
 SETTINGS = {
     "min.insync.replicas": "2",
     "transaction.state.log.replication.factor": "3",
@@ -54,6 +54,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.conformance)
             if ARE_RESTARTED:
                 _prepare_for_restarts(item)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Tell how many restarts the tests have met."""
+    restarts = config.stash.get(RESTARTS, None)
+    if restarts is not None:
+        terminalreporter.line(f"{restarts.count} restarts of nodes")
 
 
 def _prepare_for_restarts(item: pytest.Item) -> None:
@@ -98,11 +107,13 @@ def nodes(running: Cluster | None, tmp_path_factory: pytest.TempPathFactory) -> 
         else:
             broker = EmbeddedBroker(tmp_path_factory.mktemp("odradek"))
             bootstrap = stack.enter_context(broker).bootstrap_servers
-        yield stack.enter_context(Nodes(bootstrap, are_restarted=ARE_RESTARTED))
+        yield stack.enter_context(Nodes(bootstrap))
 
 
 @pytest.fixture(scope="session")
-def restarts(cluster: DialogueCluster, running: Cluster | None) -> Iterator[Restarts | None]:
+def restarts(
+    request: pytest.FixtureRequest, cluster: DialogueCluster, running: Cluster | None
+) -> Iterator[Restarts | None]:
     """The restarts of the nodes under test, if that is what is asked for."""
     if not ARE_RESTARTED:
         yield None
@@ -110,6 +121,7 @@ def restarts(cluster: DialogueCluster, running: Cluster | None) -> Iterator[Rest
     assert running is not None, "CONFORMANCE_RESTARTS needs several nodes: CONFORMANCE_NODES=3"
     assert cluster.versions, "asked for while all nodes are up"
     with Restarts(running) as ongoing:
+        request.config.stash[RESTARTS] = ongoing
         yield ongoing
 
 

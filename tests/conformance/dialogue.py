@@ -8,7 +8,7 @@ matter: `DialogueCluster` waits until what it made can be used.
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from random import shuffle
+from random import randrange, shuffle
 from typing import Final
 from uuid import uuid4
 
@@ -51,7 +51,7 @@ from odradek.protocol.messages.topics import (
 )
 from odradek.protocol.records import Record, build_batch, iter_records, read_header
 from odradek.protocol.types import Uuid
-from tests.conformance.routing import REPLICAS_MAX, ClientRouter, Nodes
+from tests.conformance.routing import ARE_RESTARTED, REPLICAS_MAX, ClientRouter, Nodes
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient, is_kafka_4, versions_of
 
@@ -85,7 +85,14 @@ def batch_of(
     timestamps: Sequence[int] | None = None,
     **options: int,
 ) -> bytes:
-    """A record batch of these values; now, without keys and headers unless said otherwise."""
+    """A record batch of these values; now, without keys and headers unless said otherwise.
+
+    While nodes restart it is of an idempotent producer of its own: the client repeats a request
+    whose answer was lost, and the batch must be in the log once.
+    """
+    if ARE_RESTARTED and "attributes" not in options:
+        idempotent = {"producer_id": randrange(1 << 40, 1 << 62), "producer_epoch": 0}
+        options = {**idempotent, "base_sequence": 0, **options}
     now = now_ms()
     records = [
         Record(

@@ -49,6 +49,7 @@ def about(*names: str) -> list[MetadataRequestTopic]:
     return [MetadataRequestTopic(name=name) for name in names]
 
 
+@pytest.mark.no_restarts("all replicas are in sync in what it expects")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_topic_is_described_in_every_version(
     wire: WireClient, cluster: DialogueCluster, version: int

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from odradek.node.bus.reply import Reply
+from odradek.node.router import offset_lookup
 from odradek.node.router.offset_lookup import LogBounds, OffsetLookup
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.offsets import (
@@ -31,14 +32,18 @@ class Elsewhere:
         self._local = LocalInterBrokerClient(harness)
         self.asked: list[tuple[int, ListOffsetsRequest]] = []
         self.is_away = False
+        self.asked_here = 0
+        self.away_for_count = 0
+        """How many requests it does not answer before it is back."""
 
     def send(self, node_id: int, request: object) -> Reply[Any]:
         assert isinstance(request, ListOffsetsRequest)
         if node_id != OTHER:
+            self.asked_here += 1
             return self._local.send(node_id, request)
         self.asked.append((node_id, request))
         reply: Reply[object] = Reply()
-        if self.is_away:
+        if self.is_away or len(self.asked) <= self.away_for_count:
             reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return reply
         topics = [
@@ -121,3 +126,27 @@ def test_a_partition_without_a_leader_is_an_error(harness: RouterHarness) -> Non
     harness.lead("u", 6, -1)
     bounds = run(positions_of(harness, Elsewhere(harness)).bounds([THERE], 0))
     assert bounds == {THERE: ErrorCode.LEADER_NOT_AVAILABLE}
+
+
+def test_end_offsets_are_asked_for_again_while_a_leader_moves(harness: RouterHarness) -> None:
+    there = Elsewhere(harness)
+    there.away_for_count = 2
+    assert run(positions_of(harness, there).end_offsets([HERE, THERE])) == {HERE: 5, THERE: 20}
+    asked = [topic.name for _, request in there.asked for topic in request.topics]
+    assert asked == ["u"] * 3
+    assert there.asked_here == 1, "an offset is no error code, whatever its number"
+
+
+def test_end_offsets_of_a_leader_that_stays_away_are_an_error(
+    harness: RouterHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_lookup, "RETRY_S_MIN", 0.001)
+    monkeypatch.setattr(offset_lookup, "RETRY_S_MAX", 0.001)
+    there = Elsewhere(harness)
+    there.is_away = True
+    wanted = [THERE, ("x", 0)]
+    assert run(positions_of(harness, there).end_offsets(wanted)) == {
+        THERE: ErrorCode.LEADER_NOT_AVAILABLE,
+        ("x", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert len(there.asked) == offset_lookup.ATTEMPTS_MAX
