@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator
-from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
-from odradek.protocol.apis import APIS
+from odradek.protocol.apis import APIS, Api, ApiKey
 from odradek.protocol.decoding import (
     MALFORMED,
     Decoder,
@@ -34,9 +33,43 @@ from odradek.protocol.primitives import skip_tags
 C = TypeVar("C")
 
 REQUEST_ELEMENTS_MAX: Final = 200_000
-"""The limit for all arrays of a request together: 100,000 topics with one partition each. Without
-it eight million empty strings would fit into the largest request without records, and a request and
-its response would take a gigabyte of memory."""
+"""The limit for all arrays of most requests together: 100,000 topics with one partition each.
+Without it eight million empty strings would fit into the largest request without records, and a
+request and its response would take a gigabyte of memory."""
+
+COMMAND_ELEMENTS_MAX: Final = 20_000
+"""The same for requests that a coordinator takes as one command: their elements are the members of
+a group, or the topics and partitions of one member."""
+LIST_ELEMENTS_MAX: Final = 1_000
+"""The same for requests with short lists only: assignors, states to filter by, features."""
+
+_ELEMENTS_MAX: Final = {
+    ApiKey.JOIN_GROUP: LIST_ELEMENTS_MAX,
+    ApiKey.LIST_GROUPS: LIST_ELEMENTS_MAX,
+    ApiKey.LIST_TRANSACTIONS: LIST_ELEMENTS_MAX,
+    ApiKey.LIST_CONFIG_RESOURCES: LIST_ELEMENTS_MAX,
+    ApiKey.DESCRIBE_QUORUM: LIST_ELEMENTS_MAX,
+    ApiKey.UPDATE_FEATURES: LIST_ELEMENTS_MAX,
+    ApiKey.ADD_RAFT_VOTER: LIST_ELEMENTS_MAX,
+    ApiKey.SYNC_GROUP: COMMAND_ELEMENTS_MAX,
+    ApiKey.LEAVE_GROUP: COMMAND_ELEMENTS_MAX,
+    ApiKey.OFFSET_DELETE: COMMAND_ELEMENTS_MAX,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: COMMAND_ELEMENTS_MAX,
+    ApiKey.SHARE_GROUP_HEARTBEAT: COMMAND_ELEMENTS_MAX,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: COMMAND_ELEMENTS_MAX,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: COMMAND_ELEMENTS_MAX,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: COMMAND_ELEMENTS_MAX,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: COMMAND_ELEMENTS_MAX,
+    ApiKey.SHARE_FETCH: COMMAND_ELEMENTS_MAX,
+    ApiKey.SHARE_ACKNOWLEDGE: COMMAND_ELEMENTS_MAX,
+    ApiKey.ADD_PARTITIONS_TO_TXN: COMMAND_ELEMENTS_MAX,
+    ApiKey.WRITE_TXN_MARKERS: COMMAND_ELEMENTS_MAX,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: COMMAND_ELEMENTS_MAX,
+    ApiKey.READ_SHARE_GROUP_STATE: COMMAND_ELEMENTS_MAX,
+    ApiKey.WRITE_SHARE_GROUP_STATE: COMMAND_ELEMENTS_MAX,
+    ApiKey.DELETE_SHARE_GROUP_STATE: COMMAND_ELEMENTS_MAX,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: COMMAND_ELEMENTS_MAX,
+}
 
 _UNENCODABLE: Final = (struct.error, AttributeError, TypeError, UnicodeEncodeError)
 
@@ -44,7 +77,7 @@ _UNENCODABLE: Final = (struct.error, AttributeError, TypeError, UnicodeEncodeErr
 class _CompiledCodecs(dict[int, C]):
     """The decoders or encoders of one side by `(API key << 16) + version`, compiled when used."""
 
-    def __init__(self, side: str, compile_codec: Callable[..., C]) -> None:
+    def __init__(self, side: str, compile_codec: Callable[[type, Api, int], C]) -> None:
         self._struct_class = attrgetter(side)
         self._compile = compile_codec
 
@@ -54,21 +87,40 @@ class _CompiledCodecs(dict[int, C]):
         api = APIS.get(api_key)
         if api is None or not api.min_version <= version <= api.max_version:
             raise ProtocolError(f"API {api_key} version {version} is not supported")
-        codec = self._compile(self._struct_class(api), version, flexible=api.is_flexible(version))
-        return self.setdefault(key, codec)
+        return self.setdefault(key, self._compile(self._struct_class(api), api, version))
 
 
-_request_decoders: Final = _CompiledCodecs[Decoder](
-    "request", partial(compile_decoder, may_trail=True, elements_max=REQUEST_ELEMENTS_MAX)
-)
+def _compile_request(compile_codec: Callable[..., C]) -> Callable[[type, Api, int], C]:
+    """A decoder of requests, whose elements are limited. Some clients pad their requests."""
+
+    def compile_limited(struct_class: type, api: Api, version: int) -> C:
+        return compile_codec(
+            struct_class,
+            version,
+            flexible=api.is_flexible(version),
+            may_trail=True,
+            elements_max=_ELEMENTS_MAX.get(api.key, REQUEST_ELEMENTS_MAX),
+        )
+
+    return compile_limited
+
+
+def _compile_other(compile_codec: Callable[..., C]) -> Callable[[type, Api, int], C]:
+    def compile_unlimited(struct_class: type, api: Api, version: int) -> C:
+        return compile_codec(struct_class, version, flexible=api.is_flexible(version))
+
+    return compile_unlimited
+
+
+_request_decoders: Final = _CompiledCodecs[Decoder]("request", _compile_request(compile_decoder))
 _sliced_request_decoders: Final = _CompiledCodecs[SlicedDecoder](
-    "request", partial(compile_sliced_decoder, may_trail=True, elements_max=REQUEST_ELEMENTS_MAX)
+    "request", _compile_request(compile_sliced_decoder)
 )
-_response_decoders: Final = _CompiledCodecs[Decoder]("response", compile_decoder)
-_request_encoders: Final = _CompiledCodecs[Encoder]("request", compile_encoder)
-_response_encoders: Final = _CompiledCodecs[Encoder]("response", compile_encoder)
+_response_decoders: Final = _CompiledCodecs[Decoder]("response", _compile_other(compile_decoder))
+_request_encoders: Final = _CompiledCodecs[Encoder]("request", _compile_other(compile_encoder))
+_response_encoders: Final = _CompiledCodecs[Encoder]("response", _compile_other(compile_encoder))
 _sliced_response_encoders: Final = _CompiledCodecs[SlicedEncoder](
-    "response", compile_sliced_encoder
+    "response", _compile_other(compile_sliced_encoder)
 )
 
 _FLEXIBLE_SINCE: Final = {
@@ -92,6 +144,11 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body_offset: int
+
+
+def elements_max_of(api_key: int) -> int:
+    """How many elements the arrays of a request may have together."""
+    return _ELEMENTS_MAX.get(ApiKey(api_key), REQUEST_ELEMENTS_MAX)
 
 
 def decode_request_header(view: memoryview | bytes) -> RequestHeader:

@@ -10,8 +10,8 @@ decides whether the member may commit, and has the committed offsets. TxnOffsetC
 (transactional_offsets.py) uses `commit_offsets` too.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -20,7 +20,7 @@ from odradek.coordinator.group.offsets.committed_offsets import CommitResponse, 
 from odradek.coordinator.group.requests import FetchOffsets
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.node.router.handlers.shard_requests import ask_group
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.group_offsets import (
@@ -42,6 +42,10 @@ from odradek.protocol.messages.partitions import (
 from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 from odradek.protocol.types import ZERO_UUID, Uuid
 
+PARTITIONS_PER_COMMAND: Final = 1_000
+"""Partitions of a request in one command of its shard: ten milliseconds."""
+OFFSETS_MAX: Final = 500_000
+"""Offsets in one OffsetFetch response; groups beyond get POLICY_VIOLATION."""
 _TOPIC_IDS_SINCE: Final = 10
 _SEVERAL_GROUPS_SINCE: Final = 8
 _GROUP_ERRORS_SINCE: Final = 2
@@ -82,36 +86,58 @@ async def commit_offsets(
         return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response = refused_commit(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     answers = iter([answer for topic in response.topics for answer in topic.partitions])
-    valid = []
+    valid: list[Any] = []
     valid_answers = []
+    codes: list[int] = []
+    pace = LoopYielder(context)
     for topic in request.topics:
+        await pace.step()
         found, error = resolve_topic(
             topic.name, topic.topic_id, AclOperation.READ, context, services, is_by_id=is_by_id
         )
         partition_count = len(found.partitions) if found is not None else 0
         kept = []
         for partition in topic.partitions:
+            await pace.step()
             answer = next(answers)
             if 0 <= partition.partition_index < partition_count:
                 kept.append(partition)
                 valid_answers.append(answer)
             elif error:
                 answer.error_code = error
+            if len(kept) == PARTITIONS_PER_COMMAND and found is not None:
+                # The shard decides a command at once: a long commit is several.
+                named = type(topic)(name=found.name, topic_id=found.topic_id, partitions=kept)
+                valid.append(named)
+                kept = []
         if found is not None and kept:
             valid.append(type(topic)(name=found.name, topic_id=found.topic_id, partitions=kept))
-    if not valid:
-        return response
-    request.topics = valid
-    try:
-        committed = await commit()
-        codes = [result.error_code for topic in committed.topics for result in topic.partitions]
-    except ApiError as error:
-        is_too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
-        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_too_large else error.code
-        codes = [code] * len(valid_answers)
+    for topics in _commands(valid):
+        request.topics = topics
+        try:
+            committed = await commit()
+            codes += [each.error_code for topic in committed.topics for each in topic.partitions]
+        except ApiError as error:
+            is_too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
+            code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_too_large else error.code
+            codes += [code] * sum(len(topic.partitions) for topic in topics)
     for answer, error_code in zip(valid_answers, codes, strict=True):
         answer.error_code = error_code
     return response
+
+
+def _commands(topics: list[Any]) -> Iterator[list[Any]]:
+    """The topics of a commit in parts of about PARTITIONS_PER_COMMAND partitions."""
+    part: list[Any] = []
+    count = 0
+    for topic in topics:
+        if part and count + len(topic.partitions) > PARTITIONS_PER_COMMAND:
+            yield part
+            part, count = [], 0
+        part.append(topic)
+        count += len(topic.partitions)
+    if part:
+        yield part
 
 
 def resolve_topic(
@@ -148,22 +174,25 @@ async def handle_offset_fetch(
 ) -> OffsetFetchResponse:
     """Committed offsets: of one group up to v7, of several groups from v8."""
     if context.api_version >= _SEVERAL_GROUPS_SINCE:
-        return OffsetFetchResponse(
-            groups=[
-                await _fetch_group(
-                    FetchOffsets(
-                        group.group_id,
-                        group.topics,
-                        request.require_stable,
-                        group.member_id,
-                        group.member_epoch,
-                    ),
-                    context,
-                    services,
+        groups = []
+        left = OFFSETS_MAX
+        async for wanted in iterate_cooperatively(request.groups, context):
+            fetch = FetchOffsets(
+                wanted.group_id,
+                wanted.topics,
+                request.require_stable,
+                wanted.member_id,
+                wanted.member_epoch,
+            )
+            found = await _fetch_group(fetch, context, services)
+            # A group may be named again and again, each time with all of its offsets.
+            left -= sum(len(topic.partitions) for topic in found.topics)
+            if left < 0:
+                found = OffsetFetchResponseGroup(
+                    group_id=wanted.group_id, error_code=ErrorCode.POLICY_VIOLATION
                 )
-                async for group in iterate_cooperatively(request.groups)
-            ]
-        )
+            groups.append(found)
+        return OffsetFetchResponse(groups=groups)
     topics = request.topics
     group = await _fetch_group(
         FetchOffsets(request.group_id, topics, request.require_stable), context, services
@@ -185,13 +214,21 @@ async def _fetch_group(
 ) -> OffsetFetchResponseGroup:
     group_id, topics = fetch.group_id, fetch.topics
     refused: dict[int, OffsetFetchResponseTopic] = {}
+    others: list[list[OffsetFetchRequestTopic]] = []
     try:
         services.authorizer.authorize(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         if topics is not None:
-            wanted, refused = _split_by_authorization(topics, context, services)
-            fetch = msgspec.structs.replace(fetch, topics=wanted)
-        # The shard is called even if no topic is left: it checks the member id and epoch.
+            wanted, refused = await _split_by_authorization(topics, context, services)
+            # The shard is called even if no topic is left: it checks the member id and epoch.
+            first, *others = [*_fetch_commands(wanted)] or [[]]
+            fetch = msgspec.structs.replace(fetch, topics=first)
         answer = await services.group_coordinator.call(group_id, fetch, context)
+        for part in others:
+            command = msgspec.structs.replace(fetch, topics=part)
+            more = await services.group_coordinator.call(group_id, command, context)
+            if more.error_code:
+                return more
+            _join(answer, more)
     except ApiError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     if answer.error_code:
@@ -203,14 +240,54 @@ async def _fetch_group(
     return answer
 
 
-def _split_by_authorization(
+def _fetch_commands(
+    topics: list[OffsetFetchRequestTopic],
+) -> Iterator[list[OffsetFetchRequestTopic]]:
+    """The topics of a fetch in parts of at most PARTITIONS_PER_COMMAND partitions."""
+    part: list[OffsetFetchRequestTopic] = []
+    left = PARTITIONS_PER_COMMAND
+    for topic in topics:
+        indexes = topic.partition_indexes
+        start = 0
+        while True:
+            taken = indexes[start : start + left]
+            part.append(
+                OffsetFetchRequestTopic(
+                    name=topic.name, topic_id=topic.topic_id, partition_indexes=taken
+                )
+            )
+            start += len(taken)
+            left -= max(1, len(taken))
+            if left <= 0:
+                yield part
+                part, left = [], PARTITIONS_PER_COMMAND
+            if start >= len(indexes):
+                break
+    if part:
+        yield part
+
+
+def _join(answer: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup) -> None:
+    """Add the answer to the next part. A topic may continue from one part to the next."""
+    topics = answer.topics
+    for topic in part.topics:
+        last = topics[-1] if topics else None
+        if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
+            last.partitions += topic.partitions
+        else:
+            topics.append(topic)
+
+
+async def _split_by_authorization(
     topics: list[OffsetFetchRequestTopic], context: RequestContext, services: Services
 ) -> tuple[list[OffsetFetchRequestTopic], dict[int, OffsetFetchResponseTopic]]:
     """The topics for the shard, with name and id, and the refused ones by their index."""
     wanted: list[OffsetFetchRequestTopic] = []
     refused: dict[int, OffsetFetchResponseTopic] = {}
     is_by_id = context.api_version >= _TOPIC_IDS_SINCE
+    pace = LoopYielder(context)
     for at, topic in enumerate(topics):
+        await pace.step()
         found, error = resolve_topic(
             topic.name, topic.topic_id, AclOperation.DESCRIBE, context, services, is_by_id=is_by_id
         )

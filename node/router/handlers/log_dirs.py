@@ -12,6 +12,7 @@ import shutil
 from odradek.cluster.metadata.image import PartitionImage
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     AlterReplicaLogDirsRequest,
@@ -86,15 +87,18 @@ async def handle_describe_log_dirs(
     if request.topics is None:
         requested = {name: set(range(len(topic.partitions))) for name, topic in by_name.items()}
     else:
-        for wanted in request.topics:
+        async for wanted in iterate_cooperatively(request.topics, context):
             requested.setdefault(wanted.name, set()).update(wanted.partitions)
     topics = []
+    pace = LoopYielder(context)
     for name, indexes in requested.items():
+        await pace.step()
         topic = by_name.get(name)
         if topic is None:
             continue
         partitions = []
         for index in sorted(indexes):
+            await pace.step()
             state = services.image.partition(topic.topic_id, index)
             if state is None or services.node_id not in state.replicas:
                 continue  # the log of a replica that has moved away, to be deleted

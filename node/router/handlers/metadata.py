@@ -109,7 +109,9 @@ async def _named_topics(
     requested: dict[tuple[str | None, Uuid], None] = {}
     for topic in wanted:
         await pace.step()
-        requested[topic.name, topic.topic_id] = None
+        # Kafka answers once for an id, whatever names come with it. v10 and v11 have no ids.
+        is_by_id = topic.topic_id != ZERO_UUID and context.api_version >= 12
+        requested[None if is_by_id else topic.name, topic.topic_id] = None
     failures: dict[str, ErrorCode] = {}
     if request.allow_auto_topic_creation:
         failures = await _create_missing(

@@ -7,6 +7,7 @@ name all its partitions, not only those that it leads.
 from odradek.node.bus.messages import UNSENT, DescribeProducers, ProducersDescribed
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import LoopYielder
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.transactions import (
     DescribeProducersPartitionResponse,
@@ -22,10 +23,16 @@ async def handle_describe_producers(
 ) -> DescribeProducersResponse:
     """The active producers of each requested partition, as this replica has them."""
     topics = []
+    pace = LoopYielder(context)
+    named: set[tuple[str, int]] = set()
     for topic in request.topics:
-        partitions = [
-            await _describe(topic.name, index, context, services) for index in topic.partitions
-        ]
+        partitions = []
+        for index in topic.partitions:
+            await pace.step()
+            # A partition that is named twice is answered once: its answer may be large.
+            if (topic.name, index) not in named:
+                named.add((topic.name, index))
+                partitions.append(await _describe(topic.name, index, context, services))
         topics.append(DescribeProducersTopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)
 

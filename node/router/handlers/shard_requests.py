@@ -73,12 +73,14 @@ async def ask_groups(
     *,
     operation: AclOperation = AclOperation.DESCRIBE,
 ) -> list[R]:
-    """One answer per group, in the order of the ids. All requests are sent before any wait."""
+    """One answer per group, in the order of the ids. All requests are sent before any wait. A group
+    that is named twice is answered once: its answer may be large."""
+    group_ids = list(dict.fromkeys(group_ids))
     replies = [
         services.group_coordinator.call(group_id, request_for(group_id), context)
         if services.authorizer.is_group_allowed(context, operation, group_id)
         else None
-        async for group_id in iterate_cooperatively(group_ids)
+        async for group_id in iterate_cooperatively(group_ids, context)
     ]
     answers = []
     async for group_id, reply in iterate_cooperatively(zip(group_ids, replies, strict=True)):

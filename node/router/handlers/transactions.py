@@ -338,7 +338,9 @@ async def handle_describe_transactions(
     return DescribeTransactionsResponse(
         transaction_states=[
             await _describe(transactional_id, context, services)
-            async for transactional_id in iterate_cooperatively(request.transactional_ids)
+            async for transactional_id in iterate_cooperatively(
+                dict.fromkeys(request.transactional_ids), context
+            )
         ]
     )
 

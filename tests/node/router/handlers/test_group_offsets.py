@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.handlers import group_offsets
 from odradek.node.router.handlers.consumer_groups import handle_consumer_group_heartbeat
 from odradek.node.router.handlers.group_offsets import (
     handle_offset_commit,
@@ -376,3 +377,32 @@ def test_offsets_of_very_many_groups_are_fetched_in_turns(harness: GroupHarness)
         handle_offset_fetch, OffsetFetchRequest(groups=asked), harness.loop
     )
     assert [group.group_id for group in answer.groups] == names
+
+
+def test_a_long_commit_and_a_long_fetch_are_several_commands(
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten partitions here. Errors and offsets come in the order of the request."""
+    monkeypatch.setattr(group_offsets, "PARTITIONS_PER_COMMAND", 10)
+    harness.have_topic("long", 3, partitions=45)
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=index)
+        for index in (*range(45), 99)
+    ]
+    topics = [
+        OffsetCommitRequestTopic(name="u", partitions=partitions[7:8] + partitions[:1]),
+        OffsetCommitRequestTopic(name="long", partitions=partitions),
+        OffsetCommitRequestTopic(name="t", partitions=partitions[1:2]),
+    ]
+    codes = commit(harness, OffsetCommitRequest(group_id="g", topics=topics))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [unknown, 0, *[0] * 45, unknown, 0]
+    error, found = fetch(harness, ("u", [0]), ("long", [*range(45)]), ("t", [1, 0]))
+    assert not error
+    offsets = [(*key, offset) for key, (offset, _) in found.items()]
+    assert offsets == [
+        ("u", 0, 0),
+        *[("long", index, index) for index in range(45)],
+        ("t", 1, 1),
+        ("t", 0, -1),
+    ]
