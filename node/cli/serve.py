@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -109,6 +110,8 @@ def serve(
 
     Ctrl-C or SIGTERM stops it: requests in progress are finished and data are synced.
     """
+    # Until the supervisor handles signals itself: a temporary folder is deleted in any case.
+    signal.signal(signal.SIGTERM, _exit)
     with chosen_folder(data, is_temporary=temporary) as folder:
         options = {
             "listeners": ",".join(listen) or None,
@@ -242,6 +245,10 @@ def _load(
         return load(file=file, environment=variables, options={**dict(settings), **chosen})
     except ConfigurationError as fault:
         raise click.ClickException("\n  ".join(["wrong settings", *fault.faults])) from fault
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
 
 
 def _stop_with_stdin() -> None:

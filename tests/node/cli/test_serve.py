@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -84,6 +84,27 @@ def test_an_attached_node_ends_with_standard_input(tmp_path: Path) -> None:
         node.stdout.readline()
         node.stdin.close()
         assert node.wait(20) == 0
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("delay_s", [None, 0.3, 0.6])
+def test_a_temporary_node_without_standard_input_ends_and_leaves_nothing(
+    tmp_path: Path, delay_s: float | None
+) -> None:
+    """Standard input may end at once, or at any moment of the start."""
+    command = [sys.executable, "-m", "odradek", "serve", "--temporary", "--attached"]
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"],
+        stdin=subprocess.DEVNULL if delay_s is None else subprocess.PIPE,
+        env={**clean_environment(), "TMPDIR": str(tmp_path)},
+    ) as node:
+        if node.stdin is not None:
+            # Not a wait for something: a moment of the start.
+            with suppress(subprocess.TimeoutExpired):
+                node.wait(delay_s)
+            node.stdin.close()
+        assert node.wait(20) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.e2e
