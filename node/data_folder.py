@@ -21,7 +21,6 @@ from odradek.protocol.types import uuid_to_text
 
 LAYOUT_VERSION = 1
 META_NAME = "meta.properties"
-LOCK_NAME = "node.lock"
 _STATE_BYTES = 1024
 
 
@@ -235,12 +234,14 @@ def _write_over(descriptor: int, text: bytes) -> None:
 
 
 class FolderLock:
-    """Locks a data folder for one node. The operating system releases it when the process ends."""
+    """Locks a folder for one node or one local cluster. The operating system releases it when the
+    process ends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str = "node") -> None:
         """Raises ConfigurationError if the folder cannot be written, or, with the process id, if
-        another node has the lock."""
-        path = folder / LOCK_NAME
+        another one has the lock. `kind` is what runs in the folder and the name of the lock's file.
+        """
+        path = folder / f"{kind}.lock"
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -256,10 +257,10 @@ class FolderLock:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise ConfigurationError(f"Cannot lock {path}: {error.strerror}") from error
             raise ConfigurationError(
-                f"data={folder}: a node is running in this folder (process {holder or 'unknown'})."
-                " Stop it or choose another data folder."
+                f"data={folder}: a {kind} is running in this folder (process"
+                f" {holder or 'unknown'}). Stop it or choose another data folder."
             ) from error
-        # On a full disk the process id is missing in the other node's error; nothing else.
+        # On a full disk the process id is missing in the other one's error; nothing else.
         with suppress(OSError):
             _write_over(self._file, f"{os.getpid()}\n".encode())
 

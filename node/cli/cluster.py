@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from odradek.node.cli import configs
 from odradek.node.cli.catch_up import catch_up_progress
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
-from odradek.node.cli.connection import ClusterConnection
+from odradek.node.cli.cluster_up import start_node, stop_node, up
 from odradek.node.cli.findings import Finding, PartitionView
 from odradek.node.cli.group_explain import finding_rows, print_findings
-from odradek.node.cli.node_membership import promote_to_voters
-from odradek.node.cli.output import Output, Row, first_names, with_output
+from odradek.node.cli.output import Output, Row, first_names
 from odradek.node.cli.quorum import quorum_state
 from odradek.node.cli.rebalance import rebalance
 from odradek.node.cli.replica_findings import below_minimum_findings, replica_findings
-from odradek.node.cli.serve import chosen_folder, with_settings
 from odradek.node.cli.storage_problems import storage_findings, storage_problems
 from odradek.protocol.messages.cluster import DescribeQuorumResponsePartitionData
 from odradek.protocol.messages.metadata import (
@@ -32,10 +26,6 @@ from odradek.protocol.messages.metadata import (
     DescribeClusterResponse,
     MetadataResponse,
 )
-
-if TYPE_CHECKING:
-    # The node's own modules are imported when nodes are started.
-    from odradek.node.local_cluster import ClusterLayout, LocalCluster
 
 MIN_IN_SYNC: Final = "min.insync.replicas"
 
@@ -85,137 +75,11 @@ class ClusterHealth:
 
 @click.group()
 def cluster() -> None:
-    """Run a local cluster; show the health of any cluster."""
+    """Run a local cluster; show the health of any cluster; move replicas."""
 
 
-cluster.add_command(rebalance)
-
-
-@cluster.command()
-@click.option(
-    "--nodes",
-    "node_count",
-    type=click.IntRange(1, 9),
-    help="Number of nodes. [default: as before, or 3]",
-)
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The folder of all nodes' data.  [default: odradek-cluster beside that of serve]",
-)
-@click.option("--temporary", is_flag=True, help="New data in a folder that is deleted at the end.")
-@click.option(
-    "--port",
-    type=click.IntRange(1, 60_000),
-    help="Client port of the first node; the others get the next ports.  [default: 9092]",
-)
-@with_settings
-@with_output
-def up(
-    node_count: int | None,
-    data: Path | None,
-    temporary: bool,
-    port: int | None,
-    settings: tuple[tuple[str, str], ...],
-    output: Output,
-) -> None:
-    """Run several nodes of one cluster on this machine, until Ctrl-C.
-
-    Topics get up to three replicas. A node that is killed is restarted. The next run starts the
-    same nodes with their data and ports. With a larger --nodes new nodes join, and some of them
-    become voters: the number of voters is odd, up to five.
-    """
-    from odradek.node.config import default_data_folder
-    from odradek.node.embedded import BrokerFailure
-    from odradek.node.local_cluster import LocalCluster
-
-    with chosen_folder(data, is_temporary=temporary) as chosen:
-        folder = chosen or default_data_folder().with_name("odradek-cluster")
-        nodes = LocalCluster(
-            folder, _layout(folder, node_count, port), settings={"profile": "dev", **dict(settings)}
-        )
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        output.hint(f"Starting {len(nodes.nodes)} nodes in {folder} ...")
-        try:
-            nodes.start()
-            if nodes.layout.joined:
-                local = ClusterConnection(bootstrap=nodes.bootstrap_servers, timeout_s=30.0)
-                with ClusterClient(local) as client:
-                    client.time_each_answer()
-                    for node_id in promote_to_voters(sorted(nodes.nodes), client, output):
-                        output.hint(f"Node {node_id} has joined as a voter.")
-            _print_addresses(nodes, folder, output)
-            _restart_ended_nodes(nodes, output)
-        except BrokerFailure as failure:
-            raise click.ClickException(str(failure)) from failure
-        except KeyboardInterrupt:
-            output.hint("\nStopping.")
-        finally:
-            nodes.stop()
-
-
-def _layout(folder: Path, node_count: int | None, port: int | None) -> ClusterLayout:
-    """The existing layout, extended to `node_count` nodes, or a new one."""
-    from odradek.node.local_cluster import extended_layout, new_layout, read_layout, write_layout
-
-    try:
-        layout = read_layout(folder)
-        if layout is None:
-            layout = new_layout(node_count or 3, port or 9092)
-            write_layout(folder, layout)
-        elif node_count is not None and node_count > len(layout.nodes):
-            layout = extended_layout(layout, node_count)
-            write_layout(folder, layout)
-    except (OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
-    first = layout.nodes[0]
-    if node_count not in (None, len(layout.nodes)) or port not in (None, first.port):
-        raise click.ClickException(
-            f"the cluster in {folder} has {len(layout.nodes)} nodes from port {first.port} on: it"
-            " can have more, not fewer, and keeps its ports; leave --nodes and --port out, or"
-            " choose another folder with --data"
-        )
-    return layout
-
-
-def _print_addresses(nodes: LocalCluster, folder: Path, output: Output) -> None:
-    rows: list[Row] = [
-        {
-            "node": node_id,
-            "address": node.bootstrap_servers,
-            "log": str(node.directory / "node.log"),
-            "data": str(node.data),
-        }
-        for node_id, node in nodes.nodes.items()
-    ]
-    if output.is_json:
-        output.json_line({"bootstrap": nodes.bootstrap_servers, "nodes": rows})
-        return
-    output.rows(rows, ["node", "address", "log"])
-    if output.is_terminal:
-        click.echo(
-            f"\nTry, in another shell:\n  export ODRADEK_BOOTSTRAP={nodes.bootstrap_servers}"
-        )
-        click.echo("  odradek cluster status\n  odradek topic create orders -p 6")
-        click.echo("\nCtrl-C stops all of them.")
-
-
-def _restart_ended_nodes(nodes: LocalCluster, output: Output) -> None:
-    """Restart nodes that have ended, until interrupted."""
-    while True:
-        descriptors = [os.pidfd_open(node.pid) for node in nodes.nodes.values()]
-        try:
-            # One is readable when its process has ended.
-            select.select(descriptors, [], [])
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        for node_id, node in nodes.nodes.items():
-            if not node.is_running:
-                output.hint(f"Node {node_id} has ended; restarting it.")
-                node.kill()
-                node.start()
-                output.hint(f"Node {node_id} is back.")
+for command in (up, stop_node, start_node, rebalance):
+    cluster.add_command(command)
 
 
 @cluster.command()

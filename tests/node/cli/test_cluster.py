@@ -1,21 +1,8 @@
 """`odradek cluster` against clusters, and the health of clusters with faults."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from odradek.node.blocking_client import BlockingClient
-from odradek.node.child import python_command
 from odradek.node.cli.cluster import ClusterHealth, controller_of, is_unhealthy, nodes_of
-from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.connection import make_connection
-from odradek.node.cli.quorum import quorum_state
-from odradek.node.local_cluster import ClusterLayout, LocalNode, new_layout, write_layout
 from odradek.protocol.messages.cluster import (
     DescribeQuorumReplicaState,
     DescribeQuorumResponsePartitionData,
@@ -23,14 +10,12 @@ from odradek.protocol.messages.cluster import (
 from odradek.protocol.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterResponse,
-    MetadataRequest,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from tests.node.cli.conftest import Run
-from tests.support.ports import free_pair, free_port, is_listening
-from tests.support.waiting import wait_until
+from tests.support.ports import free_port
 
 NODES = 3
 
@@ -139,72 +124,3 @@ def test_nodes_have_no_quorum_role_if_the_broker_reports_no_quorum() -> None:
     health = in_trouble()
     health.quorum = None
     assert [row["quorum"] for row in nodes_of(health)] == [None, None, None]
-
-
-@pytest.mark.e2e
-def test_a_cluster_runs_until_a_signal_and_restarts_a_killed_node(tmp_path: Path) -> None:
-    port = free_port()
-    write_layout(tmp_path, ClusterLayout("cluster-of-the-test", (LocalNode(0, port, free_pair()),)))
-    command = python_command("odradek", "cluster", "up")
-    command += ["--data", str(tmp_path), "--output", "json"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout is not None
-            ready = json.loads(process.stdout.readline())
-            assert ready["bootstrap"] == f"127.0.0.1:{port}"
-            state = tmp_path / "node-0" / "data" / "node.json"
-            killed = json.loads(state.read_bytes())["pid"]
-            os.kill(killed, signal.SIGKILL)
-            wait_until(lambda: state.exists() and json.loads(state.read_bytes())["pid"] != killed)
-            with BlockingClient("127.0.0.1", port, 10.0) as asker:
-                assert asker.ask(MetadataRequest(topics=[])).brokers
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
-            assert not is_listening(port)
-        finally:
-            process.kill()
-
-
-@pytest.mark.e2e
-def test_a_cluster_of_one_node_grows_with_nodes(tmp_path: Path) -> None:
-    port = free_range(NODES)
-    write_layout(tmp_path, new_layout(1, port))
-    command = python_command("odradek", "cluster", "up", "--nodes", str(NODES))
-    command += ["--data", str(tmp_path), "--output", "json"]
-    for key in ("arena.bytes=32MiB", "socket.request.max.bytes=8388608", "workers=1"):
-        command += ["--set", key]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout is not None
-            ready = json.loads(process.stdout.readline())
-            assert [node["node"] for node in ready["nodes"]] == [0, 1, 2]
-            local = make_connection(f"127.0.0.1:{port}", 10.0, None, ())
-            with ClusterClient(local) as client:
-                quorum = quorum_state(client)
-            assert quorum is not None
-            assert sorted(voter.replica_id for voter in quorum.current_voters) == [0, 1, 2]
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
-
-
-def free_range(count: int) -> int:
-    """The first of so many ports for clients, with those of the peers a thousand above."""
-    while True:
-        port = free_port()
-        layout = new_layout(count, port)
-        if not any(is_listening(p) for n in layout.nodes for p in (n.port, n.peer_port)):
-            return port
-
-
-def test_fewer_nodes_and_other_ports_are_refused(odradek: Run, tmp_path: Path) -> None:
-    write_layout(tmp_path, new_layout(3, 9092))
-    for option, value in (("--nodes", "2"), ("--port", "9000")):
-        ran = odradek("cluster", "up", option, value, "--data", str(tmp_path))
-        assert ran.exit_code == 1
-        assert "has 3 nodes from port 9092 on" in ran.stderr
-    both = odradek("cluster", "up", "--temporary", "--data", str(tmp_path))
-    assert both.exit_code == 2
