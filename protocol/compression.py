@@ -21,6 +21,10 @@ from odradek.protocol.errors import ProtocolError
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
+class DecompressedSizeError(ProtocolError):
+    """The data is larger than the limit once it is decompressed."""
+
+
 class Codec(IntEnum):
     """The compression type in the attributes of a batch (bits 0 to 2)."""
 
@@ -46,10 +50,10 @@ SNAPPY_RATIO_MAX: Final = 22
 # An LZ4 frame as Kafka's Java client writes it: version 1, independent blocks (Java readers refuse
 # linked ones), no checksums, no content size, blocks of 64 KiB. The last byte is the second lowest
 # byte of the xxHash32 of the descriptor (the two bytes before it).
-_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
+LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+LZ4_HEADER: Final = LZ4_MAGIC + b"\x60\x40\x82"
 # Clients of message format 0 compute that hash over the magic too (KAFKA-3160).
-_LZ4_HEADER_OF_FORMAT_0: Final = _LZ4_MAGIC + b"\x60\x40\x1a"
+_LZ4_HEADER_OF_FORMAT_0: Final = LZ4_MAGIC + b"\x60\x40\x1a"
 LZ4_BLOCK_BYTES: Final = 64 * 1024
 LZ4_STORED: Final = 0x80000000
 LZ4_END: Final = b"\x00\x00\x00\x00"
@@ -122,7 +126,7 @@ def decompress(
 
 def with_lz4_header_checksum(data: Bytes) -> bytes:
     """The same LZ4 frame with the right header checksum."""
-    if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
+    if len(data) < 7 or bytes(data[:4]) != LZ4_MAGIC:
         raise ProtocolError("lz4 data does not start with a frame header")
     flags = data[4]
     end = (
@@ -161,7 +165,7 @@ def _cramjam() -> ModuleType:
 
 
 def _too_large(limit: int) -> ProtocolError:
-    return ProtocolError(f"the decompressed data exceeds {limit} bytes")
+    return DecompressedSizeError(f"the decompressed data exceeds {limit} bytes")
 
 
 def _decompress_gzip(data: Bytes, limit: int) -> bytes:
@@ -204,7 +208,7 @@ def _compress_snappy(data: Bytes) -> bytes:
 def _decompress_snappy(data: Bytes, limit: int) -> bytes:
     view = memoryview(data)
     if bytes(view[:8]) != XERIAL_MAGIC:
-        return decompress_snappy_block(view, limit, limit)
+        return decompress_snappy_block(view, limit)
     parts: list[bytes] = []
     room = limit
     at = len(XERIAL_HEADER)
@@ -217,25 +221,42 @@ def _decompress_snappy(data: Bytes, limit: int) -> bytes:
         at += 4
         if not 0 < size <= len(view) - at:
             raise ProtocolError(f"snappy block size {size} exceeds the {len(view) - at} bytes left")
-        part = decompress_snappy_block(view[at : at + size], room, limit)
+        part = decompress_snappy_block(view[at : at + size], room)
         parts.append(part)
         room -= len(part)
         at += size
     return b"".join(parts)
 
 
-def decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
-    """A raw snappy block of at most `room` uncompressed bytes; `limit` is named in the error."""
-    snappy = _cramjam().snappy
+def snappy_block_size(block: memoryview, room: int) -> int:
+    """What a raw snappy block claims to decompress to. ProtocolError if that is more than `room`,
+    or impossible."""
     try:
-        size: int = snappy.decompress_raw_len(block)
-        if size > room:
-            raise _too_large(limit)
-        if size > SNAPPY_RATIO_MAX * len(block):
-            raise ProtocolError(f"a snappy block of {len(block)} bytes cannot hold {size}")
-        return bytes(snappy.decompress_raw(block))
-    except ProtocolError:
-        raise
+        size: int = _cramjam().snappy.decompress_raw_len(block)
+    except Exception as error:
+        raise ProtocolError(f"corrupt snappy data: {error}") from None
+    if size > room:
+        raise _too_large(room)
+    if size > SNAPPY_RATIO_MAX * len(block):
+        raise ProtocolError(f"a snappy block of {len(block)} bytes cannot hold {size}")
+    return size
+
+
+def decompress_snappy_block_into(block: memoryview, output: mmap) -> None:
+    """Decompress a raw snappy block that fills `output`."""
+    try:
+        size = _cramjam().snappy.decompress_raw_into(block, output)
+    except Exception as error:
+        raise ProtocolError(f"corrupt snappy data: {error}") from None
+    if size != len(output):
+        raise ProtocolError(f"corrupt snappy data: {size} bytes instead of {len(output)}")
+
+
+def decompress_snappy_block(block: memoryview, room: int) -> bytes:
+    """A raw snappy block of at most `room` uncompressed bytes."""
+    snappy_block_size(block, room)
+    try:
+        return bytes(_cramjam().snappy.decompress_raw(block))
     except Exception as error:
         raise ProtocolError(f"corrupt snappy data: {error}") from None
 
@@ -256,10 +277,10 @@ def compress_lz4_block(plain: Bytes) -> bytes:
     return _UINT32_LITTLE.pack(len(plain) | LZ4_STORED) + plain
 
 
-def decompress_lz4_block(block: Bytes, output: bytearray) -> int:
-    """Decompress a block of an LZ4 frame with independent blocks. Returns its size in `output`."""
+def decompress_lz4_frame(frame: Bytes, output: bytearray) -> int:
+    """Decompress a frame into `output`. Returns its size."""
     try:
-        size: int = _cramjam().lz4.decompress_block_into(block, output, len(output))
+        size: int = _cramjam().lz4.decompress_into(frame, output)
     except Exception as error:
         raise ProtocolError(f"corrupt lz4 data: {error}") from None
     return size

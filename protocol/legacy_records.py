@@ -1,8 +1,8 @@
 """Message sets of formats 0 and 1, before Kafka 0.11.
 
-The log has format 2 only: records of Produce 0 to 2 are up-converted before the append, and those
-of Fetch 0 to 3 down-converted before the response. Malformed bytes raise ProtocolError and nothing
-else.
+The log has format 2 only: records of Produce 0 to 2 are up-converted before the append
+(up_conversion.py), and those of Fetch 0 to 3 down-converted before the response. Malformed bytes
+raise ProtocolError and nothing else.
 
 A message, big-endian:
 
@@ -27,14 +27,13 @@ from odradek.protocol.records import (
     LOG_APPEND_TIME,
     MAGIC_AT,
     Record,
-    build_batch,
     compression_of,
     iter_batches,
     iter_records,
 )
 from odradek.protocol.types import NO_TIMESTAMP
 
-_LOG_OVERHEAD: Final = 12  # offset and size
+LOG_OVERHEAD: Final = 12  # offset and size
 _OFFSET_AND_SIZE = Struct(">qi")
 _CRC = Struct(">I")
 _MAGIC_AND_ATTRIBUTES = Struct(">bb")
@@ -63,28 +62,13 @@ def iter_messages(view: Bytes, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterat
     Format 0 has no timestamps: they are -1. All wrappers together decompress to at most `limit`
     bytes.
     """
-    for message in _iter_shallow(view):
+    for message in iter_shallow_messages(view):
         if message.codec is Codec.NONE:
             yield message
         else:
             inner, size = _unwrap(message, limit)
             limit -= size
             yield from inner
-
-
-def up_convert(view: Bytes, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[bytes]:
-    """The set as one batch of format 2 from offset 0, or no batch if it is empty.
-
-    The batch has the codec of the last wrapper of the set, and the timestamps of the messages.
-    """
-    codec = Codec.NONE
-    for message in _iter_shallow(view):
-        codec = message.codec
-    records = [
-        Record(index, message.timestamp, message.key, message.value)
-        for index, message in enumerate(iter_messages(view, limit=limit))
-    ]
-    return [build_batch(records, codec=codec)] if records else []
 
 
 def down_convert(
@@ -127,8 +111,8 @@ def down_convert(
     return b"".join(out)
 
 
-def _iter_shallow(view: Bytes) -> Iterator[Message]:
-    """The messages of the set, without those in wrappers. Checks the CRCs."""
+def iter_shallow_messages(view: Bytes) -> Iterator[Message]:
+    """The messages of a set, without those in wrappers. Checks the CRCs."""
     data = memoryview(view)
     at = 0
     while at < len(data):
@@ -138,10 +122,10 @@ def _iter_shallow(view: Bytes) -> Iterator[Message]:
         magic = data[at + MAGIC_AT]
         if magic not in (0, 1):
             raise ProtocolError(f"invalid message format {magic} in a message set")
-        end = at + _LOG_OVERHEAD + size
+        end = at + LOG_OVERHEAD + size
         if size < _SIZE_MIN[magic] or end > len(data):
             raise ProtocolError(f"message size {size} exceeds the {len(data) - at} bytes left")
-        (crc,) = _CRC.unpack_from(data, at + _LOG_OVERHEAD)
+        (crc,) = _CRC.unpack_from(data, at + LOG_OVERHEAD)
         if crc32(data[at + MAGIC_AT : end]) != crc:
             raise ProtocolError("the CRC of a message does not match")
         attributes = data[at + MAGIC_AT + 1]
@@ -181,7 +165,7 @@ def _unwrap(wrapper: Message, limit: int) -> tuple[list[Message], int]:
         raise ProtocolError("a compressed message without a value")
     is_format_0 = wrapper.magic == 0
     plain = decompress(wrapper.codec, wrapper.value, limit=limit, is_format_0=is_format_0)
-    inner = list(_iter_shallow(plain))
+    inner = list(iter_shallow_messages(plain))
     if not inner:
         raise ProtocolError("a compressed message contains no message")
     for message in inner:

@@ -1,15 +1,16 @@
 """Decompression and compression piece by piece, for batches whose size nobody knows before.
 
 What a byte of a batch becomes is up to its sender: 3 KB of zstd can be 100 MB. Here no piece is
-larger than `PIECE_BYTES`, so that a caller can stop between two of them, and memory is bounded. Two
-formats have no pieces: a snappy block, and an lz4 frame with linked blocks or checksums. They are
-decompressed as a whole, to at most 22 and 255 times their size.
+larger than `PIECE_BYTES`, so that a caller can stop between two of them, and memory is bounded: by
+a block of lz4 (4 MiB) or snappy (22 times its compressed size), or the window of zstd, which is no
+larger than what was decompressed.
 
 Malformed data raises ProtocolError and nothing else.
 """
 
 import zlib
 from collections.abc import Callable, Generator, Iterator
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from typing import Final, Protocol, TypeAlias
 
@@ -20,6 +21,7 @@ from odradek.protocol.compression import (
     LZ4_BLOCK_BYTES,
     LZ4_END,
     LZ4_HEADER,
+    LZ4_MAGIC,
     LZ4_STORED,
     SNAPPY_RATIO_MAX,
     XERIAL_BLOCK_BYTES,
@@ -28,18 +30,29 @@ from odradek.protocol.compression import (
     ZSTD_LEVEL,
     Bytes,
     Codec,
+    DecompressedSizeError,
     compress,
     compress_lz4_block,
     compress_snappy_block,
-    decompress,
-    decompress_lz4_block,
+    decompress_lz4_frame,
     decompress_snappy_block,
+    decompress_snappy_block_into,
+    snappy_block_size,
+    with_lz4_header_checksum,
 )
 from odradek.protocol.errors import ProtocolError
 
 PIECE_BYTES: Final = 64 << 10
 
-_LZ4_RATIO_MAX: Final = 255
+_LZ4_BLOCK_BYTES_MAX: Final = 4 << 20
+_LZ4_HEADER_BYTES_MAX: Final = 19
+_LZ4_VERSION: Final = 0x40
+_LZ4_INDEPENDENT_FLAG: Final = 0x20
+_LZ4_BLOCK_CHECKSUM_FLAG: Final = 0x10
+_LZ4_BLOCK_FLAGS: Final = _LZ4_INDEPENDENT_FLAG | _LZ4_BLOCK_CHECKSUM_FLAG
+_LZ4_CONTENT_SIZE_FLAG: Final = 0x08
+_LZ4_CONTENT_CHECKSUM_FLAG: Final = 0x04
+_LZ4_DICTIONARY_FLAG: Final = 0x01
 
 _UINT32 = Struct("<I")
 _ZSTD_MAGIC: Final = 0xFD2FB528
@@ -58,21 +71,19 @@ def decompress_pieces(
     for piece in _pieces(codec, data, limit, is_format_0):
         room -= len(piece)
         if room < 0:
-            raise ProtocolError(f"the decompressed data exceeds {limit} bytes")
-        yield piece
+            raise DecompressedSizeError(f"the decompressed data exceeds {limit} bytes")
+        if len(piece) <= PIECE_BYTES:
+            yield piece
+        else:
+            for at in range(0, len(piece), PIECE_BYTES):
+                yield piece[at : at + PIECE_BYTES]
 
 
-def first_piece_bytes_max(codec: Codec, data: Bytes) -> int:
-    """What the first piece can have: more than PIECE_BYTES where the format has no pieces."""
+def step_bytes_max(codec: Codec, data: Bytes) -> int:
+    """As many bytes can be decompressed before the first piece is there."""
     if codec is Codec.SNAPPY:
-        return SNAPPY_RATIO_MAX * len(data)
-    if codec is Codec.LZ4 and not _has_plain_lz4_blocks(data):
-        return _LZ4_RATIO_MAX * len(data)
-    return PIECE_BYTES
-
-
-def _has_plain_lz4_blocks(data: Bytes) -> bool:
-    return bytes(data[: len(LZ4_HEADER)]) == LZ4_HEADER
+        return max(PIECE_BYTES, SNAPPY_RATIO_MAX * len(data))
+    return _LZ4_BLOCK_BYTES_MAX if codec is Codec.LZ4 and len(data) > PIECE_BYTES else PIECE_BYTES
 
 
 def _pieces(codec: Codec, data: Bytes, limit: int, is_format_0: bool) -> Iterator[bytes]:
@@ -83,11 +94,11 @@ def _pieces(codec: Codec, data: Bytes, limit: int, is_format_0: bool) -> Iterato
         return _gzip_pieces(data)
     if codec is Codec.ZSTD:
         return _zstd_pieces(data)
-    if codec is Codec.LZ4 and _has_plain_lz4_blocks(data):
-        return _lz4_pieces(data)
-    if codec is Codec.SNAPPY and bytes(data[:8]) == XERIAL_MAGIC:
+    if codec is Codec.LZ4:
+        return _lz4_pieces(data, is_format_0)
+    if bytes(data[:8]) == XERIAL_MAGIC:
         return _xerial_pieces(data, limit)
-    return iter((decompress(codec, data, limit=limit, is_format_0=is_format_0),))
+    return _snappy_pieces(memoryview(data), limit)
 
 
 def _gzip_pieces(data: Bytes) -> Iterator[bytes]:
@@ -161,35 +172,54 @@ def _check_zstd_frames(data: Bytes) -> None:
         raise ProtocolError("truncated zstd frame")
 
 
-def _lz4_pieces(data: Bytes) -> Iterator[bytes]:
-    """The blocks of a frame as Kafka's Java client and librdkafka write it: independent, of at most
-    64 KiB, without checksums."""
+def _lz4_pieces(data: Bytes, is_format_0: bool) -> Iterator[bytes]:
+    """The blocks of a frame. Linked ones are refused, as by Kafka, whose client cannot read them.
+    Checksums of the content are not checked, as in Kafka."""
     view = memoryview(data)
-    at = len(LZ4_HEADER)
-    block = bytearray(LZ4_BLOCK_BYTES)
-    whole = memoryview(block)
+    at = 0
     while True:
-        if at + 4 > len(view):
-            raise ProtocolError("truncated lz4 frame")
-        (length,) = _UINT32.unpack_from(view, at)
-        at += 4
-        if not length:
-            break
-        stored = length & LZ4_STORED
-        end = at + (length & ~LZ4_STORED)
-        if end > len(view):
-            raise ProtocolError("truncated lz4 frame")
-        if stored:
-            if end - at > LZ4_BLOCK_BYTES:
-                raise ProtocolError(f"an lz4 block of {end - at} bytes")
-            yield bytes(view[at:end])
-        else:
-            size = decompress_lz4_block(view[at:end], block)
+        at, flags, size_class = _read_lz4_header(view, at, is_format_0)
+        block = bytearray(1 << 8 + 2 * size_class)
+        whole = memoryview(block)
+        checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM_FLAG else 0
+        # Each block becomes a frame, because only with a frame is its checksum checked.
+        head = LZ4_MAGIC + bytes((_LZ4_VERSION | flags & _LZ4_BLOCK_FLAGS, size_class << 4, 0))
+        head = with_lz4_header_checksum(head)
+        while True:
+            if at + 4 > len(view):
+                raise ProtocolError("truncated lz4 frame")
+            length = _UINT32.unpack_from(view, at)[0]
+            if not length:
+                break
+            end = at + 4 + (length & ~LZ4_STORED) + checksum_bytes
+            if end > len(view):
+                raise ProtocolError("truncated lz4 frame")
+            size = decompress_lz4_frame(b"".join((head, view[at:end], LZ4_END)), block)
             yield bytes(whole[:size])
-        at = end
-    if at != len(view):
-        # A second frame, which is rare.
-        yield decompress(Codec.LZ4, view[at:])
+            at = end
+        at += 8 if flags & _LZ4_CONTENT_CHECKSUM_FLAG else 4
+        if at >= len(view):
+            break
+    if at > len(view):
+        raise ProtocolError("truncated lz4 frame")
+
+
+def _read_lz4_header(view: memoryview, at: int, is_format_0: bool) -> tuple[int, int, int]:
+    """The position behind the header at `at`, its flags, and its class of block sizes (4 to 7)."""
+    frame = view[at:]
+    fixed = with_lz4_header_checksum(frame[:_LZ4_HEADER_BYTES_MAX])
+    flags = frame[4]
+    if flags & 0xC0 != _LZ4_VERSION or flags & _LZ4_DICTIONARY_FLAG:
+        raise ProtocolError(f"an lz4 frame of the unknown form {flags:#x}")
+    if not flags & _LZ4_INDEPENDENT_FLAG:
+        raise ProtocolError("an lz4 frame with linked blocks, which Kafka does not support")
+    size_class = frame[5] >> 4 & 7
+    if size_class < 4:
+        raise ProtocolError(f"an lz4 frame with blocks of the unknown size {size_class}")
+    end = 7 + (8 if flags & _LZ4_CONTENT_SIZE_FLAG else 0)
+    if not is_format_0 and bytes(frame[:end]) != fixed[:end]:
+        raise ProtocolError("the checksum of an lz4 frame header does not match")
+    return at + end, flags, size_class
 
 
 def _xerial_pieces(data: Bytes, limit: int) -> Iterator[bytes]:
@@ -205,8 +235,20 @@ def _xerial_pieces(data: Bytes, limit: int) -> Iterator[bytes]:
         at += 4
         if not 0 < size <= len(view) - at:
             raise ProtocolError(f"snappy block size {size} exceeds the {len(view) - at} bytes left")
-        yield decompress_snappy_block(view[at : at + size], limit, limit)
+        yield from _snappy_pieces(view[at : at + size], limit)
         at += size
+
+
+def _snappy_pieces(block: memoryview, limit: int) -> Iterator[bytes]:
+    """A raw block, in pieces: a large copy would hold the interpreter lock for long."""
+    size = snappy_block_size(block, limit)
+    if size <= PIECE_BYTES:
+        yield decompress_snappy_block(block, limit)
+        return
+    with mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS) as pages:
+        decompress_snappy_block_into(block, pages)
+        for at in range(0, size, PIECE_BYTES):
+            yield pages[at : at + PIECE_BYTES]
 
 
 class StreamCompressor:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 INT64_MIN: Final = -(2**63 - 1) - 1
 INT64_MAX: Final = 2**63 - 1
+IS_COMPILED: Final = not __file__.endswith(".py")
+"""Whether mypyc has compiled this module."""
 RECORD_BYTES_MIN: Final = 7
 """Length, attributes, two deltas, two empty fields and the header count."""
 RECORD_ERRORS_MAX: Final = 100

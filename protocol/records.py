@@ -220,6 +220,13 @@ def set_log_append_time(view: memoryview, at: int, timestamp_ms: int) -> None:
     _CRC.pack_into(view, at + CRC_AT, crc32c(view[at + ATTRIBUTES_AT : at + size]))
 
 
+def set_max_timestamp(view: memoryview, at: int, timestamp_ms: int) -> None:
+    """Set the max timestamp of the batch, and the CRC."""
+    size = batch_size(view, at)
+    _pack_offset(view, at + MAX_TIMESTAMP_AT, timestamp_ms)
+    _CRC.pack_into(view, at + CRC_AT, crc32c(view[at + ATTRIBUTES_AT : at + size]))
+
+
 def compression_of(attributes: int) -> Codec:
     """The codec of a batch; ProtocolError for the three unknown numbers."""
     number = attributes & CODEC_MASK
@@ -356,7 +363,7 @@ def build_batch(
             raise ValueError(f"offset {offset} in a batch from {base_offset} is not ascending")
         delta = offset - base_offset
         count += 1
-        _write_record(payload, timestamp - base_timestamp, delta, key, value, headers)
+        write_record(payload, timestamp - base_timestamp, delta, key, value, headers)
     if last_offset is not None:
         if last_offset - base_offset < delta:
             raise ValueError(f"last offset {last_offset} is before that of the last record")
@@ -447,12 +454,9 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[Header, ...], i
         key, at = _read_bytes(data, at, end)
         if key is None:
             raise ProtocolError("a header without a key")
-        try:
-            name = key.decode()
-        except UnicodeDecodeError:
-            raise ProtocolError("a header key is not UTF-8") from None
         value, at = _read_bytes(data, at, end)
-        headers.append((name, value))
+        # Kafka checks nowhere that a key is UTF-8, and its client reads it like this.
+        headers.append((key.decode(errors="replace"), value))
     return tuple(headers), at
 
 
@@ -499,7 +503,7 @@ def _write_bytes(out: bytearray, value: bytes | None) -> None:
         out += value
 
 
-def _write_record(
+def write_record(
     out: bytearray,
     delta_ms: int,
     offset_delta: int,
@@ -507,6 +511,7 @@ def _write_record(
     value: bytes | None,
     headers: Sequence[Header],
 ) -> None:
+    """Append one record. The deltas are to the base timestamp and base offset of its batch."""
     body = bytearray(1)  # attributes: unused
     write_varint(body, delta_ms)
     write_varint(body, offset_delta)

@@ -1,9 +1,9 @@
 """The write path: one turn appends to many partitions and commits all of it at once.
 
-`Turn.append` validates a partition's batches (validation.py), answers retries, rewrites base offset
-and leader epoch in place and writes the bytes into the active segment. `Turn.commit` makes all
-appends durable and then visible. If anything fails, the whole turn is undone on disk and in memory,
-and all its results become KAFKA_STORAGE_ERROR.
+`Turn.append` validates a partition's batches (client_batches.py, validation.py), answers retries,
+rewrites base offset and leader epoch in place and writes the bytes into the active segment.
+`Turn.commit` makes all appends durable and then visible. If anything fails, the whole turn is
+undone on disk and in memory, and all its results become KAFKA_STORAGE_ERROR.
 
 Called by the worker's loop for clients, coordinators and leaders, and by recovery for salvaged
 batches.
@@ -19,7 +19,6 @@ import msgspec
 from odradek.protocol.control_records import EndTransactionMarker
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.records import (
-    CODEC_MASK,
     HEADER_BYTES,
     LEADER_EPOCH_AT,
     LENGTH_OVERHEAD,
@@ -28,24 +27,20 @@ from odradek.protocol.records import (
     set_log_append_time,
     unpack_header,
 )
-from odradek.protocol.types import NO_EPOCH
+from odradek.storage.client_batches import prepare
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import KEY, NUMBER, STAMP, STAMP_SIZE
+from odradek.storage.log_append import LogAppend
 from odradek.storage.partition_log import PartitionLog, Savepoint
 from odradek.storage.reserve import DISK_FULL, is_disk_full_error
 from odradek.storage.segment import Segment
 from odradek.storage.settings import TimestampType
 from odradek.storage.validation import (
-    CODECS,
-    LATEST_VERSION,
-    SINGLE_BATCH_VERSION_MIN,
     AppendOrigin,
     BatchRejectedError,
-    check_batch,
     check_coordinator_batch,
     check_producer,
     check_replicated_batch,
-    recompress,
     split,
 )
 
@@ -68,40 +63,18 @@ class AppendResult(msgspec.Struct, eq=False, gc=False):
     error_message: str | None = None
     record_errors: tuple[tuple[int, str], ...] = ()
 
+    @classmethod
+    def of(cls, rejected: BatchRejectedError) -> "AppendResult":
+        """The result of an append that was refused."""
+        return cls(
+            rejected.code, error_message=rejected.message, record_errors=rejected.record_errors
+        )
+
     def fail(self, error_message: str) -> None:
         """The commit failed: replace the result by KAFKA_STORAGE_ERROR."""
         self.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         self.base_offset = self.end_offset = self.log_append_time_ms = -1
         self.error_message = error_message
-
-
-class LogAppend(msgspec.Struct, eq=False, gc=False):
-    """One append to one partition: the batches at [start, start + length) of `arena`.
-
-    The batches' headers are rewritten in place (a read-only arena is copied first). More than one
-    batch is accepted from coordinators, from leaders, and from clients of Produce below version 3
-    (`request_version`). With `has_headroom` the 16 bytes before `start` belong to this append until
-    it returns: they are overwritten and restored, which saves a copy of a large batch.
-    """
-
-    arena: memoryview
-    start: int
-    length: int
-    leader_epoch: int = NO_EPOCH
-    origin: AppendOrigin = AppendOrigin.CLIENT
-    request_version: int = LATEST_VERSION
-    has_headroom: bool = False
-    log_append_time_ms: int = -1
-    """Set where the topic's timestamp type is LogAppendTime."""
-
-    @classmethod
-    def of_bytes(cls, batches: bytes, origin: AppendOrigin) -> "LogAppend":
-        """Batches that are not in an arena."""
-        return cls(memoryview(bytearray(batches)), 0, len(batches), origin=origin)
-
-    def replace(self, content: memoryview) -> None:
-        """Append `content`, a whole buffer of its own, instead."""
-        self.arena, self.start, self.length, self.has_headroom = content, 0, len(content), False
 
 
 class Commit(NamedTuple):
@@ -175,6 +148,10 @@ class Turn:
                 append.replace(memoryview(bytearray(arena[start : start + length])))
                 arena, start = append.arena, 0
         try:
+            if append.origin is AppendOrigin.CLIENT:
+                result = self._append_from_client(log, append)
+                self._results.append(result)
+                return result
             header = unpack_header(arena, start) if length >= HEADER_BYTES else None
             if (
                 header is not None
@@ -182,19 +159,12 @@ class Turn:
                 and header.magic == MAGIC
             ):
                 # The common case: a single batch.
-                if append.origin is AppendOrigin.CLIENT:
-                    result = self._append_from_client(log, append, header)
-                else:
-                    marker = _check_from_broker(log, append, header)
-                    result = self._put(log, append, header, marker)
+                marker = _check_from_broker(log, append, header)
+                result = self._put(log, append, header, marker)
             else:
                 result = self._append_several(log, append)
         except BatchRejectedError as rejected:
-            return AppendResult(
-                rejected.code,
-                error_message=rejected.message,
-                record_errors=rejected.record_errors,
-            )
+            return AppendResult.of(rejected)
         except ProtocolError as error:
             return AppendResult(ErrorCode.CORRUPT_MESSAGE, error_message=str(error))
         except lmdb.Error as error:
@@ -253,13 +223,20 @@ class Turn:
         for log, _ in self._savepoints.values():
             yield log
 
-    def _append_from_client(
-        self, log: PartitionLog, append: LogAppend, header: BatchHeader
-    ) -> AppendResult:
-        settings = log.settings
-        batch = append.arena[append.start : append.start + append.length]
-        check_batch(batch, header, settings, append.request_version, self.now_ms)
-        is_append_time = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    def _append_from_client(self, log: PartitionLog, append: LogAppend) -> AppendResult:
+        if not append.is_prepared:
+            for _ in prepare(append, log.settings, self.now_ms):
+                pass
+        if append.parts is None:
+            return self._put_from_client(log, append)
+        results = [self._put_from_client(log, part) for part in append.parts]
+        results[0].end_offset = results[-1].end_offset
+        return results[0]
+
+    def _put_from_client(self, log: PartitionLog, append: LogAppend) -> AppendResult:
+        """Put a client's batch, which is prepared, if its sequence is right."""
+        header = unpack_header(append.arena, append.start)
+        is_append_time = log.settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         if header.producer_id >= 0:
             duplicate = check_producer(log, header, append.request_version)
             if duplicate is not None:
@@ -270,11 +247,6 @@ class Turn:
                     duplicate.timestamp if is_append_time else -1,
                     log.log_start_offset,
                 )
-        if settings.compression_type != "producer":
-            codec = CODECS[settings.compression_type]
-            if header.attributes & CODEC_MASK != codec:
-                append.replace(recompress(batch, header, codec, settings))
-                header = unpack_header(append.arena)
         if is_append_time:
             append.log_append_time_ms = self.now_ms
             set_log_append_time(append.arena, append.start, self.now_ms)
@@ -282,32 +254,16 @@ class Turn:
         return self._put(log, append, header, None)
 
     def _append_several(self, log: PartitionLog, append: LogAppend) -> AppendResult:
-        """Any number of batches but one, or bytes that are no whole batch. All batches are checked
-        before the first is put."""
-        batches = split(append.arena, append.start, append.length)
-        is_client = append.origin is AppendOrigin.CLIENT
+        """Any number of batches but one, or bytes that are no whole batch, of a broker. All batches
+        are checked before the first is put."""
         is_replication = append.origin is AppendOrigin.REPLICATION
-        if is_client and append.request_version >= SINGLE_BATCH_VERSION_MIN and len(batches) != 1:
-            raise BatchRejectedError(
-                f"Produce requests with version {append.request_version} are only allowed to "
-                "contain exactly one record batch per partition."
-            )
         parts: list[tuple[LogAppend, BatchHeader, EndTransactionMarker | None]] = []
         end_offset = -1
-        for at, size, header in batches:
+        for at, size, header in split(append.arena, append.start, append.length):
             # Before the second batch lies the first, which has been put already.
-            has_headroom = append.has_headroom and (not parts or is_replication) and not is_client
+            has_headroom = append.has_headroom and (not parts or is_replication)
             part = msgspec.structs.replace(append, start=at, length=size, has_headroom=has_headroom)
-            marker = None
-            if is_client:
-                batch = append.arena[at : at + size]
-                check_batch(batch, header, log.settings, append.request_version, self.now_ms)
-                if header.producer_id >= 0:
-                    raise BatchRejectedError(
-                        "An idempotent producer must send one batch per partition and request."
-                    )
-            else:
-                marker = _check_from_broker(log, part, header)
+            marker = _check_from_broker(log, part, header)
             if is_replication:
                 if header.base_offset < end_offset or header.last_offset_delta < 0:
                     raise BatchRejectedError(
@@ -315,12 +271,7 @@ class Turn:
                     )
                 end_offset = header.next_offset
             parts.append((part, header, marker))
-        results = [
-            self._append_from_client(log, part, header)
-            if is_client
-            else self._put(log, part, header, marker)
-            for part, header, marker in parts
-        ]
+        results = [self._put(log, part, header, marker) for part, header, marker in parts]
         results[0].end_offset = results[-1].end_offset
         return results[0]
 

@@ -18,7 +18,7 @@ import msgspec
 from odradek.protocol.control_records import read_control_batch
 from odradek.protocol.records import unpack_header
 from odradek.protocol.types import NO_EPOCH
-from odradek.storage.append import LogAppend, Turn
+from odradek.storage.append import Turn
 from odradek.storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
 from odradek.storage.cursors import batches_from, rows_from
 from odradek.storage.environment import StorageError, sync_directory
@@ -38,6 +38,7 @@ from odradek.storage.layout import (
     unlink_journal,
     unlink_segment,
 )
+from odradek.storage.log_append import LogAppend
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.producer_state import ProducerStateEntry
 from odradek.storage.recovery import Examination

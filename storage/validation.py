@@ -1,17 +1,16 @@
 """Validation of record batches before they are appended (Kafka's LogValidator).
 
-Only the batch header is read, unless the topic requires more: compaction requires keys, a timestamp
-is out of bounds, or the compression type differs. The order of checks and the error codes are
-Kafka's: one batch of format 2, codec, base offset, size, CRC, counts, records, then the producer's
-sequence (KIP-98). Called by append.py. Everything here is pure.
+Here are the checks of headers and of sequences; client_batches.py checks the records. The order and
+the error codes are Kafka's: one batch of format 2, codec, base offset, size, CRC, counts, records,
+then the producer's sequence (KIP-98). Everything here is pure.
 """
 
 from enum import IntEnum
 
 from odradek.protocol.checksum import crc32c
-from odradek.protocol.compression import Codec, compress, decompress
+from odradek.protocol.compression import Codec
 from odradek.protocol.control_records import EndTransactionMarker, read_control_batch
-from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -23,21 +22,17 @@ from odradek.protocol.records import (
     MAGIC,
     TRANSACTIONAL,
     BatchHeader,
-    encode_batch,
-    iter_records,
     unpack_header,
 )
-from odradek.protocol.types import NO_TIMESTAMP
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.producer_state import BatchMetadata, check_sequence, find_duplicate
-from odradek.storage.settings import LogSettings, TimestampType
+from odradek.storage.settings import LogSettings
 
 CRC_MISMATCH = "The record batch is corrupt: its CRC does not match its content."
 LATEST_VERSION = 13
 SINGLE_BATCH_VERSION_MIN = 3
 _ZSTD_VERSION_MIN = 7  # KIP-110
 _EPOCH_BUMPS_SINCE = 12  # KIP-890
-_RECORD_ERRORS_MAX = 100
 _LZ4_LEVEL_DEFAULT = 9  # KIP-390: at its default Kafka compresses fast instead of hard
 _CLIENT_ATTRIBUTES_REFUSED = CONTROL | DELETE_HORIZON | LOG_APPEND_TIME
 
@@ -78,14 +73,14 @@ class BatchRejectedError(Exception):
         self.record_errors = record_errors
 
 
-def check_batch(
+def check_header(
     batch: memoryview,
     header: BatchHeader,
     settings: LogSettings,
     request_version: int,
-    now_ms: int,
 ) -> None:
-    """Check a client's batch, independently of the log's state. Raises BatchRejectedError."""
+    """Check the header and the CRC of a client's batch, independently of the log's state. Raises
+    BatchRejectedError."""
     attributes = header.attributes
     codec = attributes & CODEC_MASK
     if codec >= Codec.ZSTD:
@@ -116,17 +111,6 @@ def check_batch(
             raise BatchRejectedError(f"Invalid base sequence {header.base_sequence}.")
     elif attributes & TRANSACTIONAL:
         raise BatchRejectedError("A transactional batch must have a producer id.")
-    if settings.message_timestamp_type is TimestampType.CREATE_TIME:
-        earliest = now_ms - settings.message_timestamp_before_max_ms
-        latest = now_ms + settings.message_timestamp_after_max_ms
-        base_timestamp = header.base_timestamp
-        is_in_bounds = header.max_timestamp <= latest and (
-            base_timestamp >= earliest or base_timestamp == NO_TIMESTAMP
-        )
-        if settings.cleanup_compact or not is_in_bounds:
-            _check_records(batch, header, settings.cleanup_compact, earliest, latest)
-    elif settings.cleanup_compact:
-        _check_records(batch, header, True, -(2**63), 2**63 - 1)
 
 
 def _check_codec(codec: int, request_version: int) -> None:
@@ -138,36 +122,6 @@ def _check_codec(codec: int, request_version: int) -> None:
         raise BatchRejectedError(
             f"zstd needs Produce version {_ZSTD_VERSION_MIN} or newer, not {request_version}.",
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        )
-
-
-def _check_records(
-    batch: memoryview, header: BatchHeader, requires_keys: bool, earliest: int, latest: int
-) -> None:
-    """Check each record: for topics that require keys, and for timestamps out of bounds."""
-    code = ErrorCode.INVALID_RECORD
-    errors: list[tuple[int, str]] = []
-
-    def reject(index: int, message: str) -> None:
-        if len(errors) < _RECORD_ERRORS_MAX:
-            errors.append((index, message))
-
-    try:
-        for index, record in enumerate(iter_records(batch, header)):
-            if requires_keys and record.key is None:
-                reject(index, "Compacted topic cannot accept message without key.")
-            if record.offset - header.base_offset != index:
-                reject(index, "The offsets inside the batch are not consecutive.")
-            timestamp = record.timestamp
-            if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-                code = ErrorCode.INVALID_TIMESTAMP
-                reject(index, "The timestamp is out of the range that the topic accepts.")
-    except ProtocolError as error:
-        # The CRC was right. A retry, which CORRUPT_MESSAGE asks for, would not help.
-        raise BatchRejectedError(str(error)) from None
-    if errors:
-        raise BatchRejectedError(
-            "One or more records have been rejected.", code, record_errors=tuple(errors)
         )
 
 
@@ -243,26 +197,8 @@ def check_replicated_batch(
     return read_control_batch(batch, header) if header.is_control else None
 
 
-def recompress(
-    batch: memoryview, header: BatchHeader, codec: Codec, settings: LogSettings
-) -> memoryview:
-    """The same records under another codec, at the topic's compression level, with the new length
-    and CRC. Raises BatchRejectedError if the records cannot be decompressed or the new batch is too
-    large."""
-    try:
-        payload = decompress(Codec(header.attributes & CODEC_MASK), batch[HEADER_BYTES:])
-    except ProtocolError as error:
-        raise BatchRejectedError(str(error)) from None
-    level = _level_of(codec, settings)
-    body = payload if codec is Codec.NONE else compress(codec, payload, level=level)
-    attributes = header.attributes & ~CODEC_MASK | codec
-    recompressed = encode_batch(header._replace(attributes=attributes), body)
-    if len(recompressed) > settings.max_message_bytes:
-        raise size_error(len(recompressed), settings)
-    return memoryview(recompressed)
-
-
-def _level_of(codec: Codec, settings: LogSettings) -> int | None:
+def compression_level_of(codec: Codec, settings: LogSettings) -> int | None:
+    """The topic's compression level for this codec. None: the codec's default."""
     if codec is Codec.GZIP:
         return settings.compression_gzip_level
     if codec is Codec.ZSTD:

@@ -48,6 +48,7 @@ from odradek.node.worker.router_links import RouterLinks
 from odradek.node.worker.storage_monitor import StorageMonitor
 from odradek.node.worker.store_scheduler import StoreScheduler
 from odradek.node.worker.turns import TurnExecutor
+from odradek.protocol.record_walker import IS_COMPILED
 from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
 from odradek.storage.settings import StoreOptions
@@ -61,6 +62,11 @@ _IDLE_POLL_MS = 1_000
 _RETRY_MS = 1_000
 _FINISH_S = 0.05
 """How long a stopping worker still answers, until the routers know that it stops."""
+_PREPARATION_S = 2.0
+"""How long it waits in addition for batches whose records are being checked."""
+_SWITCH_INTERVAL_S = 0.0005
+"""After so long the thread that checks records gives way to the turns. Python's default of 5 ms
+would be felt at each of several points of a turn where the interpreter lock is taken anew."""
 _DUTIES_INTERVAL_S = 0.005
 """How often a busy worker serves the controller, the supervisor and its stores' tasks."""
 
@@ -165,6 +171,8 @@ class WorkerProcess:
         ):
             self._poller.register(socket, zmq.POLLIN)
         self._poller.register(self._wakeup_descriptor, zmq.POLLIN)
+        self._poller.register(self._turns.preparation.fileno(), zmq.POLLIN)
+        self._data_sockets.add(self._turns.preparation.fileno())
 
     def run(self) -> None:
         """Serve until the supervisor stops this process. Then sync and close the stores."""
@@ -184,7 +192,9 @@ class WorkerProcess:
         self._routers.broadcast(WorkerLeaving())
         self._routers.send_replies()
         until = time.perf_counter() + _FINISH_S
-        while time.perf_counter() < until:
+        while time.perf_counter() < until or (
+            self._turns.preparation.count and time.perf_counter() < until + _PREPARATION_S
+        ):
             self._serve_while_busy()
             time.sleep(_FINISH_S / 50)
 
@@ -207,6 +217,11 @@ class WorkerProcess:
             "odradek_storage_errors",
             "Appends and deletions of records that failed with a storage error",
             lambda: turns.failed_count,
+        )
+        metrics.gauge(
+            "odradek_batches_in_preparation",
+            "Produced batches whose records are checked beside the turns",
+            lambda: turns.preparation.count,
         )
         metrics.gauge(
             "odradek_partitions",
@@ -242,6 +257,8 @@ class WorkerProcess:
         replication = self._replication
         while True:
             requests = self._routers.read_or_spin(count)
+            if self._turns.preparation.count:
+                requests = self._turns.take_prepared() + requests
             count = len(requests)
             if replication.is_active or self._has_peer_requests:
                 self._has_peer_requests = False
@@ -399,6 +416,14 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
     exit_code = 0
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    if IS_COMPILED:
+        log.info("the check of produced records is compiled")
+    else:
+        log.warning(
+            "the check of produced records is not compiled and takes fifty times as long;"
+            " reinstall on a machine with a C compiler"
+        )
     with SupervisorLink.connect(f"worker-{index}") as supervisor:
         try:
             WorkerProcess(config, index, supervisor, pin_offload_thread).run()

@@ -7,7 +7,11 @@ appends are answered with KAFKA_STORAGE_ERROR, and the store has the state befor
 
 A turn with many bytes for several stores runs in two threads: most of the time is spent copying
 into the page cache, for which LMDB releases the interpreter lock. During the turn each store
-belongs to one thread. The turn ends when both threads are done."""
+belongs to one thread. The turn ends when both threads are done.
+
+A client's batch whose records take long to check leaves the turn for the preparation thread. It
+comes back as a request of a later turn, and the requests for its partition that have come in the
+meantime follow it in their order."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +35,7 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.offload_thread import OffloadThread
+from odradek.node.worker.preparation_thread import Preparation, PreparationThread
 from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
@@ -38,16 +43,24 @@ from odradek.protocol.control_records import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_OFFSET
-from odradek.storage.append import AppendResult, LogAppend, Turn
+from odradek.storage.append import AppendResult, Turn
+from odradek.storage.client_batches import prepare
 from odradek.storage.environment import StorageError
+from odradek.storage.log_append import LogAppend
 from odradek.storage.store import Store
-from odradek.storage.validation import AppendOrigin
+from odradek.storage.validation import AppendOrigin, BatchRejectedError
 
 COMMIT_BYTES_MAX = 2 << 20
 """The dirty pages of larger commits do not fit into the CPU caches."""
 
 OFFLOADED_BYTES_MIN = 64 << 10
 """The least work for the offload thread: waking it costs as much as a few dozen KiB."""
+
+INLINE_COST_MAX = 2_000_000
+"""Nanoseconds that a turn spends on the records of one batch."""
+
+TURN_COST_MAX = 8_000_000
+"""Nanoseconds that a turn spends on the records of all batches that have more than one step."""
 
 EPOCH_BUMPS_SINCE = 2
 """The transaction version from which each transaction has a producer epoch of its own (KIP-890)."""
@@ -68,7 +81,38 @@ class ReplicaAppend:
     result: AppendResult | None = None
 
 
-Request: TypeAlias = WorkerRequest[Any] | ReplicaAppend
+@dataclass(slots=True, eq=False)
+class PreparedAppend:
+    """A client's append that comes back from the preparation thread."""
+
+    store: int
+    number: int
+    request: Append | AppendBytes
+    append: LogAppend
+    rejection: BatchRejectedError | None = None
+
+    @property
+    def request_id(self) -> int:
+        """Of the router's request."""
+        return self.request.request_id
+
+
+Request: TypeAlias = WorkerRequest[Any] | ReplicaAppend | PreparedAppend
+
+
+_ORDERED = (Append, AppendBytes, WriteMarker)
+"""The requests that a partition carries out in their order."""
+
+
+class _InPreparation(NamedTuple):
+    """What the preparation thread works on."""
+
+    router: "RouterState"
+    append: PreparedAppend
+
+
+_Waiting: TypeAlias = dict[PartitionLocation, "list[tuple[RouterState, Request]]"]
+"""The requests behind batches in preparation, by partition."""
 
 
 class DelayedProduce(NamedTuple):
@@ -159,15 +203,27 @@ class TurnExecutor:
         partitions: HostedPartitions,
         broadcast: Callable[[ToRouter], None],
         pin_offload_thread: Callable[[], None] | None = None,
+        *,
+        part_of: "TurnExecutor | None" = None,
     ) -> None:
         self._partitions = partitions
         self._broadcast = broadcast
         self._now_ms = 0
         self._open: dict[int, _OpenTurn] = {}
+        self.preparation: PreparationThread[_InPreparation]
+        """To be polled like a socket. Shared with the offload thread."""
+        self._waiting: _Waiting
+        if part_of is None:
+            self.preparation = PreparationThread(pin_offload_thread)
+            self._waiting = {}
+        else:
+            self.preparation, self._waiting = part_of.preparation, part_of._waiting
+        self._cost = 0
+        """Of checking records in this turn."""
         self._offload: tuple[OffloadThread, TurnExecutor] | None = None
         """The thread, and what it executes its part of a turn with."""
         if pin_offload_thread is not None:
-            executor = TurnExecutor(partitions, broadcast)
+            executor = TurnExecutor(partitions, broadcast, part_of=self)
             self._offload = OffloadThread(pin_offload_thread), executor
         self.delayed_produces: list[DelayedProduce] = []
         self.delayed_deletes: list[DelayedDeleteRecords] = []
@@ -227,8 +283,12 @@ class TurnExecutor:
     def _run(self, requests: Iterable[tuple[RouterState, Request]], now_ms: int) -> None:
         """Carry out the requests in order, then commit each store."""
         self._now_ms = now_ms
+        self._cost = 0
+        waiting = self._waiting
         for router, request in requests:
             store = self._partitions.stores.get(request.store)
+            if waiting and self._must_wait(router, request):
+                continue
             if store is None:
                 router.replies.append(
                     RequestFailed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -240,6 +300,8 @@ class TurnExecutor:
                 append = LogAppend.of_bytes(request.batches, origin)
                 append.request_version = request.version
                 self._append(router, store, request, append)
+            elif type(request) is PreparedAppend:
+                self._append(router, store, request.request, request.append, request.rejection)
             elif type(request) is ReplicaAppend:
                 self._append_fetched(store, request)
             elif type(request) is DeleteRecords:
@@ -317,6 +379,7 @@ class TurnExecutor:
         store: Store,
         request: Append | AppendBytes | WriteMarker,
         append: LogAppend,
+        rejection: BatchRejectedError | None = None,
     ) -> None:
         admission = self._partitions.admission(request.store, request.number)
         error_code = admission.error_code_acks_all if request.acks == -1 else admission.error_code
@@ -332,6 +395,19 @@ class TurnExecutor:
             router.replies.append(RequestFailed(request.request_id, error_code))
             return
         append.leader_epoch = admission.leader_epoch
+        if rejection is None and append.origin is AppendOrigin.CLIENT and not append.is_prepared:
+            assert not isinstance(request, WriteMarker)
+            try:
+                if not self._prepare(router, store, request, append):
+                    return
+            except BatchRejectedError as rejected:
+                rejection = rejected
+        if rejection is not None:
+            router.replies.append(_appended(request.request_id, AppendResult.of(rejection)))
+            return
+        if self.preparation.count:
+            # The bytes before this batch may be those of a batch that is being read.
+            append.has_headroom = False
         length = append.length
         opened = self._open.get(request.store) or self._begin(store, request.store)
         result = opened.turn.append(request.number, append)
@@ -344,6 +420,45 @@ class TurnExecutor:
         opened.byte_count += length
         if opened.byte_count >= COMMIT_BYTES_MAX:
             self._commit(request.store)
+
+    def _prepare(
+        self, router: RouterState, store: Store, request: Append | AppendBytes, append: LogAppend
+    ) -> bool:
+        """Check a client's batches. False if they are left to the preparation thread. Raises
+        BatchRejectedError."""
+        log = store.partitions().get(request.number)
+        if log is None:
+            return True
+        steps = prepare(append, log.settings, self._now_ms)
+        cost = 0
+        for step in steps:
+            cost += step
+            self._cost += step
+            if cost > INLINE_COST_MAX or self._cost > TURN_COST_MAX:
+                prepared = PreparedAppend(request.store, request.number, request, append)
+                self._waiting[request.store, request.number] = []
+                self.preparation.submit(Preparation(_InPreparation(router, prepared), steps))
+                return False
+        return True
+
+    def _must_wait(self, router: RouterState, request: Request) -> bool:
+        """Whether a batch before this one is in preparation; the request waits for it then."""
+        waiting = self._waiting.get((request.store, request.number))
+        if waiting is None or type(request) not in _ORDERED:
+            return False
+        waiting.append((router, request))
+        return True
+
+    def take_prepared(self) -> list[tuple[RouterState, Request]]:
+        """The batches that come back from the preparation thread, each with the requests that have
+        waited for it. To be run before any later request."""
+        requests: list[tuple[RouterState, Request]] = []
+        for done in self.preparation.take():
+            router, prepared = done.subject
+            prepared.rejection = done.rejection
+            requests.append((router, prepared))
+            requests += self._waiting.pop((prepared.store, prepared.number))
+        return requests
 
     def _append_fetched(self, store: Store, request: ReplicaAppend) -> None:
         opened = self._open.get(request.store) or self._begin(store, request.store)

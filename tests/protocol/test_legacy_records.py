@@ -15,7 +15,6 @@ from odradek.protocol.legacy_records import (
     _message,
     down_convert,
     iter_messages,
-    up_convert,
 )
 from odradek.protocol.records import (
     CONTROL,
@@ -28,6 +27,7 @@ from odradek.protocol.records import (
     read_header,
     set_log_append_time,
 )
+from odradek.protocol.up_conversion import up_convert
 from tests.support.reference_codecs import (
     aiokafka_legacy,
     aiokafka_memory,

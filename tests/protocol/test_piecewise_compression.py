@@ -5,6 +5,7 @@ import random
 import zlib
 
 import cramjam
+import lz4.frame
 import pytest
 import zstandard
 from hypothesis import given
@@ -16,7 +17,7 @@ from odradek.protocol.piecewise_compression import (
     PIECE_BYTES,
     StreamCompressor,
     decompress_pieces,
-    first_piece_bytes_max,
+    step_bytes_max,
 )
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -40,9 +41,8 @@ def test_the_pieces_are_what_was_compressed(codec: Codec, sample: bytes) -> None
     compressed = compress(codec, sample)
     pieces = list(decompress_pieces(codec, compressed))
     assert b"".join(pieces) == sample
-    assert max(map(len, pieces)) <= first_piece_bytes_max(codec, compressed)
-    if codec is not Codec.SNAPPY:
-        assert max(map(len, pieces)) <= PIECE_BYTES
+    assert max(map(len, pieces)) <= PIECE_BYTES
+    assert step_bytes_max(codec, compressed) >= PIECE_BYTES
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -124,13 +124,37 @@ def test_frames_of_other_writers_are_read() -> None:
             assert (
                 joined(Codec.ZSTD, frame) == joined(Codec.ZSTD, writer.compress(sample)) == sample
             )
-    for linked in (False, True):
-        for checksum in (False, True):
-            lz4 = cramjam.lz4.Compressor(block_linked=linked, content_checksum=checksum)
-            lz4.compress(sample)
-            assert joined(Codec.LZ4, bytes(lz4.finish())) == sample
+    for checksum in (False, True):
+        assert joined(Codec.LZ4, lz4_frame(sample, content_checksum=checksum)) == sample
+    others: list[dict[str, int]] = [{"block_checksum": 1}, {"block_size": 7}, {"store_size": 1}]
+    for other in others:
+        frame = lz4.frame.compress(sample, block_linked=False, **other)
+        assert joined(Codec.LZ4, frame) == sample
+        assert joined(Codec.LZ4, frame * 2) == sample * 2
+    checked = bytearray(lz4.frame.compress(sample, block_linked=False, block_checksum=True))
+    checked[100] ^= 1
+    with pytest.raises(ProtocolError):
+        joined(Codec.LZ4, bytes(checked))
     assert joined(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(sample))) == sample
     assert joined(Codec.GZIP, zlib.compress(sample, wbits=31)) == sample
+
+
+def lz4_frame(sample: bytes, **options: bool) -> bytes:
+    writer = cramjam.lz4.Compressor(**({"block_linked": False} | options))
+    writer.compress(sample)
+    return bytes(writer.finish())
+
+
+def test_linked_lz4_blocks_are_refused_as_in_kafka() -> None:
+    with pytest.raises(ProtocolError, match="linked"):
+        joined(Codec.LZ4, lz4_frame(bytes(100_000), block_linked=True))
+
+
+def test_the_header_checksum_of_an_lz4_frame_is_checked_but_in_format_0() -> None:
+    frame = compress(Codec.LZ4, b"text" * 100, is_format_0=True)
+    assert joined(Codec.LZ4, frame, is_format_0=True) == b"text" * 100
+    with pytest.raises(ProtocolError, match="checksum"):
+        joined(Codec.LZ4, frame)
 
 
 def test_a_decompressor_that_failed_is_not_used_again() -> None:

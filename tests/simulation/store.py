@@ -16,8 +16,9 @@ from odradek.protocol.control_records import read_control_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import LEADER_EPOCH_AT, unpack_header
 from odradek.protocol.types import Uuid
-from odradek.storage.append import AppendResult, Commit, LogAppend
+from odradek.storage.append import AppendResult, Commit
 from odradek.storage.catalog import PartitionRow
+from odradek.storage.log_append import LogAppend
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.producer_state import ActiveProducer, describe_producers
 from odradek.storage.reader import ReadResult

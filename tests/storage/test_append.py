@@ -20,8 +20,8 @@ from odradek.protocol.records import (
     iter_records,
     read_header,
 )
-from odradek.storage.append import LogAppend
 from odradek.storage.environment import StorageError
+from odradek.storage.log_append import LogAppend
 from odradek.storage.reader import StoreReader
 from odradek.storage.settings import Durability, StoreOptions, TimestampType
 from odradek.storage.store import Store

@@ -11,8 +11,9 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL
 from odradek.storage import log_loader
-from odradek.storage.append import LogAppend, Turn
+from odradek.storage.append import Turn
 from odradek.storage.layout import segment_path
+from odradek.storage.log_append import LogAppend
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.reader import StoreReader
 from odradek.storage.segment import Segment

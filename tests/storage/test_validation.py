@@ -17,27 +17,23 @@ from odradek.protocol.records import (
     Record,
     build_batch,
     encode_batch,
-    iter_records,
     read_header,
-    unpack_header,
 )
+from odradek.storage.client_batches import prepare
+from odradek.storage.log_append import LogAppend
 from odradek.storage.settings import LogSettings, TimestampType
-from odradek.storage.validation import BatchRejectedError, check_batch, recompress, split
+from odradek.storage.validation import BatchRejectedError, split
 from tests.support.stores import NOW_MS, batch_of
 
 
 def refusal(
     batch: bytes, request_version: int = 13, **settings: object
 ) -> BatchRejectedError | None:
-    view = memoryview(bytearray(batch))
+    append = LogAppend(memoryview(bytearray(batch)), 0, len(batch), request_version=request_version)
     try:
-        check_batch(
-            view,
-            unpack_header(view, 0),
-            LogSettings(**settings),  # type: ignore[arg-type]  # named by the tests
-            request_version,
-            NOW_MS,
-        )
+        # named by the tests
+        for _ in prepare(append, LogSettings(**settings), NOW_MS):  # type: ignore[arg-type]
+            pass
     except BatchRejectedError as refused:
         return refused
     return None
@@ -189,19 +185,18 @@ def test_timestamps_of_a_log_append_time_topic_do_not_matter() -> None:
 def test_a_batch_whose_records_cannot_be_read_is_invalid() -> None:
     batch = build_batch([Record(0, NOW_MS, b"k", b"v" * 50)])
     gzip_in_name_only = with_crc(lambda data: data.__setitem__(22, 1), batch)
-    assert code_of(gzip_in_name_only) is ErrorCode.NONE
-    assert code_of(gzip_in_name_only, cleanup_compact=True) is ErrorCode.INVALID_RECORD
+    assert code_of(gzip_in_name_only) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("deltas", [(0, 2), (1, 1), (0, 0)])
 def test_offsets_inside_a_batch_must_count_up(deltas: tuple[int, int]) -> None:
-    """Checked only where records are parsed; a record's offset delta is its fourth byte."""
+    """A record's offset delta is its fourth byte."""
     batch = bytearray(build_batch([Record(i, NOW_MS, b"k", b"v") for i in range(2)]))
     size = (len(batch) - 61) // 2
     for index, delta in enumerate(deltas):
         batch[61 + index * size + 3] = delta * 2  # zigzag
     changed = with_crc(lambda data: None, bytes(batch))
-    assert code_of(changed, cleanup_compact=True) is ErrorCode.INVALID_RECORD
+    assert code_of(changed) is ErrorCode.INVALID_RECORD
 
 
 def with_crc(change: Callable[[bytearray], None], batch: bytes) -> bytes:
@@ -209,42 +204,6 @@ def with_crc(change: Callable[[bytearray], None], batch: bytes) -> bytes:
     change(data)
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("codec", "low", "high"),
-    [
-        (Codec.GZIP, LogSettings(compression_gzip_level=1), LogSettings(compression_gzip_level=9)),
-        (Codec.LZ4, LogSettings(), LogSettings(compression_lz4_level=12)),
-        (
-            Codec.ZSTD,
-            LogSettings(compression_zstd_level=1),
-            LogSettings(compression_zstd_level=19),
-        ),
-    ],
-)
-def test_batches_are_recompressed_at_the_topics_level(
-    codec: Codec, low: LogSettings, high: LogSettings
-) -> None:
-    chance = random.Random(1)
-    words = [bytes(chance.choices(b"abcdefgh", k=5)) for _ in range(300)]
-    records = [Record(i, NOW_MS, b"k", b" ".join(chance.choices(words, k=60))) for i in range(100)]
-    view = memoryview(build_batch(records))
-    sizes = []
-    for settings in (low, high):
-        changed = recompress(view, unpack_header(view), codec, settings)
-        assert unpack_header(changed).batch_length + 12 == len(changed)
-        assert list(iter_records(changed)) == records
-        sizes.append(len(changed))
-    assert sizes[1] < sizes[0] < len(view)
-
-
-def test_a_batch_that_cannot_be_decompressed_is_invalid() -> None:
-    batch = with_crc(lambda data: data.__setitem__(22, 1), batch_of(1, size=50))
-    view = memoryview(batch)
-    with pytest.raises(BatchRejectedError) as raised:
-        recompress(view, unpack_header(view, 0), Codec.LZ4, LogSettings())
-    assert raised.value.code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -256,10 +215,7 @@ def test_random_bytes_are_rejected(seed: int) -> None:
     del data[chance.randrange(20, len(data)) :]
     view = memoryview(data)
     try:
-        for at, size, fields in split(view, 0, len(view)):
-            batch = view[at : at + size]
-            settings = LogSettings(cleanup_compact=True)
-            check_batch(batch, fields, settings, 13, NOW_MS)
-            recompress(batch, fields, Codec.NONE, settings)
+        for at, size, _ in split(view, 0, len(view)):
+            refusal(bytes(view[at : at + size]), cleanup_compact=True, compression_type="lz4")
     except BatchRejectedError:
         pass  # Anything else that is raised fails the test.

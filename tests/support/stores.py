@@ -12,7 +12,8 @@ from pathlib import Path
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import BatchHeader, Record, build_batch, read_header
-from odradek.storage.append import AppendResult, LogAppend, Turn
+from odradek.storage.append import AppendResult, Turn
+from odradek.storage.log_append import LogAppend
 from odradek.storage.reader import StoreReader
 from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.store import NewPartition, Store

@@ -1,6 +1,6 @@
 """Produce (0): versions 0 to 13.
 
-v0-2 carry message sets (magic 0 and 1), which are converted here; v3 record batches of magic 2
+v0-2 carry message sets (magic 0 and 1), which the worker converts; v3 record batches of magic 2
 only; v7 zstd; v8 errors per record (KIP-467); v10 the current leader (KIP-951); v13 topic ids
 (KIP-516). Batches stay in the arena: the worker that owns the partition appends the bytes that were
 received.
@@ -21,8 +21,7 @@ from odradek.node.router.transactions.partition_verification import (
     TRANSACTION_V2_MIN_VERSION,
     TransactionalProducer,
 )
-from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
-from odradek.protocol.legacy_records import up_convert
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -144,8 +143,23 @@ def _append(
     if records is None or len(records) < _BATCH_BYTES_MIN:
         return ErrorCode.INVALID_RECORD if version >= 3 else ErrorCode.CORRUPT_MESSAGE
     store, number = location
-    if records[MAGIC_AT] < MAGIC or context.principal == CLUSTER_PRINCIPAL:
-        return _append_copy(records, request, context, services, store=store, number=number)
+    is_old_format = records[MAGIC_AT] < MAGIC
+    if is_old_format and version >= 3:
+        return ErrorCode.INVALID_RECORD
+    if context.principal == CLUSTER_PRINCIPAL:
+        # Another node's router; the request is not in the arena.
+        return services.worker_client.append_bytes(
+            AppendBytes(
+                UNSENT,
+                store,
+                number,
+                bytes(records),
+                is_client=True,
+                acks=request.acks,
+                version=version,
+                timeout_ms=request.timeout_ms,
+            )
+        )
     # The bytes before this batch may be the tail of the previous partition's: then the worker that
     # appends that one must append this one too. A store belongs to one worker and thread.
     has_headroom = not stores or store == stores[-1]
@@ -161,7 +175,12 @@ def _append(
         has_headroom=has_headroom,
         timeout_ms=request.timeout_ms,
     )
-    if len(records) < HEADER_BYTES or not records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
+    is_transactional = (
+        len(records) >= HEADER_BYTES
+        and not is_old_format
+        and records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL
+    )
+    if not is_transactional:
         return services.worker_client.send(message)
     if request.transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -193,42 +212,6 @@ def _append_in_transaction(
 
     return services.partition_verification.append(
         producer, partition, append, version=version, sequence=sequence
-    )
-
-
-def _append_copy(
-    records: memoryview,
-    request: ProduceRequest,
-    context: RequestContext,
-    services: Services,
-    *,
-    store: int,
-    number: int,
-) -> Reply[AppendReply] | ErrorCode:
-    """Append batches that are not in the arena: message sets, which are converted here, and what
-    another node's router sends."""
-    if records[MAGIC_AT] >= MAGIC:
-        batches = bytes(records)
-    elif context.api_version >= 3:
-        return ErrorCode.INVALID_RECORD
-    else:
-        try:
-            batches = b"".join(up_convert(records))
-        except ApiError as error:
-            return error.code
-        except ProtocolError:
-            return ErrorCode.CORRUPT_MESSAGE
-    return services.worker_client.append_bytes(
-        AppendBytes(
-            UNSENT,
-            store,
-            number,
-            batches,
-            is_client=True,
-            acks=request.acks,
-            version=context.api_version,
-            timeout_ms=request.timeout_ms,
-        )
     )
 
 

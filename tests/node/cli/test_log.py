@@ -6,8 +6,8 @@ import pytest
 
 from odradek.protocol.compression import Codec
 from odradek.protocol.records import Record, build_batch
-from odradek.storage.append import LogAppend
 from odradek.storage.layout import segment_path
+from odradek.storage.log_append import LogAppend
 from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.store import NewPartition, Store
 from tests.node.cli.conftest import Run

@@ -1,6 +1,7 @@
 """A worker's turn on real stores: one commit, answers after it, errors on a full disk."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from odradek.node.bus.messages import (
     ToRouter,
     WriteMarker,
 )
+from odradek.node.worker import turns
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.turns import RouterState, TurnExecutor
+from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
 from odradek.storage.reader import StoreReader
@@ -32,10 +35,13 @@ from tests.node.worker.test_hosted_partitions import (
     place,
     topic,
 )
+from tests.support.poison_batches import raw_batch
 from tests.support.router_harness import RouterHarness
 from tests.support.stores import NOW_MS
+from tests.support.waiting import wait_until
 
 PRODUCER_ID = 5
+ZSTD = Codec.ZSTD
 
 
 class _Bench:
@@ -59,7 +65,9 @@ class _Bench:
         self.router.arena[start : self._used] = batch
         return Append(request_id, store, number, start, len(batch))
 
-    def run(self, *requests: "Append | AppendBytes | DeleteRecords | DescribeProducers") -> None:
+    def run(
+        self, *requests: "Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker"
+    ) -> None:
         self.turns.run([(self.router, request) for request in requests], NOW_MS)
 
     def watch(self, partition: int) -> None:
@@ -388,3 +396,116 @@ def test_a_former_coordinator_is_fenced(stage: _Stage) -> None:
     assert stage.mark(coordinator_epoch=4) == ErrorCode.NONE
     fenced = stage.mark(coordinator_epoch=3)
     assert fenced == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+# -- batches that take long to check ---------------------------------------------------------------
+
+
+def _bomb(timestamp: int = NOW_MS, count: int = 400_000) -> bytes:
+    """A few hundred bytes that unfold to as many records."""
+    return raw_batch(b"\x0c\0\0\0\x01\x01\0" * count, count, base_timestamp=timestamp, codec=ZSTD)
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn does one step of a batch only."""
+    monkeypatch.setattr(turns, "INLINE_COST_MAX", 0)
+
+
+def _large(count: int = 20_000) -> bytes:
+    """A batch that is right, and has several steps."""
+    records = [Record(index, NOW_MS, None, None) for index in range(count)]
+    return build_batch(records, codec=ZSTD)
+
+
+def _run_until_answered(bench: _Bench, count: int) -> dict[int, ToRouter]:
+    """Turns of what comes back, until so many requests are answered."""
+    replies: list[ToRouter] = []
+
+    def are_answered() -> bool:
+        bench.turns.run(bench.turns.take_prepared(), NOW_MS)
+        replies.extend(bench.take())
+        return len(replies) >= count
+
+    wait_until(are_answered)
+    assert len(replies) == count
+    return {r.request_id: r for r in replies if isinstance(r, Appended | RequestFailed)}
+
+
+def test_a_batch_that_takes_long_to_check_is_answered_in_a_later_turn(bench: _Bench) -> None:
+    began = time.perf_counter()
+    bench.run(bench.stage(1, 0, _bomb()), bench.stage(2, 1, _batch(b"other")))
+    assert time.perf_counter() - began < 1
+    (reply,) = bench.take()
+    assert isinstance(reply, Appended)
+    assert (reply.request_id, reply.error_code) == (2, ErrorCode.NONE)
+    refused = _run_until_answered(bench, 1)[1]
+    assert isinstance(refused, Appended)
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [index for index, _ in refused.record_errors] == list(range(1, 101))
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_requests_of_a_partition_wait_behind_such_a_batch_in_their_order(bench: _Bench) -> None:
+    bench.run(bench.stage(1, 0, _batch(b"before")), bench.stage(2, 0, _large()))
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    bench.run(
+        bench.stage(3, 0, _batch(b"a", b"b")),
+        bench.stage(4, 1, _batch(b"other")),
+        AppendBytes(5, store, number, _batch(b"c"), is_client=True),
+    )
+    bench.run(bench.stage(6, 0, _large(19_000)), bench.stage(7, 0, _batch(b"last")))
+    replies = {r.request_id: r for r in bench.take() if isinstance(r, Appended)}
+    assert sorted(replies) == [1, 4]
+    replies |= {
+        id_: r for id_, r in _run_until_answered(bench, 5).items() if isinstance(r, Appended)
+    }
+    assert {r.error_code for r in replies.values()} == {ErrorCode.NONE}
+    assert [replies[id_].base_offset for id_ in (1, 2, 3, 5, 6, 7)] == [
+        0, 1, 20_001, 20_003, 20_004, 39_004
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_marker_waits_for_the_batch_before_it(bench: _Bench) -> None:
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    records = [Record(index, NOW_MS, None, None) for index in range(20_000)]
+    batch = build_batch(
+        records, codec=ZSTD, attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0,
+        base_sequence=0,
+    )  # fmt: skip
+    bench.run(bench.stage(1, 0, batch))
+    bench.run(WriteMarker(2, store, number, 7, 0, 0, True, 1, leader_epoch=-1))
+    assert bench.take() == []
+    replies = _run_until_answered(bench, 2)
+    marker = replies[2]
+    assert isinstance(marker, Appended)
+    assert (marker.error_code, marker.base_offset) == (ErrorCode.NONE, 20_000)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_batch_in_preparation_is_not_overwritten_by_its_neighbour(bench: _Bench) -> None:
+    """The worker writes a stamp into the bytes before a large batch, which are another's here."""
+    large = build_batch([Record(i, NOW_MS, None, b"%08d" % i) for i in range(20_000)])
+    for turn in range(3):
+        first = bench.stage(2 * turn + 1, 0, large)
+        second = bench.stage(2 * turn + 2, 0, _batch(b"x" * 20_000))
+        second.has_headroom = True
+        bench.run(first, second)
+        for reply in _run_until_answered(bench, 2).values():
+            assert isinstance(reply, Appended)
+            assert reply.error_code == ErrorCode.NONE
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_both_threads_of_a_turn_share_the_preparation_thread(tmp_path: Path) -> None:
+    bench = _Bench(tmp_path, lambda: None)
+    bench.run(*(bench.stage(id_, id_ % 5, _large(10_000 + id_)) for id_ in range(1, 16)))
+    assert bench.take() == []
+    answered = _run_until_answered(bench, 15)
+    replies = {id_: r for id_, r in answered.items() if isinstance(r, Appended)}
+    assert {r.error_code for r in replies.values()} == {ErrorCode.NONE}
+    assert bench.turns.preparation.count == 0
+    for partition in range(5):
+        offsets = [replies[id_].base_offset for id_ in range(1, 16) if id_ % 5 == partition]
+        assert offsets == sorted(offsets)
