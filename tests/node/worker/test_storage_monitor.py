@@ -9,8 +9,8 @@ import pytest
 from odradek.node.observability import StorageReport
 from odradek.node.storage_health import StorageHealth
 from odradek.node.worker.storage_monitor import CHECK_INTERVAL_MS, StorageMonitor
-from odradek.storage.append import LogAppend
 from odradek.storage.environment import StorageError
+from odradek.storage.log_append import LogAppend
 from odradek.storage.reserve import DISK_FULL
 from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
