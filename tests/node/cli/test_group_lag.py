@@ -118,7 +118,7 @@ def test_lag_of_one_topic(kafka: Run, topic: str, group: str) -> None:
 def test_lag_of_a_group_that_does_not_exist_is_an_error(kafka: Run, group_name: str) -> None:
     ran = kafka("group", "lag", group_name)
     assert ran.exit_code == 1
-    assert f"Group {group_name} not found" in ran.stderr
+    assert f"{group_name}: no such group" in ran.stderr
 
 
 def test_names_or_all_are_required(odradek: Run) -> None:
