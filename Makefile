@@ -2,7 +2,7 @@
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
 .PHONY: check serve test lint types format-check fix docs bench bench-node bench-cluster bench-coordinators conformance sim \
-	nemesis bank raftos clean
+	nemesis bank soak raftos clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -72,6 +72,12 @@ nemesis: .venv/.test
 bank: .venv/.test
 	TEST_BANK_MINUTES=$(or $(MINUTES),5) $(if $(SEED),TEST_SEED=$(SEED)) \
 		$(BIN)/python -m pytest tests/e2e/test_bank.py $(ARGS)
+
+# make soak MINUTES=60: clients of every kind under the nemesis, with the memory and the descriptors of
+# each process at the end; SEED for the faults of a run that failed, FAULTS to choose among them.
+soak: .venv/.test
+	SOAK_MINUTES=$(or $(MINUTES),60) $(if $(SEED),TEST_SEED=$(SEED)) NEMESIS_FAULTS=$(FAULTS) \
+		$(BIN)/python -m pytest -s tests/e2e/test_soak.py $(ARGS)
 
 # Stock raftos and our Raft core in the same scenarios (docs/adr/0001-raft.md).
 raftos: .venv/raftos/.made

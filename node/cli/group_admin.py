@@ -24,7 +24,7 @@ from odradek.node.cli.cluster_client import (
     with_client,
 )
 from odradek.node.cli.completion import complete_group
-from odradek.node.cli.group_lag import group_lags
+from odradek.node.cli.group_lag import NOTHING_READ, group_lags, remark, remark_columns
 from odradek.node.cli.group_queries import GroupQueries, configured_groups, is_odradek_cluster
 from odradek.node.cli.not_found import GROUP, refusal_text
 from odradek.node.cli.output import Json, Output, Row
@@ -176,7 +176,9 @@ def list_groups(
         if (not states or row["state"] in {STATES[state] for state in states})
         and (not types or row["type"] in types)
     ]
-    output.rows(shown, columns, empty="No groups.")
+    output.rows(shown, columns + remark_columns(shown), empty="No groups.")
+    if remark(shown):
+        output.hint(remark(shown))
     raise_refusals(refusals)
 
 
@@ -236,9 +238,7 @@ def _row(name: str, coordinator: int, **known: Json) -> Row:
         "type": None,
         "members": 0,
         "topics": [],
-        "lag": 0,
-        "seconds": 0.0,
-        "bytes": 0,
+        **NOTHING_READ,
         "coordinator": coordinator,
         "simple": False,
         "ephemeral": None,

@@ -119,6 +119,8 @@ class GroupLagMetrics:
         omitted: set[Labels] = set()
         for position in self._positions(detail) if detail in LABELS else ():
             await pace.step()
+            if position is None:
+                continue
             state = self._metadata.partition(position.topic, position.partition)
             if state is None:
                 continue  # the partition was deleted
@@ -146,10 +148,12 @@ class GroupLagMetrics:
         }
         self.omitted_count = len(omitted)
 
-    def _positions(self, detail: str) -> Iterator[_Position]:
-        """The positions of all groups, perhaps with some that were committed meanwhile."""
+    def _positions(self, detail: str) -> Iterator[_Position | None]:
+        """The positions of all groups, perhaps with some that were committed meanwhile. None once
+        for each group: there may be thousands that read nothing."""
         for directory in list(self._directories()):
             for group_id in directory.group_ids():
+                yield None
                 # A share group has no committed offsets.
                 if group_id in directory.shares:
                     continue

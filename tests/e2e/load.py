@@ -8,7 +8,7 @@ the application are complaints. "All brokers down" is not counted as an error: t
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -41,7 +41,8 @@ class Stream(NamedTuple):
 
 
 class Writer(threading.Thread):
-    """One idempotent producer. It numbers its records and writes to all partitions."""
+    """One idempotent producer. It numbers its records and writes to all partitions: the next burst
+    `pace_s` after one, or when the first acknowledgement arrives, unless it is steady."""
 
     def __init__(
         self,
@@ -52,9 +53,11 @@ class Writer(threading.Thread):
         number: int = 0,
         *,
         pace_s: float = PACE_S,
+        is_steady: bool = False,
     ) -> None:
         super().__init__(daemon=True)
         self._pace_s = pace_s
+        self._is_steady = is_steady
         self._topic = topic
         self._history = history
         self._producer_number = number
@@ -79,7 +82,10 @@ class Writer(threading.Thread):
         while not self._stopping.is_set():
             for _ in range(BURST):
                 self._produce()
+            due = time.monotonic() + self._pace_s
             self._producer.poll(self._pace_s)
+            while self._is_steady and (rest_s := due - time.monotonic()) > 0:
+                self._producer.poll(rest_s)
         left = self._producer.flush(120)
         if left:
             self._history.complaints.append(f"{left} records were never answered")
@@ -150,6 +156,7 @@ class Reader(threading.Thread):
         *,
         rack: str = "",
         is_patient: bool = False,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(daemon=True, name=name)
         self._topic = topic
@@ -171,6 +178,7 @@ class Reader(threading.Thread):
                 "enable.auto.commit": False,
                 "error_cb": self._on_error,
                 "log_level": 0,
+                **(properties or {}),
             }
         )
 

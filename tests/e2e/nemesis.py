@@ -446,6 +446,8 @@ def faulty_cluster(
     seed: int,
     *,
     has_clocks: bool = False,
+    pace_s: float = PACE_S,
+    is_steady: bool = False,
     prepare: Callable[[Cluster], None] = lambda _nodes: None,
 ) -> Iterator[FaultyCluster]:
     """A cluster under load. `prepare` is called before the start. Failure messages contain the
@@ -470,7 +472,15 @@ def faulty_cluster(
             ",".join(f"127.0.0.1:{gate.port}" for gate in gates if gate.kind == side)
             for side in (NEAR, FAR)
         )
-        workload = Workload(near, TOPIC, PARTITIONS, aside=[far], pace_s=PACE_S, is_patient=True)
+        workload = Workload(
+            near,
+            TOPIC,
+            PARTITIONS,
+            aside=[far],
+            pace_s=pace_s,
+            is_steady=is_steady,
+            is_patient=True,
+        )
         try:
             workload.begin()
             field = FaultyCluster(nodes, network, workload, random.Random(seed), clocks)

@@ -164,6 +164,10 @@ def test_a_consumer_that_reads_and_never_commits(nodes: Cluster, protocol: str) 
         wait_until_all_say(nodes, group, RECORDS * PARTITIONS, PARTITIONS)
         explained = run(nodes, "group", "explain", group)
         assert "but nothing is committed there" in str(explained["findings"])
+        environment = {"ODRADEK_BOOTSTRAP": nodes.bootstrap_servers}
+        listed = CliRunner().invoke(cli, ["group", "list"], env=environment)
+        assert "UNCOMMITTED PARTITIONS" in listed.stdout
+        assert "counted from the start of the log" in listed.stderr
 
 
 def test_a_partition_without_a_commit(nodes: Cluster) -> None:

@@ -30,6 +30,7 @@ class Workload:
         aside: Iterable[str] = (),
         racks: Sequence[str] = ("",),
         pace_s: float = PACE_S,
+        is_steady: bool = False,
         is_patient: bool = False,
     ) -> None:
         self.bootstrap = bootstrap
@@ -38,7 +39,15 @@ class Workload:
         self.partition_count = partition_count
         self.history = ObservedHistory()
         self.writers = [
-            Writer(address, topic, partition_count, self.history, number, pace_s=pace_s)
+            Writer(
+                address,
+                topic,
+                partition_count,
+                self.history,
+                number,
+                pace_s=pace_s,
+                is_steady=is_steady,
+            )
             for number, address in enumerate((bootstrap, *aside))
         ]
         self.readers = [

@@ -31,12 +31,12 @@ def why_no_streams() -> str:
     return ""
 
 
-def compile_application(folder: Path) -> Path:
+def compile_application(folder: Path, source: Path = SOURCE) -> Path:
     """The folder with the application's classes, compiled into `folder`."""
     jars = kafka_jars()
     assert jars is not None, why_no_java_tools()
     done = subprocess.run(
-        ["javac", "-cp", f"{jars}/*", "-d", str(folder), str(SOURCE)],
+        ["javac", "-cp", f"{jars}/*", "-d", str(folder), str(source)],
         capture_output=True,
         text=True,
         timeout=START_TIMEOUT_S,

@@ -30,6 +30,7 @@ var scenarios = map[string]Scenario{
 	"transactions":          copyExactlyOnce(cooperative),
 	"transactions-consumer": copyExactlyOnce(consumerProtocol),
 	"regex":                 subscribeByRegex,
+	"soak":                  soak,
 }
 
 // Scene is the cluster under test and an administrator of it.
