@@ -358,6 +358,20 @@ def asked(link: ControllerLink, timeout_ms: int) -> "asyncio.Future[QuorumState 
     return answer
 
 
+def test_when_the_router_stops_commands_without_a_reply_time_out(play: Play) -> None:
+    async def scene(harness: LinkFixture) -> None:
+        await harness.controller.hears(SubscribeMetadata)
+        answer, question = Answer(harness.link), asked(harness.link, 30_000)
+        harness.link.fail_all()
+        with pytest.raises(ApiError) as late:
+            await answer.wait()
+        assert late.value.code is ErrorCode.REQUEST_TIMED_OUT
+        async with asyncio.timeout(DEADLINE_S):
+            assert await question is None
+
+    play(scene)
+
+
 def test_the_controller_describes_the_quorum(play: Play) -> None:
     state = QuorumState(2, 5, 30, ())
 

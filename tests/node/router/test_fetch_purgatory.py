@@ -124,6 +124,24 @@ def test_a_stopping_router_ends_all_fetches_and_parks_no_more() -> None:
     _run(scenario)
 
 
+def test_while_a_router_stops_later_fetches_wait_for_a_moment() -> None:
+    """Consumers that still fetch here do not spin."""
+
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        parked = waits.park([(0, 1)], 60_000, _never)
+        waits.end_all(later_wait_ms_max=20)
+        assert parked.result() is False
+        later = waits.park([(0, 1)], 60_000, _never)
+        assert not later.is_done
+        is_over = asyncio.Event()
+        later.on_done(is_over.set)
+        async with asyncio.timeout(5):
+            await is_over.wait()
+        assert later.result() is False
+
+    _run(scenario)
+
+
 def test_a_thousand_fetches_expire_and_none_early() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         loop = asyncio.get_running_loop()

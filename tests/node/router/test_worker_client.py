@@ -263,6 +263,34 @@ def test_requests_to_a_worker_that_cannot_write_are_refused_until_its_successor_
     asyncio.run(main())
 
 
+def test_when_the_router_stops_requests_without_a_reply_fail(tmp_path: Path) -> None:
+    """Sent or not. A reply that comes later is of no use."""
+
+    async def main() -> None:
+        async with _bus(tmp_path, []) as (worker_client, context, address):
+            peer = _Peer(context, address, 0)
+            await peer.greet(1)
+            sent = _append(worker_client, 0, b"sent")
+            (message,) = await peer.receive()
+            assert isinstance(message, AppendBytes)
+            unsent = _append(worker_client, 0, b"unsent")
+            worker_client.fail_all()
+            for reply in (sent, unsent):
+                failed = await _answer(reply)
+                assert isinstance(failed, RequestFailed)
+                assert failed.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert worker_client.queued_count == 0
+            peer.send(Appended(message.request_id, 0, 0))
+            after = _append(worker_client, 0, b"after")
+            (message,) = await peer.receive()
+            assert isinstance(message, AppendBytes)
+            peer.send(Appended(message.request_id, 0, 1))
+            assert isinstance(await _answer(after), Appended)
+            peer.close()
+
+    asyncio.run(main())
+
+
 def test_a_leaving_worker_answers_what_it_has_and_later_requests_wait(tmp_path: Path) -> None:
     async def main() -> None:
         async with _bus(tmp_path, []) as (worker_client, context, address):

@@ -16,6 +16,7 @@ from odradek.node.router.handlers.groups import (
     handle_find_coordinator,
     handle_heartbeat,
     handle_join_group,
+    handle_list_groups,
     handle_sync_group,
 )
 from odradek.protocol.errors import ErrorCode
@@ -32,6 +33,7 @@ from odradek.protocol.messages.groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
+    ListGroupsRequest,
     SyncGroupRequest,
 )
 from tests.support.group_harness import GroupHarness
@@ -170,6 +172,19 @@ def test_a_parked_join_is_refused_when_its_shard_moves(harness: GroupHarness) ->
     assert not parked.done()
     harness.restart_router()
     assert harness.wait(parked).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_closed_service_hosts_nothing_any_more(harness: GroupHarness) -> None:
+    stable(harness)
+    harness.services.answer_waiting_requests()
+    assert commit(harness, 6) == ErrorCode.NOT_COORDINATOR
+    topic = harness.image.topics_by_name["__consumer_offsets"]
+    moved = PartitionImage((0,), (0,), 0, 1)
+    harness.controller.write(PartitionChanged(topic.topic_id, 0, moved))
+    harness.follow()
+    assert harness.coordinators.hosted_shards() == []
+    listed = harness.call(handle_list_groups, ListGroupsRequest())
+    assert listed.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_offsets_of_a_deleted_topic_that_was_missed_are_deleted_later(
