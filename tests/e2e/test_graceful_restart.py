@@ -4,12 +4,31 @@ What waits on the node is answered with the error that sends the client elsewher
 on answering while clients turn to others.
 """
 
+import itertools
 import threading
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
+
+from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from odradek.protocol.messages.offsets import (
@@ -26,11 +45,14 @@ from odradek.protocol.messages.topics import (
 from tests.conformance.dialogue import METADATA, PRODUCE, append, batch_of, produce_request
 from tests.conformance.members import RawMember, stabilise
 from tests.e2e.cluster import Cluster, running_cluster
+from tests.e2e.conftest import Report
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 OFFSETS = "__consumer_offsets"
+TOPIC = "orders"
 LONG_MS = 120_000
+RESTART_EVERY_S = 7.0
 
 
 @contextmanager
@@ -128,3 +150,144 @@ def test_requests_that_wait_for_others_are_answered_when_nobody_can_take_over(
             for wire in (appending, deleting, creating):
                 wire.wait_until_closed()
         assert "did not finish in time" not in nodes[0].log()
+
+
+def read_from_the_start(nodes: Cluster, share_group: str) -> None:
+    """Share groups begin at the end unless they are told otherwise."""
+    earliest = IncrementalAlterableConfig(name="share.auto.offset.reset", value="earliest")
+    resource = IncrementalAlterConfigsResource(
+        resource_type=ConfigResourceType.GROUP, resource_name=share_group, configs=[earliest]
+    )
+    answer = nodes[0].ask(IncrementalAlterConfigsRequest(resources=[resource]))
+    assert answer.responses[0].error_code == ErrorCode.NONE
+
+
+class Member(threading.Thread):
+    """A consumer that reads values until it is stopped. `told` are the errors that it was told."""
+
+    def __init__(self, consumer: Consumer | ShareConsumer, topic: str, told: list[str]) -> None:
+        super().__init__(daemon=True)
+        self._consumer = consumer
+        self._topic = topic
+        self._told = told
+        self._is_over = threading.Event()
+        self.values: Counter[bytes] = Counter()
+        self.assignments = 0
+        self.start()
+
+    def run(self) -> None:
+        if isinstance(self._consumer, ShareConsumer):
+            self._consumer.subscribe([self._topic])
+        else:
+            self._consumer.subscribe([self._topic], on_assign=self._on_assign)
+        while not self._is_over.is_set():
+            polled = self._consumer.poll(0.1)
+            messages = [polled] if isinstance(polled, Message) else polled or ()
+            for message in messages:
+                error, value = message.error(), message.value()
+                if error is not None:
+                    self._told.append(str(error))
+                elif value is not None:
+                    self.values[value] += 1
+        self._consumer.close()
+
+    def _on_assign(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        self.assignments += 1
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self.join(60)
+        assert not self.is_alive(), "a member hangs"
+
+
+@pytest.mark.slow
+def test_a_group_with_stable_members_is_not_rebalanced_by_restarts(
+    tmp_path: Path, report: Report
+) -> None:
+    """confluent-kafka: a cooperative group of static members, a consumer group, a share group."""
+    told: list[str] = []
+
+    def on_error(error: KafkaError) -> None:
+        if error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            told.append(str(error))
+
+    with running_cluster(tmp_path) as nodes:
+        nodes[0].create_topic(TOPIC, partitions=6, configs={"min.insync.replicas": "2"})
+        client = {
+            "bootstrap.servers": nodes.bootstrap_servers,
+            "error_cb": on_error,
+            "log_level": 0,
+        }
+        reading = {**client, "auto.offset.reset": "earliest"}
+        cooperative = {
+            **reading,
+            "group.id": "static",
+            "partition.assignment.strategy": "cooperative-sticky",
+        }
+        static = [
+            Member(Consumer({**cooperative, "group.instance.id": f"i-{n}"}), TOPIC, told)
+            for n in range(3)
+        ]
+        consumer = {**reading, "group.id": "consumer", "group.protocol": "consumer"}
+        dynamic = [Member(Consumer(consumer), TOPIC, told) for _ in range(2)]
+        sharing = {**client, "group.id": "share"}
+        read_from_the_start(nodes, "share")
+        share = [Member(ShareConsumer(sharing), TOPIC, told) for _ in range(2)]
+        producer = Producer({**client, "enable.idempotence": True})
+        count = 0
+
+        def write(until: float) -> None:
+            nonlocal count
+            while time.monotonic() < until:
+                producer.produce(TOPIC, b"%d" % count)
+                producer.poll(0.01)
+                count += 1
+
+        def read(members: list[Member]) -> Counter[bytes]:
+            return sum((member.values for member in members), Counter())
+
+        write(time.monotonic() + 1.0)
+        groups = {"static": static, "consumer": dynamic, "share": share}
+        for name, members in groups.items():
+            wait_until(
+                lambda members=members: len(read(members)) >= count,  # type: ignore[misc]  # mypy#15459
+                timeout_s=60,
+                what=f"{name} reads",
+            )
+        before = [member.assignments for member in static]
+        over = threading.Event()
+        restarting = threading.Thread(target=restart_in_turn, args=(nodes, over.is_set))
+        restarting.start()
+        write(time.monotonic() + 3.2 * RESTART_EVERY_S)
+        over.set()
+        restarting.join()
+        assert producer.flush(30) == 0
+        for name, members in groups.items():
+            wait_until(
+                lambda members=members: len(read(members)) == count,  # type: ignore[misc]  # mypy#15459
+                timeout_s=60,
+                what=f"{name} has read everything",
+            )
+        assert [member.assignments for member in static] == before, "no rebalance"
+        for member in (*static, *dynamic, *share):
+            member.stop()
+        assert told == []
+        assert set(read(static).values()) == {1}
+        assert set(read(dynamic).values()) == {1}
+        twice = sum(times > 1 for times in read(share).values())
+        report(f"{count} records; the share group got {twice} of them again")
+
+
+def restart_in_turn(nodes: Cluster, is_over: Callable[[], bool]) -> None:
+    """Stop and start one node after the other until it is over."""
+    for node_id in itertools.cycle(nodes.nodes):
+        due = time.monotonic() + RESTART_EVERY_S
+
+        def is_due(due: float = due) -> bool:
+            return is_over() or time.monotonic() >= due
+
+        wait_until(is_due, timeout_s=2 * RESTART_EVERY_S, what="the next restart is due")
+        if is_over():
+            return
+        nodes[node_id].stop()
+        nodes.start(node_id)
