@@ -243,7 +243,11 @@ def iter_records(
     The CRC is not checked. ProtocolError can be raised after some records.
     """
     header = header or read_header(batch)
-    data = decompress_records(batch, header, limit=limit)
+    return records_in(decompress_records(batch, header, limit=limit), header)
+
+
+def records_in(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records in the uncompressed bytes of a batch, as `iter_records`."""
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
@@ -302,7 +306,7 @@ def iter_timestamps(
 ) -> Iterator[tuple[int, int]]:
     """(offset, timestamp) of each record; keys, values and headers are not read."""
     header = header or read_header(batch)
-    yield from timestamps_in(decompress_records(batch, header, limit=limit), header)
+    return timestamps_in(decompress_records(batch, header, limit=limit), header)
 
 
 def timestamps_in(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:

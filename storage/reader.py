@@ -14,6 +14,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from odradek.protocol.sliced_work import SlicedWork
 from odradek.storage import log_loader
 from odradek.storage.backlog import BATCHES_WALKED_MAX, Backlog, measure
 from odradek.storage.catalog import CatalogFile, PartitionRow, SegmentState
@@ -33,7 +34,6 @@ from odradek.storage.producer_state import ActiveProducer, describe_producers
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.status import StatusTable
 from odradek.storage.timestamp_search import (
-    Search,
     TimestampAndOffset,
     first_record,
     largest_timestamp,
@@ -123,7 +123,7 @@ class StoreReader:
 
     def offset_for_timestamp(
         self, number: int, timestamp_ms: int, *, end_offset: int | None = None
-    ) -> Search[TimestampAndOffset | None]:
+    ) -> SlicedWork[TimestampAndOffset | None]:
         """Search the first record with this timestamp or a later one, in [log start, `end_offset`)
         (default: the high watermark). Compressed batches are searched, too."""
         start = self.status.log_start_offset(number)
@@ -134,7 +134,7 @@ class StoreReader:
 
     def max_timestamp_offset(
         self, number: int, *, end_offset: int
-    ) -> Search[TimestampAndOffset | None]:
+    ) -> SlicedWork[TimestampAndOffset | None]:
         """Search the first record with the largest timestamp in [log start, `end_offset`). None if
         no record has a timestamp."""
         start = self.status.log_start_offset(number)

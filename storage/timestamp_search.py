@@ -2,9 +2,8 @@
 
 The headers of batches and the indexes over them say where the record is, so that hardly more than
 the batch that holds it is decompressed. Neither the number of batches nor the size of a batch is
-bounded, and a router has other clients: a search is a generator. It yields None after a slice of
-work, and a function that takes long without the GIL (it decompresses a batch), whose result it is
-sent. `finish` runs a search where nobody waits. Read transactions end within a slice.
+bounded, and a router has other clients: a search is SlicedWork, and decompresses outside of its
+slices. Read transactions end within a slice.
 
 A header can claim a timestamp that no record has. Such a batch does not hide others, unless there
 are many of them. Of a batch that is not valid, or too large, only the header counts.
@@ -12,9 +11,9 @@ are many of them. Of a batch that is not valid, or too large, only the header co
 Called by reader.py.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias
 
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ProtocolError
@@ -25,13 +24,11 @@ from odradek.protocol.records import (
     timestamps_in,
     unpack_header,
 )
+from odradek.protocol.sliced_work import SlicedWork
 from odradek.storage.cursors import batches_from, last_delta_and_timestamp
 from odradek.storage.layout import STAMP_SIZE
 from odradek.storage.segment import Segment
 from odradek.storage.timestamps import first_to_reach, largest
-
-T = TypeVar("T")
-Search: TypeAlias = Generator[Callable[[], bytes | None] | None, bytes | None, T]
 
 HEADERS_PER_SLICE: Final = 1_000
 RECORDS_PER_SLICE: Final = 1_000
@@ -70,21 +67,9 @@ class _Candidate(NamedTuple):
     base_offset: int | None
 
 
-def finish(search: Search[T]) -> T:
-    """The result of a search that nobody else waits for."""
-    content: bytes | None = None
-    while True:
-        try:
-            task = search.send(content)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        content = None if task is None else task()
-
-
 def first_record(
     segments: SegmentEnds, number: int, timestamp: int, *, start: int, end: int
-) -> Search[TimestampAndOffset | None]:
+) -> SlicedWork[TimestampAndOffset | None]:
     """The first record in [start, end) with this timestamp or a later one."""
     for segment, segment_end in segments:
         stop = min(end, segment_end)
@@ -108,7 +93,7 @@ def first_record(
 
 def largest_timestamp(
     segments: SegmentEnds, number: int, *, start: int, end: int
-) -> Search[TimestampAndOffset | None]:
+) -> SlicedWork[TimestampAndOffset | None]:
     """The first record in [start, end) with the largest timestamp there. None if no record has a
     timestamp."""
     candidates: list[_Candidate] = []
@@ -161,7 +146,7 @@ def largest_timestamp(
 
 def _first_batch(
     segment: Segment, number: int, at: int, end: int, timestamp: int
-) -> Search[_Batch | None]:
+) -> SlicedWork[_Batch | None]:
     """The first batch in [at, end) whose header has this timestamp or a later one."""
     while True:
         with segment.begin() as transaction:
@@ -182,7 +167,7 @@ def _first_batch(
 
 def _largest_header(
     segment: Segment, number: int, at: int, end: int, excluded: set[int]
-) -> Search[tuple[int, int] | None]:
+) -> SlicedWork[tuple[int, int] | None]:
     """The largest timestamp of a header in [at, end), with the base offset of its first batch.
     None if none has a timestamp. Those at the `excluded` base offsets are left out."""
     largest_so_far, first_offset = -1, -1
@@ -205,7 +190,7 @@ def _largest_header(
 
 def _first_in_batch(
     batch: _Batch, timestamp: int, *, start: int, end: int
-) -> Search[TimestampAndOffset | None]:
+) -> SlicedWork[TimestampAndOffset | None]:
     """The first record in [start, end) with this timestamp or a later one. Of a batch that cannot
     be read only the header counts."""
     header = batch.header
@@ -222,7 +207,9 @@ def _first_in_batch(
     return None
 
 
-def _largest_in_batch(batch: _Batch, *, start: int, end: int) -> Search[TimestampAndOffset | None]:
+def _largest_in_batch(
+    batch: _Batch, *, start: int, end: int
+) -> SlicedWork[TimestampAndOffset | None]:
     """The first record of the batch in [start, end) with the largest timestamp there."""
     found: TimestampAndOffset | None = None
     latest = -1
@@ -239,7 +226,7 @@ def _largest_in_batch(batch: _Batch, *, start: int, end: int) -> Search[Timestam
     return found
 
 
-def _unfolded(batch: _Batch) -> Search[bytes | None]:
+def _unfolded(batch: _Batch) -> SlicedWork[bytes | None]:
     """The uncompressed records; None if they cannot be read."""
     if batch.header.attributes & 7 == Codec.NONE:
         return _decompress(batch)

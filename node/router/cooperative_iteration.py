@@ -10,7 +10,7 @@ import heapq
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from typing import Final, Protocol, TypeVar
 
-from odradek.storage.timestamp_search import Search
+from odradek.protocol.sliced_work import SlicedWork
 
 T = TypeVar("T")
 
@@ -83,13 +83,13 @@ async def run_in_slices(slices: Generator[None, None, T]) -> T:
         await asyncio.sleep(0)
 
 
-async def run_search(search: Search[T]) -> T:
-    """The result of a search in a store. Batches are decompressed in a thread, without the GIL."""
+async def run_work(work: SlicedWork[T]) -> T:
+    """The result of long work. What it does without the GIL runs in a thread."""
     loop = asyncio.get_running_loop()
     content: bytes | None = None
     while True:
         try:
-            task = search.send(content)
+            task = work.send(content)
         except StopIteration as stop:
             result: T = stop.value
             return result

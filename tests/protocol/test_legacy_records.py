@@ -27,6 +27,7 @@ from odradek.protocol.records import (
     read_header,
     set_log_append_time,
 )
+from odradek.protocol.sliced_work import finish
 from odradek.protocol.up_conversion import up_convert
 from tests.support.reference_codecs import (
     aiokafka_legacy,
@@ -105,6 +106,10 @@ def skip_what_they_lack(magic: int, codec: Codec, twin: Write | Read) -> None:
         pytest.importorskip("xxhash", reason="kafka-python needs it for LZ4 in format 0")
 
 
+def converted(buffers: list[bytes | bytearray | memoryview], magic: int, offset: int) -> bytes:
+    return finish(down_convert(buffers, magic, offset, bytes_max=1 << 20))
+
+
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("write", WRITERS)
@@ -131,14 +136,14 @@ def test_other_clients_read_down_converted_sets(read: Read, magic: int, codec: C
         record._replace(offset=70 + 2 * record.offset, headers=(("h", b"x"),)) for record in RECORDS
     ]
     batch = build_batch(records, base_offset=69, last_offset=80, codec=codec)
-    assert read(down_convert([batch], magic, 0)) == as_format(records, magic)
+    assert read(converted([batch], magic, 0)) == as_format(records, magic)
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_down_and_up_conversion_is_a_round_trip(magic: int, codec: Codec) -> None:
     batch = build_batch(RECORDS, codec=codec)
-    data = down_convert([batch], magic, 0)
+    data = converted([batch], magic, 0)
     assert as_records(list(iter_messages(data))) == as_format(RECORDS, magic)
     assert up_convert(data) == [build_batch(as_format(RECORDS, magic), codec=codec)]
 
@@ -166,7 +171,7 @@ def test_any_records_with_any_gaps_keep_their_offsets(
     for step, timestamp, key, value in rows:
         offset += step
         records.append(Record(offset, timestamp, key, value))
-    data = down_convert([build_batch(records, codec=codec)], magic, 0)
+    data = converted([build_batch(records, codec=codec)], magic, 0)
     assert as_records(list(iter_messages(data))) == as_format(records, magic)
 
 
@@ -176,15 +181,39 @@ def test_several_batches_become_one_set_without_control_batches() -> None:
         [Record(4, NOW_MS, b"\x00\x00\x00\x01", bytes(6))], base_offset=4, attributes=CONTROL
     )
     second = build_batch([Record(5, NOW_MS, None, b"x")], base_offset=5, codec=Codec.GZIP)
-    data = down_convert([memoryview(first + marker), second], 1, 0)
+    data = converted([memoryview(first + marker), second], 1, 0)
     assert [message.offset for message in iter_messages(data)] == [0, 1, 2, 3, 5]
 
 
-def test_uncompressed_records_below_the_first_offset_are_left_out() -> None:
+def test_records_below_the_first_offset_are_left_out() -> None:
     plain = build_batch(RECORDS)
-    assert [m.offset for m in iter_messages(down_convert([plain], 1, 2))] == [2, 3]
+    assert [m.offset for m in iter_messages(converted([plain], 1, 2))] == [2, 3]
     packed = build_batch(RECORDS, codec=Codec.GZIP)
-    assert [m.offset for m in iter_messages(down_convert([packed], 1, 2))] == [0, 1, 2, 3]
+    assert [m.offset for m in iter_messages(converted([packed], 1, 2))] == [2, 3]
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_a_large_batch_is_converted_in_parts(codec: Codec) -> None:
+    """Each fetch continues where the former ended, and works in slices."""
+    records = [Record(offset, NOW_MS, b"k", b"v" * 66) for offset in range(1_000)]
+    batch = build_batch(records, codec=codec)
+    offset, parts = 0, 0
+    while offset < 1_000:
+        work = down_convert([batch], 1, offset, bytes_max=250 * 101)
+        messages = list(iter_messages(finish(work)))
+        assert [m.offset for m in messages] == [*range(offset, offset + len(messages))]
+        assert len(messages) == 250
+        offset += len(messages)
+        parts += 1
+    assert parts == 4
+    plain = build_batch(records)
+    assert sum(task is None for task in down_convert([plain], 1, 0, bytes_max=1 << 20)) >= 5
+
+
+def test_messages_before_a_batch_of_zstd_are_returned() -> None:
+    packed = build_batch([Record(4, NOW_MS, None, b"x")], base_offset=4, codec=Codec.ZSTD)
+    data = converted([build_batch(RECORDS), packed], 1, 0)
+    assert [m.offset for m in iter_messages(data)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
@@ -192,7 +221,7 @@ def test_uncompressed_records_below_the_first_offset_are_left_out() -> None:
 def test_log_append_time_is_kept_in_format_1(read: Read, codec: Codec) -> None:
     batch = bytearray(build_batch(RECORDS, codec=codec))
     set_log_append_time(memoryview(batch), 0, NOW_MS + 42)
-    data = down_convert([batch], 1, 0)
+    data = converted([batch], 1, 0)
     assert {record.timestamp for record in read(data)} == {NOW_MS + 42}
     messages = list(iter_messages(data))
     assert {(m.timestamp, m.is_log_append_time) for m in messages} == {(NOW_MS + 42, True)}
@@ -201,18 +230,18 @@ def test_log_append_time_is_kept_in_format_1(read: Read, codec: Codec) -> None:
 def test_an_empty_batch_gives_no_message() -> None:
     for codec in OLD_CODECS:
         empty = build_batch([], base_offset=3, last_offset=9, codec=codec)
-        assert down_convert([empty], 1, 0) == b""
+        assert converted([empty], 1, 0) == b""
 
 
 def test_zstd_is_rejected_with_an_error_code() -> None:
     with pytest.raises(ApiError) as refusal:
-        down_convert([build_batch(RECORDS, codec=Codec.ZSTD)], 1, 0)
+        converted([build_batch(RECORDS, codec=Codec.ZSTD)], 1, 0)
     assert refusal.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 def test_an_empty_set_gives_no_batch() -> None:
     assert up_convert(b"") == []
-    assert down_convert([], 0, 0) == b""
+    assert converted([], 0, 0) == b""
 
 
 def test_wrappers_and_plain_messages_become_one_batch() -> None:
@@ -300,7 +329,7 @@ def test_the_limit_is_for_all_wrappers_together() -> None:
 def test_mutated_sets_are_read_or_are_a_protocol_error(magic: int, codec: Codec) -> None:
     """The CRC is set after each mutation, so that the mutated fields are parsed."""
     chance = random.Random(40 + magic)
-    inner = down_convert([build_batch(RECORDS)], magic, 0)
+    inner = converted([build_batch(RECORDS)], magic, 0)
     refused = 0
     for _ in range(500):
         changed = bytearray(inner)

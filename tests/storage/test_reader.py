@@ -17,13 +17,13 @@ from odradek.protocol.control_records import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_records
+from odradek.protocol.sliced_work import finish
 from odradek.storage import timestamps
 from odradek.storage.cursors import last_delta_and_timestamp
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import unlink_segment
 from odradek.storage.reader import StoreReader
 from odradek.storage.store import Store
-from odradek.storage.timestamp_search import finish
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,

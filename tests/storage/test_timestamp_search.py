@@ -11,10 +11,11 @@ import pytest
 
 from odradek.protocol.compression import Codec
 from odradek.protocol.records import Record, build_batch
+from odradek.protocol.sliced_work import SlicedWork
 from odradek.storage import timestamp_search
 from odradek.storage.reader import StoreReader
 from odradek.storage.store import Store
-from odradek.storage.timestamp_search import HEADERS_PER_SLICE, RECORDS_PER_SLICE, Search
+from odradek.storage.timestamp_search import HEADERS_PER_SLICE, RECORDS_PER_SLICE
 from tests.support.stores import NOW_MS, append_now, batch_of, create, open_store
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ class Work(NamedTuple):
     slice_count: int
 
 
-def done(search: Search[timestamp_search.TimestampAndOffset | None]) -> Work:
+def done(search: SlicedWork[timestamp_search.TimestampAndOffset | None]) -> Work:
     unfolded = slices = 0
     content: bytes | None = None
     while True:

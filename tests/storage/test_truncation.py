@@ -14,6 +14,7 @@ from odradek.protocol.control_records import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL, read_header
+from odradek.protocol.sliced_work import finish
 from odradek.storage.environment import StorageError
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.reader import StoreReader
@@ -21,7 +22,6 @@ from odradek.storage.rewrite import rewrite_segments
 from odradek.storage.settings import LogSettings
 from odradek.storage.status import ReplicaRole
 from odradek.storage.store import NewPartition, Store
-from odradek.storage.timestamp_search import finish
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,

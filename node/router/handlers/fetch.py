@@ -22,7 +22,7 @@ from odradek.cluster.replication.read_replica import NO_REPLICA, preferred_read_
 from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import take_turn
+from odradek.node.router.cooperative_iteration import run_work, take_turn
 from odradek.node.router.fetch_sessions import (
     CachedPartition,
     FetchContext,
@@ -45,6 +45,8 @@ from odradek.protocol.messages.fetch import (
 from odradek.protocol.messages.responses import LeaderIdAndEpoch
 
 READ_COMMITTED = 1
+CONVERTED_BYTES_MAX = 1 << 20
+"""Bytes of messages that a partition returns to Fetch 0 to 3."""
 PARTITIONS_PER_TURN = 100
 """Partitions that are read in one slice of the loop: about three milliseconds."""
 _UNLIMITED = 2**31 - 1
@@ -121,6 +123,8 @@ async def handle_fetch(
         ):
             # No partition advanced, or the client is gone. The last result still holds.
             break
+    if version < 4:
+        await _convert_down(result.answers, version)
     context.holds.extend(result.holds)
     response = FetchResponse(session_id=fetch.session_id)
     answers = result.answers
@@ -303,8 +307,6 @@ class _FetchRead:
                     for aborted in reader.aborted_transactions(number, offset, reached)
                 ]
         result.has_more |= reached < limit and result.record_bytes > 0
-        if self._version < 4 and reached > offset:
-            return _convert_down(data, self._version, offset)
         return ErrorCode.NONE
 
     def _preferred_replica(self, partition: PartitionImage, index: int) -> int:
@@ -336,16 +338,24 @@ def _has_epoch(data: PartitionData, wanted: CachedPartition, log: LocatedLog) ->
     return end_epoch >= 0
 
 
-def _convert_down(data: PartitionData, version: int, offset: int) -> ErrorCode:
-    try:
-        data.records = down_convert(data.records, 0 if version < 2 else 1, offset)  # type: ignore[arg-type]  # what read() gave
-    except ApiError as error:
-        data.records = b""
-        return error.code
-    except ProtocolError:
-        data.records = b""
-        return ErrorCode.CORRUPT_MESSAGE
-    return ErrorCode.NONE
+async def _convert_down(answers: list[tuple[CachedPartition, PartitionData]], version: int) -> None:
+    """Message sets of old formats instead of batches, as many messages as are converted soon."""
+    for wanted, data in answers:
+        if not data.records:
+            continue
+        batches, data.records = data.records, b""
+        work = down_convert(
+            batches,  # type: ignore[arg-type]  # what read() gave
+            0 if version < 2 else 1,
+            wanted.fetch_offset,
+            bytes_max=CONVERTED_BYTES_MAX,
+        )
+        try:
+            data.records = await run_work(work)
+        except ApiError as error:
+            data.error_code = error.code
+        except ProtocolError:
+            data.error_code = ErrorCode.CORRUPT_MESSAGE
 
 
 def _add_answers(

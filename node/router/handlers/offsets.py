@@ -14,7 +14,7 @@ from odradek.cluster.metadata.image import PartitionImage, TopicImage
 from odradek.cluster.replication.partition import check_leader
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import LoopYielder, run_search
+from odradek.node.router.cooperative_iteration import LoopYielder, run_work
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offsets import (
     EpochEndOffset,
@@ -131,7 +131,7 @@ async def _list(
             # No tiered storage: no offset, as in Kafka without remote storage.
             answer.leader_epoch = -1
         case _:
-            found = await run_search(
+            found = await run_work(
                 reader.max_timestamp_offset(number, end_offset=end)
                 if timestamp == MAX_TIMESTAMP
                 else reader.offset_for_timestamp(number, timestamp, end_offset=end)
@@ -175,7 +175,7 @@ async def _list_old(
     elif wanted.timestamp == EARLIEST:
         offsets = [start]
     else:
-        found = await run_search(
+        found = await run_work(
             reader.offset_for_timestamp(number, wanted.timestamp, end_offset=end)
         )
         offsets = [start] if found is None or found[0] <= start else [found[0], start]

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acquisition import LogBatch, ReadPosition
-from odradek.node.router.cooperative_iteration import run_search
+from odradek.node.router.cooperative_iteration import run_work
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.records import BatchSpan, spans_of
 from odradek.storage.reader import ReadResult, StoreReader
@@ -69,7 +69,7 @@ class SharePartitionLog(NamedTuple):
         reader, number = self.reader, self.number
         if self.group_settings.begins_before_ms is not None:
             since_ms = now_ms - self.group_settings.begins_before_ms
-            record = await run_search(reader.offset_for_timestamp(number, since_ms))
+            record = await run_work(reader.offset_for_timestamp(number, since_ms))
             if record is not None:
                 return record.offset
         end = reader.status.high_watermark(number)
