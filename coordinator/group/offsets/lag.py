@@ -35,10 +35,19 @@ def lag_positions(
     `topics` are those that it subscribes to. `partition_count` is 0 for a topic that does not
     exist: only committed offsets tell of its partitions, and there is no lag in them.
     """
-    read = {*topics, *(topic for topic, _ in commits)}
-    partitions = {(topic, index) for topic in read for index in range(partition_count(topic))}
-    for key in sorted(partitions.union(commits)):
-        yield key, commits.get(key, NO_OFFSET)
+    counts = {topic: partition_count(topic) for topic in topics}
+    unknown: list[PartitionKey] = []
+    for key in commits:
+        topic, index = key
+        if topic not in counts:
+            counts[topic] = partition_count(topic)
+        if index >= counts[topic]:
+            unknown.append(key)
+    for topic in sorted(counts):
+        for index in range(counts[topic]):
+            yield (topic, index), commits.get((topic, index), NO_OFFSET)
+    for key in sorted(unknown):
+        yield key, commits[key]
 
 
 @dataclass(slots=True)
