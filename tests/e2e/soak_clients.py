@@ -10,8 +10,7 @@ import asyncio
 import shutil
 import subprocess
 import threading
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -57,6 +56,33 @@ class SoakGroup(Protocol):
         ...
 
 
+class Tally:
+    """Counts of pairs of numbers, up to 255 each: a byte for each pair, as a run of hours has
+    millions of them."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._counts: dict[int, bytearray] = {}
+
+    def add(self, pair: tuple[int, int]) -> None:
+        """Count a pair of a small number and an index."""
+        first, index = pair
+        counts = self._counts.setdefault(first, bytearray())
+        if index >= len(counts):
+            counts.extend(bytes(index + 1024 - len(counts)))
+        counts[index] = min(counts[index] + 1, 255)
+        self.total += 1
+
+    def __getitem__(self, pair: tuple[int, int]) -> int:
+        counts = self._counts.get(pair[0], b"")
+        return counts[pair[1]] if pair[1] < len(counts) else 0
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Those that were counted, in order."""
+        for first, counts in sorted(self._counts.items()):
+            yield from ((first, index) for index, count in enumerate(counts) if count)
+
+
 class ReadingGroup:
     """A group that reads every record at least once, by position."""
 
@@ -64,27 +90,29 @@ class ReadingGroup:
         self.name = name
         self.restart_count = 0
         self.faults: list[str] = []
-        self._seen: Counter[Position] = Counter()
+        self._seen = Tally()
 
     def add(self, position: Position) -> None:
         """A member has read this record."""
-        self._seen[position] += 1
+        self._seen.add(position)
 
     def read_count(self) -> int:
         """See SoakGroup."""
-        return self._seen.total()
+        return self._seen.total
 
     def unread(self, log: Log) -> int:
         """See SoakGroup."""
-        return len(_positions(log) - self._seen.keys())
+        return sum(not self._seen[position] for position in _positions(log))
 
     def found(self, log: Log) -> list[str]:
         """See SoakGroup."""
-        known = _positions(log)
+        known = set(_positions(log))
+        unread = (position for position in known if not self._seen[position])
+        invented = (pair for pair in self._seen.pairs() if pair not in known)
         return [
             *(f"{self.name}: {fault}" for fault in self.faults[:SHOWN]),
-            *_sentences(f"{self.name} has not read", known - self._seen.keys()),
-            *_sentences(f"{self.name} has read what is nowhere:", self._seen.keys() - known),
+            *_sentences(f"{self.name} has not read", unread),
+            *_sentences(f"{self.name} has read what is nowhere:", invented),
         ]
 
 
@@ -136,7 +164,7 @@ class CheckedGroup:
             for reading in list(self._history.readings)
             for offset, _ in list(reading.records)
         }
-        return len(_positions(log) - seen)
+        return sum(position not in seen for position in _positions(log))
 
     def found(self, log: Log) -> list[str]:
         """See SoakGroup."""
@@ -151,7 +179,7 @@ class CopyGroup(threading.Thread):
         super().__init__(daemon=True, name=name)
         self.restart_count = 0
         self.faults: list[str] = []
-        self._seen: Counter[Value] = Counter()
+        self._seen = Tally()
         self._partitions = [TopicPartition(name, index, 0) for index in range(partitions)]
         self._is_stopping = threading.Event()
         self._consumer = Consumer(
@@ -172,7 +200,7 @@ class CopyGroup(threading.Thread):
             for message in self._consumer.consume(500, timeout=POLL_S):
                 error = message.error()
                 if error is None:
-                    self._seen[decode(message.value())] += 1
+                    self._seen.add(decode(message.value()))
                 elif not error.retriable() and error.code() not in _PASSING:
                     self.faults.append(f"the auditor was told {error}")
         self._consumer.close()
@@ -184,33 +212,35 @@ class CopyGroup(threading.Thread):
 
     def read_count(self) -> int:
         """See SoakGroup."""
-        return self._seen.total()
+        return self._seen.total
 
     def unread(self, log: Log) -> int:
         """See SoakGroup."""
-        return len(_values(log) - self._seen.keys())
+        return sum(not self._seen[value] for value in _values(log))
 
     def found(self, log: Log) -> list[str]:
         """See SoakGroup."""
-        known = _values(log)
-        doubled = {value for value, count in self._seen.items() if count > 1}
+        known = set(_values(log))
+        missing = (value for value in known if not self._seen[value])
+        doubled = (pair for pair in self._seen.pairs() if self._seen[pair] > 1)
+        invented = (pair for pair in self._seen.pairs() if pair not in known)
         return [
             *(f"{self.name}: {fault}" for fault in self.faults[:SHOWN]),
-            *_sentences(f"{self.name} has not copied", known - self._seen.keys()),
+            *_sentences(f"{self.name} has not copied", missing),
             *_sentences(f"{self.name} has copied more than once", doubled),
-            *_sentences(f"{self.name} has copied what nobody sent:", self._seen.keys() - known),
+            *_sentences(f"{self.name} has copied what nobody sent:", invented),
         ]
 
 
 _PASSING: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 
 
-def _positions(log: Log) -> set[Position]:
-    return {Position(partition, offset) for partition in log for offset, _ in log[partition]}
+def _positions(log: Log) -> Iterator[Position]:
+    return (Position(partition, offset) for partition in log for offset, _ in log[partition])
 
 
-def _values(log: Log) -> set[Value]:
-    return {value for records in log.values() for _, value in records}
+def _values(log: Log) -> Iterator[Value]:
+    return (value for records in log.values() for _, value in records)
 
 
 def _sentences(what: str, which: Iterable[tuple[int, int]]) -> list[str]:

@@ -62,12 +62,14 @@ SEED: Final = int(os.environ.get("TEST_SEED", "0"))
 CHOSEN: Final = os.environ.get("NEMESIS_FAULTS", "").split(",")
 SHORT_FAULTS: Final = ("kill_leader", "leader_without_controller", "kill_processes")
 """The faults of a run of the tests."""
-PACE_S: Final = 0.1
+PACE_S: Final = 0.15
 """Pause of each of two writers between bursts: the history of an hour has to fit into memory."""
 BANKS: Final = 2
 GOES_ON_S: Final = 180.0
 """Timeout for a group to go on after a fault. A client may wait for a frozen node for half a minute
 and for its session to expire, and the last group of a slow machine waits for all others."""
+GROWTH_S: Final = 300.0
+"""A shorter run tells how processes begin, not whether they grow: figures only."""
 INTERNAL: Final = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
@@ -286,5 +288,6 @@ def test_every_kind_of_client_for_a_long_time(
         report(f"{count} faults in {duration_s / 60:.1f} min; {soak}")
         for growth in grown:
             report(str(growth))
-        found += [f"grown: {growth}" for growth in grown if growth.is_too_large]
+        if duration_s >= GROWTH_S:
+            found += [f"grown: {growth}" for growth in grown if growth.is_too_large]
         assert not found, "\n".join(found)
