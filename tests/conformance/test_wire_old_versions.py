@@ -143,6 +143,7 @@ def consume_old(wire: WireClient, topic: str, offset: int, end: int, version: in
 PAIRS: list[KeyAndValue] = [(b"k1", b"v1"), (None, b"v2"), (b"k3", None), (b"", b"")]
 
 
+@pytest.mark.no_restarts("a message set that is sent again is written again")
 @pytest.mark.parametrize("codec", [Codec.NONE, *OLD_CODECS])
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 0), (2, 1)])
 def test_message_sets_are_read_as_records(
