@@ -152,8 +152,8 @@ def _print(
     offsets = f"{name} [{stored.base_offset}, {end})"
     click.echo(f"{click.style(offsets, bold=True)}  {', '.join(parts)}")
     for record in _record_facts(stored, header, is_whole) if show_records else ():
-        key, value = record["key"], record["value"]
-        click.echo(f"  {record['offset']}  {record['timestamp']}  {key}  {value}")
+        key, value = ("null" if record[each] is None else record[each] for each in ("key", "value"))
+        click.echo(f"  {record['offset']}  {record['timestamp'] or '-'}  {key}  {value}")
 
 
 def _batch_facts(

@@ -74,7 +74,7 @@ class Output:
         width = max(len(name) for name in facts)
         for name, value in facts.items():
             label = click.style(f"{_title(name):<{width}}", bold=True)
-            click.echo(f"{label}  {_text(value)}")
+            click.echo(f"{label}  {_text(value, is_plain=not self.is_terminal)}")
 
     def hint(self, text: str) -> None:
         """Print a remark on stderr; it is never part of the data."""
@@ -102,7 +102,8 @@ class Output:
                 overflow="fold",
             )
         for row in rows:
-            table.add_row(*(Text(_text(row.get(c)), style=_style(c, row.get(c))) for c in columns))
+            cells = ((_text(row.get(c), is_plain=False), _style(c, row.get(c))) for c in columns)
+            table.add_row(*(Text(text, style=style) for text, style in cells))
         Console().print(table)
 
     def _plain_table(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
@@ -257,12 +258,15 @@ def _title(name: str) -> str:
     return name.replace("_", " ").upper()
 
 
-def _text(value: Json) -> str:
+def _text(value: Json, *, is_plain: bool = True) -> str:
+    """A cell. `is_plain`: numbers as programs read them; otherwise with thousands separators."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
+        if is_plain:
+            return repr(round(value, 3))
         return f"{value:,.3f}" if value < 100 else f"{value:,.0f}"
     if isinstance(value, str | int):
         return str(value)

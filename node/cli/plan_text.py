@@ -3,7 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from odradek.cluster.balance.model import PartitionMove, ReassignmentPlan, RegisteredBroker
+from odradek.cluster.balance.model import (
+    BrokerLoad,
+    PartitionMove,
+    ReassignmentPlan,
+    RegisteredBroker,
+)
+from odradek.cluster.balance.replica_distribution import target_replicas
+from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Json, Row, size_text
 from odradek.node.cli.reassignment import seconds_text
 from odradek.node.cli.replica_placement import ClusterView
@@ -23,15 +30,38 @@ def estimated_s(moves: Iterable[PartitionMove], bytes_per_s: int) -> float:
     return max((*received.values(), *sent.values()), default=0) / bytes_per_s
 
 
+def leader_moves(
+    view: ClusterView, plan: ReassignmentPlan, *, is_full_rebalance: bool = True
+) -> list[PartitionId]:
+    """The partitions that get another leader: the preferred one of the plan, if it can lead and
+    does not. Without a full rebalance only partitions that the plan moves."""
+    planned = {(move.topic, move.number): move.after for move in plan.moves}
+    found = []
+    for partition in view.partitions:
+        name = (partition.topic, partition.number)
+        preferred = planned.get(name, target_replicas(partition))[0]
+        is_in_sync = preferred in partition.in_sync
+        can_lead = name in planned or (is_full_rebalance and is_in_sync)
+        if partition.leader not in (preferred, -1) and preferred not in view.fenced and can_lead:
+            found.append(name)
+    return found
+
+
 def summary(
-    plan: ReassignmentPlan, ongoing: Sequence[PartitionMove], bytes_per_s: int | None
+    plan: ReassignmentPlan,
+    ongoing: Sequence[PartitionMove],
+    bytes_per_s: int | None,
+    *,
+    leader_move_count: int,
 ) -> str:
     """A plan in one line."""
     copied = plan.copied_bytes + sum(move.copied_bytes for move in ongoing)
     moving = sum(1 for move in plan.moves if move.adding)
-    parts = [f"{moving} partitions to move", f"{size_text(copied)} to copy"]
-    if len(plan.moves) > moving:
-        parts.insert(1, f"{len(plan.moves) - moving} to get another preferred leader")
+    parts = [
+        f"{counted(moving, 'partition')} to move",
+        f"{counted(leader_move_count, 'leader')} to move",
+        f"{size_text(copied)} to copy",
+    ]
     if ongoing:
         parts.append(f"{len(ongoing)} under way already")
     if bytes_per_s is not None:
@@ -40,17 +70,30 @@ def summary(
     return ", ".join(parts)
 
 
-def node_rows(nodes: Sequence[RegisteredBroker], plan: ReassignmentPlan) -> list[Row]:
-    """A row for each node: its load before and after."""
+def counted(count: int, noun: str) -> str:
+    """`1 leader`, `2 leaders`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def node_rows(
+    nodes: Sequence[RegisteredBroker], plan: ReassignmentPlan, *, is_plain: bool
+) -> list[Row]:
+    """A row for each node: its load before and after. `is_plain`: in columns of plain numbers."""
     known = {node.node_id: node for node in nodes}
     rows: list[Row] = []
     for before, after in zip(plan.before, plan.after, strict=True):
         node = known[before.node_id]
+        row: dict[str, Json] = {
+            "node": before.node_id,
+            "rack": node.rack,
+            "state": "fenced" if node.is_fenced else "serving",
+        }
+        if is_plain:
+            rows.append({**row, **_loads(before, after)})
+            continue
         rows.append(
             {
-                "node": before.node_id,
-                "rack": node.rack,
-                "state": "fenced" if node.is_fenced else "serving",
+                **row,
                 "replicas": f"{before.replicas} -> {after.replicas}",
                 "leaders": f"{before.leaders} -> {after.leaders}",
                 "size": f"{size_text(before.byte_count)} -> {size_text(after.byte_count)}",
@@ -59,13 +102,25 @@ def node_rows(nodes: Sequence[RegisteredBroker], plan: ReassignmentPlan) -> list
     return rows
 
 
-def move_row(move: PartitionMove) -> Row:
-    """The row of a move."""
+def _loads(before: BrokerLoad, after: BrokerLoad) -> dict[str, Json]:
+    return {
+        "replicas": before.replicas,
+        "leaders": before.leaders,
+        "bytes": before.byte_count,
+        "replicas_after": after.replicas,
+        "leaders_after": after.leaders,
+        "bytes_after": after.byte_count,
+    }
+
+
+def move_row(move: PartitionMove, *, is_plain: bool) -> Row:
+    """The row of a move. `is_plain`: its bytes as a plain number."""
+    copied: Row = {"copies": size_text(move.copied_bytes)}
     return {
         "partition": f"{move.topic}-{move.number}",
         "replicas": list(move.before),
         "becomes": list(move.after),
-        "copies": size_text(move.copied_bytes),
+        **({"copied_bytes": move.copied_bytes} if is_plain else copied),
     }
 
 
@@ -74,6 +129,8 @@ def plan_document(
     plan: ReassignmentPlan,
     ongoing: Sequence[PartitionMove],
     bytes_per_s: int | None,
+    *,
+    leader_move_count: int,
 ) -> dict[str, Json]:
     """A plan as JSON."""
     moves = (*plan.moves, *ongoing)
@@ -84,12 +141,7 @@ def plan_document(
                 "rack": node.rack,
                 "fenced": node.is_fenced,
                 "cordoned": node.node_id in view.cordoned,
-                "replicas": before.replicas,
-                "leaders": before.leaders,
-                "bytes": before.byte_count,
-                "replicas_after": after.replicas,
-                "leaders_after": after.leaders,
-                "bytes_after": after.byte_count,
+                **_loads(before, after),
             }
             for before, after, node in zip(
                 plan.before,
@@ -99,6 +151,7 @@ def plan_document(
             )
         ],
         "moves": [_move_document(move) for move in plan.moves],
+        "leader_moves": leader_move_count,
         "under_way": [_move_document(move) for move in ongoing],
         "obstacles": [
             {"topic": each.topic, "partition": each.number, "reason": each.reason}

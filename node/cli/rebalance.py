@@ -24,9 +24,16 @@ from odradek.cluster.balance.replica_distribution import target_replicas
 from odradek.node.cli.cluster_client import ClusterClient, raise_refusals, with_client
 from odradek.node.cli.not_found import no_such_node
 from odradek.node.cli.offsets import PartitionId
-from odradek.node.cli.output import Output, first_names, size_text
+from odradek.node.cli.output import Json, Output, first_names, size_text
 from odradek.node.cli.parameters import size
-from odradek.node.cli.plan_text import move_row, node_rows, plan_document, summary
+from odradek.node.cli.plan_text import (
+    counted,
+    leader_moves,
+    move_row,
+    node_rows,
+    plan_document,
+    summary,
+)
 from odradek.node.cli.reassignment import (
     ReassignmentOutcome,
     ReassignmentRunner,
@@ -164,7 +171,7 @@ def rebalance(
     for node_id in sorted(set(include) & view.cordoned):
         _uncordon(client, node_id)
     outcome = work.execute()
-    _print_result(view_cluster(client, topics=topics), plan, outcome, output)
+    _print_result(view, view_cluster(client, topics=topics), plan, outcome, output)
 
 
 @click.command()
@@ -185,6 +192,7 @@ def drain(node_id: int, options: RebalanceOptions, client: ClusterClient, output
         _cancel(client, view, output, {p.topic for p in view.on(node_id)})
         _uncordon(client, node_id)
         return
+    began = view
     plan = _plan_drain(view, node_id)
     if plan.unmovable:
         raise click.ClickException(_obstacles_message([node_id], plan))
@@ -205,7 +213,7 @@ def drain(node_id: int, options: RebalanceOptions, client: ClusterClient, output
             break
         plan_of_rest = _plan_drain(view, node_id)
         work = _PlanExecution(client, view, plan_of_rest, options, output, is_full_rebalance=False)
-    _print_result(view, plan, total, output)
+    _print_result(began, view, plan, total, output)
     if left := view.on(node_id):
         raise click.ClickException(
             f"node {node_id} still has {len(left)} replicas, of"
@@ -265,12 +273,12 @@ class _PlanExecution:
         """Show the plan; whether it is to be carried out."""
         output, plan = self._output, self._plan
         if self._options.dry_run and output.is_json:
-            output.document(plan_document(self._view, plan, self._ongoing, self._options.throttle))
+            output.document(self._document(self._ongoing, self._options.throttle))
             return False
         self._show()
-        if not (plan.moves or self._ongoing or self._non_preferred_leaders()):
+        if not (plan.moves or self._ongoing or self._leader_moves()):
             self._remove_leftover_throttles()
-            output.done("Nothing to move.", plan_document(self._view, plan, [], None))
+            output.done("Nothing to move.", self._document([], None))
             return False
         if self._options.dry_run:
             return False
@@ -282,13 +290,17 @@ class _PlanExecution:
         output, plan = self._output, self._plan
         if output.is_json:
             return
-        output.rows(node_rows(self._view.nodes, plan))
+        is_plain = not output.is_terminal
+        output.rows(node_rows(self._view.nodes, plan, is_plain=is_plain))
         if plan.moves:
             click.echo()
-            output.rows([move_row(move) for move in plan.moves[:MOVES_SHOWN]])
+            moves = plan.moves[:MOVES_SHOWN]
+            output.rows([move_row(move, is_plain=is_plain) for move in moves])
         if len(plan.moves) > MOVES_SHOWN:
             click.echo(f"... and {len(plan.moves) - MOVES_SHOWN} more")
-        click.echo("\n" + summary(plan, self._ongoing, self._options.throttle))
+        count = len(self._leader_moves())
+        throttle = self._options.throttle
+        click.echo("\n" + summary(plan, self._ongoing, throttle, leader_move_count=count))
         for obstacle in plan.unmovable:
             output.hint(f"{obstacle.topic}-{obstacle.number} stays: {obstacle.reason}")
 
@@ -345,25 +357,18 @@ class _PlanExecution:
             unthrottle(self._client, left)
             self._output.hint("Removed throttles that an earlier run had left.")
 
-    def _non_preferred_leaders(self) -> list[PartitionId]:
-        """Partitions whose preferred leader is in sync and does not lead."""
-        planned = {(move.topic, move.number): move.after for move in self._plan.moves}
-        fenced = self._view.fenced
-        found = []
-        for partition in self._view.partitions:
-            name = (partition.topic, partition.number)
-            preferred = planned.get(name, target_replicas(partition))[0]
-            is_in_sync = preferred in partition.in_sync
-            can_lead = name in planned or (self._is_full_rebalance and is_in_sync)
-            if partition.leader not in (preferred, -1) and preferred not in fenced and can_lead:
-                found.append(name)
-        return found
+    def _leader_moves(self) -> list[PartitionId]:
+        return leader_moves(self._view, self._plan, is_full_rebalance=self._is_full_rebalance)
+
+    def _document(self, ongoing: Sequence[PartitionMove], throttle: int | None) -> dict[str, Json]:
+        count = len(self._leader_moves())
+        return plan_document(self._view, self._plan, ongoing, throttle, leader_move_count=count)
 
     def _elect(self, outcome: ReassignmentOutcome) -> None:
         """Elect the preferred leaders of moved partitions, and where another replica leads."""
         exist = describe_partitions(self._client)
         moved = [(move.topic, move.number) for move in outcome.done]
-        names = [n for n in dict.fromkeys((*moved, *self._non_preferred_leaders())) if n in exist]
+        names = [n for n in dict.fromkeys((*moved, *self._leader_moves())) if n in exist]
         unpreferred = [n for n in names if exist[n].leader_id != exist[n].replica_nodes[0]]
         for (topic, number), reason in elect_preferred_leaders(self._client, unpreferred).items():
             self._output.hint(f"{topic}-{number} keeps its leader: {reason}")
@@ -384,9 +389,17 @@ def ongoing_move(partition: Partition) -> PartitionMove:
 
 
 def _print_result(
-    view: ClusterView, plan: ReassignmentPlan, outcome: ReassignmentOutcome, output: Output
+    before: ClusterView,
+    view: ClusterView,
+    plan: ReassignmentPlan,
+    outcome: ReassignmentOutcome,
+    output: Output,
 ) -> None:
     """Print the result; exit code 1 if a move failed."""
+    leaders = {(p.topic, p.number): p.leader for p in before.partitions}
+    leaders_moved = sum(
+        leaders.get((p.topic, p.number), p.leader) != p.leader for p in view.partitions
+    )
     loads = broker_loads(
         [node.node_id for node in view.nodes],
         view.partitions,
@@ -395,10 +408,12 @@ def _print_result(
     )
     copied = sum(move.copied_bytes for move in outcome.done)
     output.done(
-        f"{len(outcome.done)} partitions moved, {size_text(copied)} copied."
+        f"{counted(len(outcome.done), 'partition')} and {counted(leaders_moved, 'leader')} moved,"
+        f" {size_text(copied)} copied."
         + (f" {len(outcome.deleted)} were deleted meanwhile." if outcome.deleted else ""),
         {
             "moved": len(outcome.done),
+            "leaders_moved": leaders_moved,
             "deleted": len(outcome.deleted),
             "copied_bytes": copied,
             "needed_bytes": plan.needed_bytes,

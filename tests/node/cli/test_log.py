@@ -25,8 +25,8 @@ def store_folder(tmp_path: Path) -> Path:
         [number] = store.create_partitions([new])
         for index in range(batches):
             records = [
-                Record(at, 1_700_000_000_000 + at, b"key", f"value {index}.{at}".encode(), ())
-                for at in range(2)
+                Record(0, 1_700_000_000_000, None, None, ()),
+                Record(1, 1_700_000_000_001, b"key", f"value {partition}.{index}".encode(), ()),
             ]
             codec = Codec.NONE if partition else Codec.LZ4
             arena = memoryview(bytearray(build_batch(records, codec=codec)))
@@ -60,7 +60,8 @@ def test_records_are_shown_with_records(store_folder: Path, odradek: Run) -> Non
     segment = segment_path(store_folder, 1)
     dumped = odradek("log", "dump", str(segment), "-t", "orders:1", "--records").stdout
     assert dumped.splitlines()[0].startswith("orders-1 [0, 2)  2 records, ")
-    assert dumped.splitlines()[2] == "  1  2023-11-14T22:13:20.001Z  key  value 0.1"
+    assert dumped.splitlines()[1] == "  0  2023-11-14T22:13:20.000Z  null  null"
+    assert dumped.splitlines()[2] == "  1  2023-11-14T22:13:20.001Z  key  value 1.0"
 
 
 def test_a_damaged_batch_is_marked_and_its_records_are_not_read(
@@ -68,7 +69,7 @@ def test_a_damaged_batch_is_marked_and_its_records_are_not_read(
 ) -> None:
     segment = segment_path(store_folder, 1)
     # Only the batch of the second partition is not compressed; older copies of its page go too.
-    segment.write_bytes(segment.read_bytes().replace(b"value 0.1", b"value 0.2"))
+    segment.write_bytes(segment.read_bytes().replace(b"value 1.0", b"value 1.2"))
     batches = odradek("log", "dump", str(store_folder), "-r", "-o", "json").json_lines()
     assert [b["crc_valid"] for b in batches] == [True, True, True, False]
     assert batches[-1]["records"] == []

@@ -54,7 +54,7 @@ def test_facts_are_lines_of_name_and_value(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out.splitlines() == [
         "TOPIC    orders",
         "CONFIGS  a=1, b=2",
-        "RATIO    0.500",
+        "RATIO    0.5",
     ]
 
 
@@ -97,3 +97,19 @@ def test_sizes_are_in_powers_of_a_thousand(byte_count: int, text: str) -> None:
 def test_the_first_names_are_shown_and_the_others_are_counted() -> None:
     assert first_names(["a", "b"]) == "a, b"
     assert first_names("abcdefg", 3) == "a, b, c and 4 more"
+
+
+def test_numbers_are_plain_in_a_pipe_and_have_separators_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"rate": 1234567.891, "share": 0.25, "count": 9876543, "lag": None}
+    Output(is_json=False).rows([row])
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "1234567.891",
+        "0.25",
+        "9876543",
+        "-",
+    ]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    Output(is_json=False).rows([row])
+    assert "1,234,568" in capsys.readouterr().out

@@ -52,8 +52,12 @@ def held(cluster: StandInCluster, topic: str = "orders") -> list[int]:
     return [replicas.count(node) for node in sorted(cluster.harness.image.brokers)]
 
 
+def leaders_of(cluster: StandInCluster) -> list[int]:
+    return [partition.leader for partition in cluster.harness.partitions("orders")]
+
+
 def leads(cluster: StandInCluster) -> list[int]:
-    leaders = [partition.leader for partition in cluster.harness.partitions("orders")]
+    leaders = leaders_of(cluster)
     return [leaders.count(node) for node in sorted(cluster.harness.image.brokers)]
 
 
@@ -78,14 +82,18 @@ def run(odradek: Run, four: StandInCluster) -> Run:
 def test_replicas_and_leaders_are_balanced_and_the_plan_is_shown(
     run: Run, four: StandInCluster
 ) -> None:
+    led = leaders_of(four)
     ran = run("cluster", "rebalance", "--yes")
     assert ran.exit_code == 0, ran.stderr
     assert held(four) == [6, 6, 6, 6]
     assert leads(four) == [3, 3, 3, 3]
-    assert "8 -> 6" in ran.stdout
-    assert "0 -> 6" in ran.stdout
-    assert "6 partitions to move" in ran.stdout
-    assert "6 partitions moved, 6.0 kB copied." in ran.stdout
+    title, *rows = [line.split() for line in ran.stdout.splitlines()[:5]]
+    assert title[3:6] == ["REPLICAS", "LEADERS", "BYTES"]
+    assert [(row[3], row[6]) for row in rows] == [("8", "6"), ("8", "6"), ("8", "6"), ("0", "6")]
+    moved = sum(a != b for a, b in zip(led, leaders_of(four), strict=True))
+    assert moved
+    assert f"6 partitions to move, {moved} leaders to move, 6.0 kB to copy" in ran.stdout
+    assert f"6 partitions and {moved} leaders moved, 6.0 kB copied." in ran.stdout
     assert "6 of 6 partitions" in ran.stderr
     again = run("cluster", "rebalance", "--yes")
     assert "Nothing to move." in again.stdout
@@ -95,6 +103,7 @@ def test_the_json_of_a_rebalance(run: Run) -> None:
     document = run("cluster", "rebalance", "--yes", "-o", "json").json()
     assert isinstance(document, dict)
     assert (document["moved"], document["copied_bytes"]) == (6, 6000)
+    assert document["leaders_moved"] >= 3
     assert document["copied_bytes"] <= document["needed_bytes"]
     assert [node["replicas"] for node in document["nodes"]] == [6, 6, 6, 6]
     assert document["failed"] == []
