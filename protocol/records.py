@@ -464,7 +464,7 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[Header, ...], i
     return tuple(headers), at
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """A zigzag varint of at most ten bytes, and the position behind it. IndexError if it is cut."""
     result = data[at]
     if result < 128:

@@ -11,7 +11,7 @@ Called by maintenance.py.
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records import BatchHeader, read_header
@@ -27,6 +27,8 @@ from odradek.storage.rewrite import (
 )
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.transactions import AbortedTransactionRow
+
+T = TypeVar("T")
 
 _RECORDS_PER_SLICE = 2_000
 _SCRATCH_NAME = "compaction.scratch"
@@ -133,8 +135,7 @@ class CompactionPass:
         )
         try:
             for batch, header in self._batches(number, plan.dirty):
-                last_offsets.note(batch, header)
-                for _ in last_offsets.spill():
+                for _ in last_offsets.note(batch, header):
                     yield True
                 if self._is_slice_done(header.record_count):
                     yield True
@@ -148,7 +149,7 @@ class CompactionPass:
             )
             log_end = first_offset
             for batch, header in self._batches(number, sources):
-                filtered = record_filter.filter_batch(batch, header)
+                filtered = yield from _slices_of(record_filter.filter_batch(batch, header))
                 batch_end = header.base_offset + header.last_offset_delta + 1
                 if filtered is not None and batch_end > log_start_offset:
                     yield from replacement.put(
@@ -195,6 +196,16 @@ class CompactionPass:
             return False
         self._slice_records = 0
         return True
+
+
+def _slices_of(slices: Generator[None, None, T]) -> Generator[bool, None, T]:
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        yield True
 
 
 def scratch_path(catalog: Catalog) -> Path:

@@ -12,12 +12,19 @@ marker of an active producer, or the last offset of the range: then it is kept a
 Called by compaction.py: once for the dirty part to build the offset map, once for all to filter.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
 from odradek.protocol.control_records import ControlType, EndTransactionMarker, read_control_batch
-from odradek.protocol.record_spans import RecordSpan, delete_horizon_of, rebuild_batch, record_spans
+from odradek.protocol.record_spans import (
+    BatchRebuild,
+    RecordSpan,
+    delete_horizon_of,
+    iter_record_spans,
+    rebuild_batch,
+    record_spans,
+)
 from odradek.protocol.records import BatchHeader, decompress_records
 from odradek.storage.producer_state import ProducerStateEntry
 from odradek.storage.scratch_table import ScratchTable
@@ -99,8 +106,9 @@ class OffsetMap:
             self._scratch.remove()
             self._scratch = None
 
-    def note(self, batch: memoryview, header: BatchHeader) -> None:
-        """Add the next batch. Raises ProtocolError if its records are malformed."""
+    def note(self, batch: memoryview, header: BatchHeader) -> Iterator[None]:
+        """Add the next batch. Runs in slices of a few milliseconds. Raises ProtocolError if its
+        records are malformed."""
         if header.record_count == 0:
             return
         if header.is_control:
@@ -110,16 +118,20 @@ class OffsetMap:
             return
         offsets = self._offsets
         base_offset = header.base_offset
-        for span in record_spans(decompress_records(batch, header), header.record_count):
-            key = span.key
-            if key is not None:
-                if len(key) > _KEY_BYTES_MAX:
-                    key = short_key(key)
-                offsets[key] = base_offset + span.offset_delta
+        for index, (_, spans) in enumerate(iter_record_spans(batch, header)):
+            if index:
+                yield
+            for span in spans:
+                key = span.key
+                if key is not None:
+                    if len(key) > _KEY_BYTES_MAX:
+                        key = short_key(key)
+                    offsets[key] = base_offset + span.offset_delta
+            yield from self._spill()
 
-    def spill(self) -> Iterator[None]:
-        """Move the keys to the scratch file if there are too many for memory. To be called after
-        `note`. Runs in slices of a few milliseconds. Raises StorageError."""
+    def _spill(self) -> Iterator[None]:
+        """Move the keys to the scratch file if there are too many for memory. Raises
+        StorageError."""
         if len(self._offsets) >= self._keys_max:
             if self._scratch is None:
                 self._scratch = ScratchTable(self._scratch_path)
@@ -158,8 +170,11 @@ class RecordFilter:
         self._now_ms = now_ms
         self._horizon_ms = now_ms + delete_retention_ms
 
-    def filter_batch(self, batch: memoryview, header: BatchHeader) -> "memoryview | bytes | None":
-        """The batch itself, a smaller one, or None. Raises ProtocolError."""
+    def filter_batch(
+        self, batch: memoryview, header: BatchHeader
+    ) -> "Generator[None, None, memoryview | bytes | None]":
+        """The batch itself, a smaller one, or None. Runs in slices of a few milliseconds. Raises
+        ProtocolError."""
         horizon_ms = delete_horizon_of(header)
         is_due = horizon_ms is not None and horizon_ms <= self._now_ms
         if header.is_control:
@@ -176,16 +191,40 @@ class RecordFilter:
             return batch
         if self.transactions.is_aborted(header) or header.record_count == 0:
             return self._emptied(batch, header)
-        data = decompress_records(batch, header)
-        spans = record_spans(data, header.record_count)
-        kept, has_tombstone = self._surviving(header, spans, keeps_tombstones=not is_due)
-        if not kept:
+        return (yield from self._filter_records(batch, header, is_due=is_due))
+
+    def _filter_records(
+        self, batch: memoryview, header: BatchHeader, *, is_due: bool
+    ) -> "Generator[None, None, memoryview | bytes | None]":
+        """First counts what survives, because most batches stay as they are or lose everything. A
+        batch that does not is read again, so that one part of it is in memory at a time."""
+        kept_count = 0
+        has_tombstone = False
+        first: tuple[bytes, list[RecordSpan]] | None = None
+        for index, (data, spans) in enumerate(iter_record_spans(batch, header)):
+            if index:
+                yield
+            kept, has_tombstones = self._surviving(header, spans, keeps_tombstones=not is_due)
+            kept_count += len(kept)
+            has_tombstone = has_tombstone or has_tombstones
+            if len(spans) == header.record_count:
+                first = data, kept
+        if not kept_count:
             return self._emptied(batch, header)
-        if has_tombstone and horizon_ms is None:
-            return rebuild_batch(header, data, kept, delete_horizon_ms=self._horizon_ms)
-        if len(kept) == len(spans):
+        needs_horizon = has_tombstone and delete_horizon_of(header) is None
+        if kept_count == header.record_count and not needs_horizon:
             return batch
-        return rebuild_batch(header, data, kept)
+        rebuild = BatchRebuild(
+            header, delete_horizon_ms=self._horizon_ms if needs_horizon else None
+        )
+        if first is not None:
+            rebuild.add(*first)
+            return rebuild.finish()
+        for data, spans in iter_record_spans(batch, header):
+            yield
+            kept, _ = self._surviving(header, spans, keeps_tombstones=not is_due)
+            rebuild.add(data, kept)
+        return rebuild.finish()
 
     def _surviving(
         self, header: BatchHeader, spans: list[RecordSpan], *, keeps_tombstones: bool

@@ -1,7 +1,7 @@
 """Kafka's rules of log compaction, one by one and against a simple model."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +59,21 @@ def marker(base_offset: int, type_: ControlType, *, producer_id: int) -> bytes:
     )
 
 
+def drain(slices: Iterator[None]) -> None:
+    """Run all slices."""
+    for _ in slices:
+        pass
+
+
+def result_of(slices: "Generator[None, None, memoryview | bytes | None]") -> bytes | None:
+    """Run all slices; the result."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            return None if end.value is None else bytes(end.value)
+
+
 def clean(
     batches: Iterable[bytes],
     *,
@@ -75,7 +90,7 @@ def clean(
     last_offsets = OffsetMap(rows, keys_max=1_000, scratch_path=Path("unused"))
     for batch in all_batches:
         if read_header(batch).base_offset >= dirty_from:
-            last_offsets.note(memoryview(batch), read_header(batch))
+            drain(last_offsets.note(memoryview(batch), read_header(batch)))
     thinning = RecordFilter(
         last_offsets,
         rows,
@@ -85,7 +100,8 @@ def clean(
         delete_retention_ms=RETENTION,
     )
     thinned = [
-        thinning.filter_batch(memoryview(batch), read_header(batch)) for batch in all_batches
+        result_of(thinning.filter_batch(memoryview(batch), read_header(batch)))
+        for batch in all_batches
     ]
     last_offsets.close()
     if kept_rows is not None:
@@ -329,9 +345,7 @@ def test_any_log_compacts_to_the_last_value_of_each_key(seed: int, tmp_path: Pat
         )
         for batch in batches:
             if read_header(batch).base_offset >= dirty_from:
-                last_offsets.note(memoryview(batch), read_header(batch))
-                for _ in last_offsets.spill():
-                    pass
+                drain(last_offsets.note(memoryview(batch), read_header(batch)))
         thinning = RecordFilter(
             last_offsets,
             aborted,
@@ -341,7 +355,8 @@ def test_any_log_compacts_to_the_last_value_of_each_key(seed: int, tmp_path: Pat
             delete_retention_ms=RETENTION,
         )
         thinned = [
-            thinning.filter_batch(memoryview(batch), read_header(batch)) for batch in batches
+            result_of(thinning.filter_batch(memoryview(batch), read_header(batch)))
+            for batch in batches
         ]
         last_offsets.close()
         rows = thinning.transactions.kept
@@ -360,3 +375,39 @@ def test_any_log_compacts_to_the_last_value_of_each_key(seed: int, tmp_path: Pat
             assert found.get(key) == expected.get(key)
         now_ms += RETENTION
     assert not any(value is None for _, value in found.values()), "tombstones went in the end"
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_batch_of_very_many_records_is_filtered_in_slices(codec: Codec, tmp_path: Path) -> None:
+    """The worker's requests wait no longer than a slice, and the batch is not in memory at once."""
+    count = 30_000
+    records = [Record(i, NOW, b"%d" % (i % 20_000), b"v" if i % 3 else None) for i in range(count)]
+    batch = memoryview(build_batch(records, codec=codec))
+    header = read_header(batch)
+    last_offsets = OffsetMap((), keys_max=100_000, scratch_path=tmp_path / "scratch")
+    assert len(list(last_offsets.note(batch, header))) >= 14
+    thinning = RecordFilter(
+        last_offsets, (), {}, end_offset=count, now_ms=NOW, delete_retention_ms=RETENTION
+    )
+    slices = thinning.filter_batch(batch, header)
+    for _ in range(25):
+        next(slices)
+    thinned = result_of(slices)
+    assert thinned is not None
+    kept = list(iter_records(thinned))
+    assert [record.offset for record in kept] == list(range(10_000, count))
+    assert [record.timestamp for record in kept] == [NOW] * 20_000
+    assert delete_horizon_of(read_header(thinned)) == NOW + RETENTION
+
+
+def test_a_value_larger_than_a_piece_is_filtered(tmp_path: Path) -> None:
+    records = [Record(i, NOW, b"%d" % (i % 2), bytes(200_000)) for i in range(3)]
+    batch = memoryview(build_batch(records, codec=Codec.ZSTD))
+    last_offsets = OffsetMap((), keys_max=1_000, scratch_path=tmp_path / "scratch")
+    drain(last_offsets.note(batch, read_header(batch)))
+    thinning = RecordFilter(
+        last_offsets, (), {}, end_offset=3, now_ms=NOW, delete_retention_ms=RETENTION
+    )
+    thinned = result_of(thinning.filter_batch(batch, read_header(batch)))
+    assert thinned is not None
+    assert list(iter_records(thinned)) == records[1:]
