@@ -353,7 +353,43 @@ def reader_findings(
             findings += _findings(view.name, _of_offset(view, commit))
             if commit.committed_offset < view.high_watermark:
                 findings += _findings(view.name, _of_reader(group, view, owner, commit, now_ms))
+    if group.group_type != "share":
+        findings += _findings(group.group_id, _of_uncommitted(views, owners, commits))
     return findings
+
+
+def _of_uncommitted(
+    views: Mapping[PartitionId, PartitionView],
+    owners: Mapping[PartitionId, ExplainedMember],
+    commits: Mapping[PartitionId, ExplainedCommit],
+) -> Iterator[Advised]:
+    """Members that have read records of partitions in which nothing is committed."""
+    reading: dict[str, list[str]] = {}
+    for partition_id, view in sorted(views.items()):
+        owner, commit = owners.get(partition_id), commits.get(partition_id)
+        if owner is None or view.high_watermark < 0:
+            continue
+        is_committed = commit is not None and commit.committed_offset >= 0
+        if not is_committed and any(
+            reader.offset > view.log_start_offset for reader in _readings(view, owner)
+        ):
+            reading.setdefault(member_text(owner), []).append(view.name)
+    for who, names in reading.items():
+        yield (
+            f"{who} reads {first_names(names)}, and nothing is committed there: the group's lag is"
+            " counted from the start of the log.",
+            "Consumers commit every 5 s by default (auto.commit.interval.ms). If this stays, it"
+            " does not commit, and starts again by its auto.offset.reset.",
+        )
+
+
+def _readings(view: PartitionView, owner: ExplainedMember) -> list[ExplainedReader]:
+    """The fetches of a partition by the client of a member."""
+    return [
+        reader
+        for reader in view.readers
+        if (reader.client_id, reader.client_host) == (owner.client_id, owner.client_host)
+    ]
 
 
 def _of_offset(view: PartitionView, commit: ExplainedCommit) -> Iterator[Advised]:
@@ -401,11 +437,7 @@ def _of_reader(
             "Start it again; other members get the partition when its session times out.",
         )
         return
-    readings = [
-        reader
-        for reader in view.readers
-        if (reader.client_id, reader.client_host) == (owner.client_id, owner.client_host)
-    ]
+    readings = _readings(view, owner)
     if not readings:
         yield (
             f"{who} owns {view.name} and does not fetch it.",
@@ -428,15 +460,7 @@ def _of_reader(
                 " gone or hangs: then it is removed when its session times out.",
             )
         return
-    if commit.committed_offset < 0:
-        if newest.offset > view.log_start_offset:
-            yield (
-                f"{who} fetches {view.name} at offset {newest.offset}, but nothing is committed"
-                " there: the group's lag is counted from the start of the log.",
-                "Consumers commit every 5 s by default (auto.commit.interval.ms). If this stays, it"
-                " does not commit, and starts again by its auto.offset.reset.",
-            )
-        return
+    # Where nothing is committed, see _of_uncommitted.
     uncommitted_ms = now_ms - commit.committed_at if commit.committed_at >= 0 else 0
     if newest.offset > max(commit.committed_offset, 0) and uncommitted_ms >= UNCOMMITTED_MS:
         yield (

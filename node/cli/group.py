@@ -13,7 +13,8 @@ from odradek.node.cli.dead_letters import dead_letters
 from odradek.node.cli.group_admin import create, delete, list_groups
 from odradek.node.cli.group_descriptions import describe_group, find_group, group_positions
 from odradek.node.cli.group_explain import explain
-from odradek.node.cli.group_lag import add_lag_columns, lag, wait
+from odradek.node.cli.group_lag import add_lag_columns, counted_from_column, remark, wait
+from odradek.node.cli.group_lag import lag as lag_command
 from odradek.node.cli.group_offsets import alter_start_offsets, commit_offsets
 from odradek.node.cli.group_queries import (
     configured_groups,
@@ -34,7 +35,18 @@ def group() -> None:
     """List, describe, rewind and delete consumer groups."""
 
 
-COMMANDS = (create, dead_letters, delete, explain, lag, list_groups, rewind, snapshot, undo, wait)
+COMMANDS = (
+    create,
+    dead_letters,
+    delete,
+    explain,
+    lag_command,
+    list_groups,
+    rewind,
+    snapshot,
+    undo,
+    wait,
+)
 for command in COMMANDS:
     group.add_command(command)
 
@@ -64,6 +76,7 @@ def describe(
     has_more = add_lag_columns(client, documents)
     if output.is_json:
         output.document(documents)
+    remarks: set[str] = set()
     for document in documents if not output.is_json else []:
         members, lag = document["members"], document["offsets"]
         assert isinstance(members, list)
@@ -80,15 +93,14 @@ def describe(
                 members, [*columns, "target"] if has_targets else columns, empty="No members."
             )
         else:
-            output.rows(
-                lag,
-                [
-                    *("topic", "partition", "committed", "end_offset", "lag"),
-                    *(("bytes", "seconds") if has_more else ()),
-                    *("client", "host"),
-                ],
-                empty="Nothing committed and nothing assigned.",
-            )
+            rows = [row for row in lag if isinstance(row, dict)]
+            columns = ["topic", "partition", "committed", "end_offset", "lag"]
+            columns += [*(("bytes", "seconds") if has_more else ()), *counted_from_column(rows)]
+            columns += ["client", "host"]
+            output.rows(rows, columns, empty="Nothing committed and nothing assigned.")
+            remarks.add(remark(rows))
+    for text in filter(None, remarks):
+        output.hint(text)
     raise_refusals(refusals)
 
 

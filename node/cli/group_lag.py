@@ -204,6 +204,13 @@ def remark_columns(rows: Iterable[Mapping[str, Json]]) -> list[str]:
     return [column for column in columns if any(row.get(column) for row in rows)]
 
 
+def counted_from_column(rows: Iterable[Mapping[str, Json]]) -> list[str]:
+    """The column that says where the lag of a partition is counted from, if one of them is not
+    counted from a committed offset."""
+    usual = (COMMITTED_OFFSET, None)
+    return ["counted_from"] if any(row.get("counted_from") not in usual for row in rows) else []
+
+
 def remark(rows: Iterable[Mapping[str, Json]]) -> str:
     """How a lag in these rows was counted, if not from committed offsets; "" otherwise."""
     rows = list(rows)
@@ -254,8 +261,7 @@ def lag(
             "bytes",
             "seconds",
         ]
-        if any(row["counted_from"] != COMMITTED_OFFSET for row in rows):
-            columns.append("counted_from")
+        columns += counted_from_column(rows)
         columns += [name for name in ("lost", "error") if any(row[name] for row in rows)]
         output.rows(rows, columns, empty="Nothing is read.")
     else:

@@ -163,7 +163,7 @@ def test_a_consumer_that_reads_and_never_commits(nodes: Cluster, protocol: str) 
         read(consumer, RECORDS * PARTITIONS)
         wait_until_all_say(nodes, group, RECORDS * PARTITIONS, PARTITIONS)
         explained = run(nodes, "group", "explain", group)
-        assert "but nothing is committed there" in str(explained["findings"])
+        assert "and nothing is committed there" in str(explained["findings"])
         environment = {"ODRADEK_BOOTSTRAP": nodes.bootstrap_servers}
         listed = CliRunner().invoke(cli, ["group", "list"], env=environment)
         assert "UNCOMMITTED PARTITIONS" in listed.stdout

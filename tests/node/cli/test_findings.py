@@ -305,9 +305,13 @@ def test_a_member_that_fetches_and_does_not_commit_is_a_finding() -> None:
 def test_a_member_that_reads_and_never_commits_is_a_finding() -> None:
     ahead = replace(VIEW, readers=(reader(offset=9),))
     assert reading(group(member(), committed=None), ahead) == [
-        "m (app at 10.0.0.1) fetches t-0 at offset 9, but nothing is committed there: the group's"
-        " lag is counted from the start of the log."
+        "m (app at 10.0.0.1) reads t-0, and nothing is committed there: the group's lag is counted"
+        " from the start of the log."
     ]
+    both = {place: replace(ahead, partition_id=place) for place in (PLACE, ("t", 1))}
+    owner = member(owned=[TopicPartitions(name="t", partitions=[0, 1])])
+    [finding] = reader_findings(group(owner, committed=None), both, NOW_MS)
+    assert (finding.about, "reads t-0, t-1, and" in finding.what) == ("g", True)
     at_start = replace(VIEW, readers=(reader(offset=0),))
     assert reading(group(member(), committed=None), at_start) == []
 

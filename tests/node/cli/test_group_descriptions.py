@@ -1,5 +1,6 @@
 """`odradek group` of share groups."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -71,7 +72,9 @@ def test_a_share_group_is_listed_and_described(kafka: Run, topic: str, reader: R
     assert f"{topic}-0" in member["assigned"]
     rows = {(row["topic"], row["partition"]): row for row in document["offsets"]}
     row = rows[topic, 0]
-    assert (row["member"], row["committed"], row["lag"]) == ("reader-1", None, None)
+    # It would start at the end (share.auto.offset.reset); Kafka does not report a lag yet.
+    lag = None if "TEST_BOOTSTRAP" in os.environ else 0
+    assert (row["member"], row["committed"], row["lag"]) == ("reader-1", None, lag)
     shown = kafka("group", "describe", reader.group, "--members")
     assert "reader-1" in shown.stdout
 
