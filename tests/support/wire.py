@@ -185,10 +185,9 @@ class WireClient:
         while True:
             try:
                 self._turn_to(address or self._address_of(request, attempt))
-                self._current.send(frame_of(request, version, self._correlation_id))
+                self._send(frame_of(request, version, self._correlation_id))
             except (OSError, ClosedByPeer) as error:
-                self._drop(self._current)
-                if self._router is None or not self._router.is_repeated(request, error, attempt):
+                if not self._is_repeated(request, error, attempt):
                     raise
                 attempt += 1
             else:
@@ -204,24 +203,26 @@ class WireClient:
         pending = self._pending.pop(0)
         attempt = 0
         while True:
+            outcome: object
             try:
-                message = self._receive(pending)
-                outcome: object = message
+                outcome = self._receive(pending)
             except (OSError, ClosedByPeer) as error:
+                outcome = error
                 self._drop(pending.connection)
-                if self._router is None or isinstance(error, TimeoutError):
-                    raise
-                if not self._router.is_repeated(pending.request, error, attempt):
-                    raise
-            else:
-                if self._router is None or not self._router.is_repeated(
-                    pending.request, outcome, attempt
-                ):
-                    assert isinstance(message, response)
-                    return message
+            if not self._is_repeated(pending.request, outcome, attempt):
+                break
             attempt += 1
             self.post(pending.request, pending.version, address=pending.address)
             pending = self._pending.pop()
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert isinstance(outcome, response)
+        return outcome
+
+    def _is_repeated(self, request: object, outcome: object, attempt: int) -> bool:
+        if self._router is None or isinstance(outcome, TimeoutError):
+            return False
+        return self._router.is_repeated(request, outcome, attempt)
 
     def _receive(self, pending: _Pending) -> object:
         api = api_of(pending.request)
@@ -243,6 +244,13 @@ class WireClient:
             self._connections[address] = NodeConnection(address, self._timeout_s)
             self._connections[address].socket.settimeout(time_limit)
         self._current = self._connections[address]
+
+    def _send(self, frame: bytes) -> None:
+        try:
+            self._current.send(frame)
+        except (OSError, ClosedByPeer):
+            self._drop(self._current)
+            raise
 
     def _drop(self, connection: NodeConnection) -> None:
         if self._router is not None:
