@@ -88,6 +88,10 @@ class OffsetCommands:
             error = group_type.commit_error(request, command.api_version)
         elif group is not None:
             error = group.commit_error(member_id, request.group_instance_id, generation_id)
+            if error is ErrorCode.ILLEGAL_GENERATION and self._classic.is_lost_generation(
+                group, generation_id, step.now_ms
+            ):
+                error = ErrorCode.REBALANCE_IN_PROGRESS
         elif generation_id < 0:
             error = ErrorCode.NONE
         else:

@@ -190,12 +190,20 @@ class ClassicGroups:
         error = unknown_group_error(request.group_id)
         if group is not None and request.group_id:
             error = group.member_error(request.member_id, request.group_instance_id)
-        if group is not None and error is ErrorCode.NONE:
+        generation_id, client_id = request.generation_id, command.client_id
+        if group is None or error is not ErrorCode.NONE:
+            error = self.unstored.answer(error, request, generation_id, client_id, step.now_ms)
+        elif self.is_lost_generation(group, generation_id, step.now_ms):
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+        else:
             group.sync(command, request, step)
             return
-        generation_id, client_id = request.generation_id, command.client_id
-        error = self.unstored.answer(error, request, generation_id, client_id, step.now_ms)
         step.reply(command.request_id, SyncGroupResponse(error_code=error))
+
+    def is_lost_generation(self, group: ClassicGroup, generation_id: int, now_ms: int) -> bool:
+        """Whether a member of the group may have been in a generation that was lost."""
+        newest = group.generation_id
+        return self.unstored.is_lost_generation(group.group_id, generation_id, newest, now_ms)
 
     def heartbeat(
         self, command: Command, request: HeartbeatRequest, now_ms: int
@@ -206,6 +214,10 @@ class ClassicGroups:
         error = unknown_group_error(request.group_id)
         if group is not None and request.group_id:
             error = group.heartbeat_error(member_id, request.group_instance_id, generation_id)
+            if error is ErrorCode.ILLEGAL_GENERATION and self.is_lost_generation(
+                group, generation_id, now_ms
+            ):
+                error = ErrorCode.REBALANCE_IN_PROGRESS
         error = self.unstored.answer(error, request, generation_id, command.client_id, now_ms)
         reply = ShardReply(
             command.request_id, HeartbeatResponse(error_code=error), is_immediate=True

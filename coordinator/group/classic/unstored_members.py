@@ -11,6 +11,9 @@ ids after a move of the coordinator, like stored ones.
 | SyncGroup, Heartbeat, OffsetCommit in a generation that was lost | REBALANCE_IN_PROGRESS: join |
 | LeaveGroup | NONE: they have left |
 
+Stored members may have been in a lost generation as well. They get REBALANCE_IN_PROGRESS, too, and
+not ILLEGAL_GENERATION, upon which clients give their partitions up as lost.
+
 A member may be one under four conditions. The log was loaded less than REJOIN_WINDOW_MS ago. The id
 has the form that a coordinator generates for this client. The id was not used here since the load.
 And if the request has a generation, it is later than the loaded one, so that members that were
@@ -107,6 +110,17 @@ class UnstoredMembers:
         ):
             return ErrorCode.REBALANCE_IN_PROGRESS
         return error
+
+    def is_lost_generation(
+        self, group_id: str, generation_id: int, newest_generation_id: int, now_ms: int
+    ) -> bool:
+        """Whether a known member of the group may have been in this generation at the previous
+        coordinator: it is later than the group's newest here."""
+        return (
+            generation_id > newest_generation_id
+            and group_id in self._generations
+            and self._is_in_window(now_ms)
+        )
 
     def _is_in_window(self, now_ms: int) -> bool:
         if now_ms < self._until_ms:

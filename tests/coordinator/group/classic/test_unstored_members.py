@@ -212,9 +212,25 @@ def test_an_unstored_member_of_a_lost_generation_joins_again() -> None:
     assert play.sync(newcomer, 2).synced.error_code == AGAIN
     assert play.heartbeat(newcomer, 2) == AGAIN
     assert commit(play, newcomer, 2) == AGAIN
-    # Its members are known: to them the generation is wrong, as ever.
-    assert play.heartbeat(member, 2) == ErrorCode.ILLEGAL_GENERATION
+    # So does a stored member that was in it.
+    assert play.sync(member, 2).synced.error_code == AGAIN
+    assert play.heartbeat(member, 2) == AGAIN
+    assert commit(play, member, 2) == AGAIN
+    assert play.heartbeat(member, 0) == ErrorCode.ILLEGAL_GENERATION
     assert play.heartbeat(member, 1) == NONE
+
+
+def test_a_stored_member_of_a_lost_generation_joins_again_for_some_time_only() -> None:
+    """Afterwards the generation is wrong, as ever."""
+    play = Playbook()
+    [member] = play.stable(session_ms=2 * REJOIN_WINDOW_MS)
+    assert play.heartbeat(member, 2) == ErrorCode.ILLEGAL_GENERATION
+    play.reload()
+    assert play.heartbeat(member, 2) == AGAIN
+    play.tick(REJOIN_WINDOW_MS)
+    assert play.heartbeat(member, 2) == ErrorCode.ILLEGAL_GENERATION
+    assert play.sync(member, 2).synced.error_code == ErrorCode.ILLEGAL_GENERATION
+    assert commit(play, member, 2) == ErrorCode.ILLEGAL_GENERATION
 
 
 def test_a_member_that_was_removed_before_the_move_stays_removed() -> None:
