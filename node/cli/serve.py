@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -272,8 +273,19 @@ def _run(config: NodeConfig, *, formats: bool, output: Output) -> int:
         raise click.ClickException("\n  ".join(fault.faults)) from fault
 
 
+def _notify_systemd(state: str) -> None:
+    """Tell the service manager, if it has started this process with Type=notify (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notification, suppress(OSError):
+        # A leading @ is an abstract address.
+        notification.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)
+
+
 def _print_ready(config: NodeConfig, state: NodeState, output: Output) -> None:
     """Print the address of the node and, on a terminal, what to try next."""
+    _notify_systemd("READY=1")
     if output.is_json:
         output.json_line(
             {
