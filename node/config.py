@@ -152,6 +152,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         if advertised:
             node["advertised.listeners"] = ",".join(advertised)
         profile = _DEV_PROFILE_CONFIGS if self.profile == "dev" else {}
+        if self.profile == "dev" or not self.is_clustered:
+            profile = {**profile, "internal.topics.replication.adaptive": "true"}
         return profile | self.static_configs | node
 
     @property

@@ -11,8 +11,9 @@ therefore sees their effect. Pure: fresh ids come with the command, the time is 
 by the controller process only.
 
 A controller of a cluster also needs `activate` when it becomes the active one, and from then on
-`tick` by `next_deadline_ms`: it fences brokers whose sessions have expired and rebalances preferred
-leaders. The sessions are soft state, in no image and no log (`broker_sessions`).
+`tick` by `next_deadline_ms`: it fences brokers whose sessions have expired, rebalances preferred
+leaders, and adds the replicas that internal topics lack. The sessions are soft state, in no image
+and no log (`broker_sessions`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,6 +52,8 @@ from odradek.cluster.controller.elections import (
 )
 from odradek.cluster.controller.features import update_features
 from odradek.cluster.controller.in_sync_replicas import alter_partition, resign_replicas
+from odradek.cluster.controller.internal_topics import CHECK_INTERVAL_MS as INTERNAL_TOPICS_CHECK_MS
+from odradek.cluster.controller.internal_topics import raise_replication_factors
 from odradek.cluster.controller.reassignment import alter_reassignments
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.controller.topics import create_partitions, create_topics, delete_topics
@@ -68,6 +71,7 @@ class Controller:
     ) -> None:
         self._state = ControllerState(image, node_id=node_id, static=static)
         self._next_rebalance_ms: int | None = None
+        self._next_internal_topics_ms: int | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -127,6 +131,7 @@ class Controller:
             now_ms,
         )
         self._next_rebalance_ms = now_ms + self._rebalance_interval_ms
+        self._next_internal_topics_ms = now_ms + INTERNAL_TOPICS_CHECK_MS
         # Build the index now, so that the first death of a broker does not take longer.
         state.index.leaderless()
 
@@ -147,6 +152,11 @@ class Controller:
         if records:
             # What else is due has to see the effect of these records first.
             return tuple(records)
+        if self._next_internal_topics_ms is not None and now_ms >= self._next_internal_topics_ms:
+            self._next_internal_topics_ms = now_ms + INTERNAL_TOPICS_CHECK_MS
+            records = raise_replication_factors(state)
+            if records:
+                return tuple(records)
         if self._next_rebalance_ms is not None and now_ms >= self._next_rebalance_ms:
             if state.broker_settings.auto_leader_rebalance_enable:
                 records = preferred_elections(state)
@@ -159,8 +169,8 @@ class Controller:
         check_ms = self._state.sessions.next_check_ms(
             self._state.broker_settings.broker_session_timeout_ms
         )
-        deadlines = [due for due in (check_ms, self._next_rebalance_ms) if due is not None]
-        return min(deadlines, default=None)
+        deadlines = (check_ms, self._next_rebalance_ms, self._next_internal_topics_ms)
+        return min((due for due in deadlines if due is not None), default=None)
 
     @property
     def _rebalance_interval_ms(self) -> int:

@@ -65,7 +65,8 @@ def _partition_count(topic: str, kind: str) -> int:
 def _replication_factor(topic: str, kind: str) -> int:
     return short(
         3,
-        f"How many replicas {topic} gets, if there are that many brokers.",
+        f"How many replicas {topic} gets. It is not created before there are that many brokers,"
+        " unless internal.topics.replication.adaptive is set.",
         enforced_by=f"odradek.node.router.shards.{kind}_coordinator_type",
         validator=at_least(1),
         scope=READ_ONLY,
@@ -279,6 +280,15 @@ class BrokerSettings:
     )
     offsets_topic_num_partitions: int = _partition_count(CONSUMER_OFFSETS, "group")
     offsets_topic_replication_factor: int = _replication_factor(CONSUMER_OFFSETS, "group")
+    internal_topics_replication_adaptive: bool = boolean(
+        False,
+        "Whether internal topics are created with fewer replicas than configured while there are"
+        " fewer brokers, and get the others when brokers join. Without it they are created with"
+        " the configured replication factor or not at all. The dev profile and a single node"
+        " have it.",
+        enforced_by="odradek.cluster.controller.internal_topics",
+        scope=READ_ONLY,
+    )
     offsets_topic_segment_bytes: int = _segment_bytes(CONSUMER_OFFSETS, "group", 16_777_216)
     workers: int | None = integer(
         None,

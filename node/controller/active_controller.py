@@ -8,7 +8,8 @@ not committed is lost with leadership. `committed` returns the image that was ma
 decided, so that nothing is replayed twice. A change of the voters is an entry without records.
 """
 
-from collections import deque
+import logging
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 
 from odradek.cluster.controller.commands import (
@@ -25,7 +26,7 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.controller.controller import Controller
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.records import Record, encode_records
+from odradek.cluster.metadata.records import PartitionChanged, Record, encode_records
 from odradek.cluster.raft.configuration import MembershipChange, ProposalRefusal, RemoveVoter
 from odradek.cluster.raft.messages import Entry
 from odradek.cluster.raft.ready import Proposal
@@ -33,6 +34,8 @@ from odradek.node.bus.peer_messages import ForwardResponse
 from odradek.node.controller.raft_driver import RaftDriver
 from odradek.node.controller.voter_changes import PeerHeaderLookup, membership_change, refusal_error
 from odradek.protocol.errors import ApiError, ErrorCode
+
+log = logging.getLogger(__name__)
 
 DISK_FULL = "The disk of the active controller is full."
 
@@ -113,7 +116,10 @@ class ActiveController:
         """Propose what is due: fencing, preferred leader elections."""
         due = self.controller.next_deadline_ms()
         if due is not None and now_ms >= due:
-            self.propose(self.controller.tick(now_ms), frees_space=True)
+            before = self.controller.image
+            records = self.controller.tick(now_ms)
+            self.propose(records, frees_space=True)
+            _log_added_replicas(before, records)
 
     def propose(self, records: Sequence[Record], *, frees_space: bool) -> None:
         """Append records to the log as one entry and replay them. Raises as `decide`."""
@@ -172,3 +178,15 @@ class ActiveController:
         if not uncommitted or uncommitted[0][0] != entry.index or entry.term != self.term:
             return None
         return uncommitted.popleft()[1]
+
+
+def _log_added_replicas(before: MetadataImage, records: Sequence[Record]) -> None:
+    """Log that internal topics get replicas that nobody has asked for."""
+    added: Counter[str] = Counter()
+    for record in records:
+        if isinstance(record, PartitionChanged):
+            partition = before.partition(record.topic_id, record.partition)
+            if partition is not None and len(record.state.replicas) > len(partition.replicas):
+                added[before.topics_by_id[record.topic_id].name] += 1
+    for name, count in added.items():
+        log.info("%s: %d partitions get more replicas, because brokers have joined", name, count)

@@ -224,7 +224,7 @@ class RouterHarness:
     ) -> None:
         """`loop` is for requests that wait; the caller closes it. Without one, requests that wait
         cannot be finished."""
-        self.static = dict(static or {})
+        self.static = {"internal.topics.replication.adaptive": "true", **(static or {})}
         self.now_ms = 1_000_000
         self.arena = memoryview(bytearray(ARENA_BYTES))
         self._arena_used = FRAME_GAP

@@ -97,6 +97,8 @@ class CoordinatorService(Generic[S]):
         self._next_id = 0
         self._topic_id = ZERO_UUID
         self._creation: asyncio.Future[None] | None = None
+        self._creation_failure = ""
+        """Why the topic could not be created when that was last tried."""
         self.is_closed = False
         """Whether the router stops: all shards are unloaded, and none is loaded again."""
         coordinator_type.configure(metadata.broker_settings(), metadata.image)
@@ -307,29 +309,46 @@ class CoordinatorService(Generic[S]):
     async def _create_topic(self) -> None:
         settings = self._metadata.broker_settings()
         name = self._type.topic_name
-        image, static = self._metadata.image, self._metadata.static_configs
-        broker_count = sum(
-            not broker.is_fenced
-            and not broker_settings(image, broker.broker_id, static).cordoned_log_dirs
-            for broker in image.brokers.values()
-        )
         plan = self._type.topic_config(settings)
+        replication_factor = plan.replication_factor
+        if settings.internal_topics_replication_adaptive:
+            replication_factor = min(replication_factor, max(self._available_broker_count(), 1))
         topic = NewTopic(
             name,
             uuid.uuid4().bytes,
             partition_count=plan.partition_count,
-            replication_factor=min(plan.replication_factor, max(broker_count, 1)),
+            replication_factor=replication_factor,
             configs=plan.configs,
         )
         try:
             reply = await self._controller.submit(CreateTopics((topic,)), CREATE_TIMEOUT_MS)
         except ApiError as error:
-            log.warning("%s could not be created: %s", name, error)
+            self._log_failure(error.message)
             return
         result = reply.results[0]
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            code = ErrorCode(result.error_code)
-            log.warning("%s could not be created: %s", name, result.error_message or code.name)
+            self._log_failure(result.error_message or ErrorCode(result.error_code).name)
+        else:
+            self._creation_failure = ""
+
+    def _available_broker_count(self) -> int:
+        """The brokers that may get replicas."""
+        image, static = self._metadata.image, self._metadata.static_configs
+        return sum(
+            not broker.is_fenced
+            and not broker_settings(image, broker.broker_id, static).cordoned_log_dirs
+            for broker in image.brokers.values()
+        )
+
+    def _log_failure(self, reason: str) -> None:
+        """Log why the topic could not be created, once: clients try it again and again."""
+        if reason != self._creation_failure:
+            self._creation_failure = reason
+            log.warning(
+                "%s could not be created; clients get COORDINATOR_NOT_AVAILABLE: %s",
+                self._type.topic_name,
+                reason,
+            )
 
     def _schedule_sweep(self) -> None:
         interval_s = self._type.sweep_interval_ms / 1000

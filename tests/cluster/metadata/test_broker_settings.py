@@ -132,6 +132,7 @@ OURS: Final = {
     "group.ephemeral.patterns",
     "group.ephemeral.ttl.ms",
     "group.lag.metrics",
+    "internal.topics.replication.adaptive",
     "transaction.watchdog.abort.enable",
     "transaction.watchdog.interval.ms",
     "transaction.watchdog.margin.ms",

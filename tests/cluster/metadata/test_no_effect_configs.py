@@ -18,7 +18,7 @@ from odradek.cluster.metadata.no_effect_configs import (
     TOPIC_KEYS,
 )
 
-OURS = re.compile(r"group\.(ephemeral|lag)\.|transaction\.watchdog\.")
+OURS = re.compile(r"group\.(ephemeral|lag)\.|transaction\.watchdog\.|internal\.topics\.")
 THROTTLES = ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
 DEAD_LETTERS = (
     "errors.deadletterqueue.auto.create.topics.enable",

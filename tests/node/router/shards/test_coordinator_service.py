@@ -224,6 +224,36 @@ def test_group_settings_come_from_the_broker_configs(harness: GroupHarness) -> N
     assert settings.offset_metadata_bytes_max == 4_096
 
 
+def test_the_internal_topic_is_created_with_the_configured_replication_factor_or_not_at_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    static = {"internal.topics.replication.adaptive": "false"}
+
+    def find(harness: GroupHarness) -> int:
+        return harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0).error_code
+
+    with GroupHarness(tmp_path / "two", brokers=2, static=static) as harness:
+        assert find(harness) == find(harness) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "__consumer_offsets" not in harness.image.topics_by_name
+        [logged] = [text for text in caplog.messages if "could not be created" in text]
+        assert "only 2 broker(s) are registered" in logged
+    with GroupHarness(tmp_path / "three", brokers=3, static=static) as harness:
+        assert find(harness) == ErrorCode.NONE
+        topic = harness.image.topics_by_name["__consumer_offsets"]
+        assert {len(partition.replicas) for partition in topic.partitions} == {3}
+
+
+def test_the_internal_topic_may_begin_with_fewer_replicas_where_the_others_are_added_later(
+    tmp_path: Path,
+) -> None:
+    static = {"internal.topics.replication.adaptive": "true"}
+    with GroupHarness(tmp_path, brokers=2, static=static) as harness:
+        request = FindCoordinatorRequest(key="g")
+        assert harness.call(handle_find_coordinator, request, 0).error_code == ErrorCode.NONE
+        topic = harness.image.topics_by_name["__consumer_offsets"]
+        assert {len(partition.replicas) for partition in topic.partitions} == {2}
+
+
 def test_when_the_internal_topic_is_deleted_its_groups_are_gone(harness: GroupHarness) -> None:
     commit(harness, 5)
     harness.drop_topic("__consumer_offsets")
