@@ -29,7 +29,7 @@ from odradek.node.wire.framing import (
     pack_length,
     read_length,
 )
-from odradek.node.wire.limits import ConnectionQuotas, WireCounters, WireSettings
+from odradek.node.wire.limits import ConnectionQuotas, RefusalLog, WireCounters, WireSettings
 from odradek.node.wire.receive_buffer import FrameReceiver, ReceiveBuffer
 from odradek.protocol.errors import ProtocolError
 
@@ -116,6 +116,7 @@ class SocketServer:
         self.flush_queue = FlushQueue(loop)
         self.connections: dict[int, Connection] = {}
         self.connection_quotas = ConnectionQuotas(self.settings)
+        self.refusal_log = RefusalLog()
         self.next_connection_id = 1
         self.now_ms = int(loop.time() * 1000)
         """The loop's time at the last check of the reaper. For timeouts of minutes."""
@@ -398,7 +399,10 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, message: str) -> None:
         """Close the connection after invalid bytes. Completed responses are still sent."""
         self.wire.counters.protocol_errors += 1
-        log.warning("closing the connection of %s: %s", self, message)
+        wire = self.wire
+        text = wire.refusal_log.line(self.client_host, message, wire.loop.time())
+        if text is not None:
+            log.warning("closing the connection of %s: %s", self, text)
         self._write()
         self._close_transport()
 

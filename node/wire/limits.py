@@ -6,6 +6,10 @@ takes bounded memory.
 
 from dataclasses import dataclass, field
 
+REFUSAL_WINDOW_S = 60.0
+_REFUSALS_MAX = 1_000
+"""Pairs of address and reason that are remembered."""
+
 
 @dataclass(slots=True, kw_only=True)
 class WireSettings:
@@ -41,6 +45,30 @@ class WireCounters:
     received_bytes: int = 0
     sent_bytes: int = 0
     starvations: int = 0
+
+
+class RefusalLog:
+    """What to log of connections that are closed: one line in `REFUSAL_WINDOW_S` for each address
+    and reason. A client that retries all the time, for example with TLS on a plaintext port, must
+    not fill the log."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def line(self, host: str, reason: str, now_s: float) -> str | None:
+        """The text to log; None if it was logged within the window."""
+        since_s, count = self._seen.get((host, reason), (-REFUSAL_WINDOW_S, 0))
+        if now_s - since_s < REFUSAL_WINDOW_S:
+            self._seen[host, reason] = since_s, count + 1
+            return None
+        if len(self._seen) >= _REFUSALS_MAX:
+            self._seen = {
+                key: seen for key, seen in self._seen.items() if now_s - seen[0] < REFUSAL_WINDOW_S
+            }
+            if len(self._seen) >= _REFUSALS_MAX:
+                return None
+        self._seen[host, reason] = now_s, 0
+        return reason if not count else f"{reason} ({count} more times since the last line)"
 
 
 class ConnectionQuotas:

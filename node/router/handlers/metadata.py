@@ -21,6 +21,7 @@ from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceT
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, sort_cooperatively
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
+from odradek.node.router.topic_log import caller_text, log_created_topic
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.metadata import (
     Cursor,
@@ -259,7 +260,9 @@ async def _create_missing(
             reply = await services.controller.submit(command, _AUTO_CREATE_TIMEOUT_MS)
         except ApiError:
             return failures
+        who = f"a Metadata request of {caller_text(context)}"
         for result in reply.results:
+            log_created_topic(result, who)
             if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 failures[result.name or ""] = ErrorCode(result.error_code)
     return failures

@@ -27,6 +27,7 @@ from odradek.node.bus.messages import UNSENT, DeleteRecords, RecordsDeleted
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
+from odradek.node.router.topic_log import caller_text, log_created_topic, log_deleted_topic
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.offsets import (
     DeleteRecordsPartitionResult,
@@ -90,12 +91,13 @@ async def handle_create_topics(
         services,
         refusal=_TOO_LARGE if is_too_large else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
-    return CreateTopicsResponse(
-        topics=[
-            _created(topic, results[name], context, services)
-            async for name, topic in iterate_cooperatively(topics.items(), context)
-        ]
-    )
+    who = caller_text(context)
+    answers = []
+    async for name, topic in iterate_cooperatively(topics.items(), context):
+        if not request.validate_only:
+            log_created_topic(results[name], who)
+        answers.append(_created(topic, results[name], context, services))
+    return CreateTopicsResponse(topics=answers)
 
 
 async def _submit(
@@ -223,12 +225,12 @@ async def handle_delete_topics(
                 results[key] = TopicResult(
                     key.name, error.code, error.message, topic_id=key.topic_id
                 )
-    return DeleteTopicsResponse(
-        responses=[
-            _deleted(results[reference], context.api_version)
-            async for reference in iterate_cooperatively(results, context)
-        ]
-    )
+    who = caller_text(context)
+    answers = []
+    async for result in iterate_cooperatively(results.values(), context):
+        log_deleted_topic(result, who)
+        answers.append(_deleted(result, context.api_version))
+    return DeleteTopicsResponse(responses=answers)
 
 
 def _refuse_deletion(

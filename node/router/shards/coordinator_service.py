@@ -38,6 +38,7 @@ from odradek.node.router.shards.coordinator_type import (
 )
 from odradek.node.router.shards.shard_host import ShardHost
 from odradek.node.router.shards.shard_log import StoreShardLog
+from odradek.node.router.topic_log import log_created_topics
 from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import ZERO_UUID, Request
@@ -326,6 +327,7 @@ class CoordinatorService(Generic[S]):
             self._log_failure(error.message)
             return
         result = reply.results[0]
+        log_created_topics(reply.results, "this coordinator")
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             self._log_failure(result.error_message or ErrorCode(result.error_code).name)
         else:

@@ -25,6 +25,7 @@ from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.share.sessions import TopicIdPartition
+from odradek.node.router.topic_log import log_created_topics
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.records import Header, Record, build_batch, iter_batches, iter_records
@@ -160,6 +161,7 @@ class DeadLetterQueue:
         topic = NewTopic(name, uuid.uuid4().bytes, configs=((ENABLE_CONFIG, "true"),))
         reply = await self._controller.submit(CreateTopics((topic,)), _CREATE_TIMEOUT_MS)
         [result] = reply.results
+        log_created_topics(reply.results, "the dead-letter queue")
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise ApiError(ErrorCode(result.error_code), result.error_message)
 

@@ -422,6 +422,22 @@ def test_an_invalid_frame_closes_the_connection_and_is_logged(
     assert says in caplog.text
 
 
+def test_a_client_that_tries_tls_again_and_again_is_logged_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        for _ in range(20):
+            client = await world.connect()
+            await client.send_raw(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+            assert await client.is_closed_by_peer()
+        await world.until(lambda: not world.wire.connections)
+
+    with caplog.at_level(logging.WARNING):
+        world.run(scenario())
+    assert len([text for text in caplog.messages if "TLS handshake" in text]) == 1
+    assert world.wire.counters.protocol_errors == 20
+
+
 def test_the_limit_for_frames_may_change_while_connected(world: World) -> None:
     async def scenario() -> None:
         world.answer = echo
