@@ -138,7 +138,8 @@ class Delivery:
     failed: int = 0
     first_failure: str = ""
     _progress_at: float = field(default_factory=time.monotonic)
-    _has_timed_out: bool = False
+    has_timed_out: bool = False
+    """Whether librdkafka has given up a record after its timeout."""
     _request_bytes_max: int | None = None
 
     @property
@@ -188,7 +189,7 @@ class Delivery:
 
     def _check_progress(self) -> None:
         stalled_s = time.monotonic() - self._progress_at
-        if self._has_timed_out or (self.left and stalled_s > self.client.connection.timeout_s):
+        if self.has_timed_out or (self.left and stalled_s > self.client.connection.timeout_s):
             raise DeliveryStalledError
 
     def _produce(self, record: NewRecord) -> None:
@@ -224,7 +225,7 @@ class Delivery:
         from confluent_kafka import KafkaError
 
         self.failed += 1
-        self._has_timed_out |= error.code() == KafkaError._MSG_TIMED_OUT
+        self.has_timed_out |= error.code() == KafkaError._MSG_TIMED_OUT
         if not self.first_failure:
             is_too_large = error.code() == ErrorCode.MESSAGE_TOO_LARGE
             size = len(message.key() or b"") + len(message.value() or b"")

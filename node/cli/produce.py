@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from odradek.node.cli.output import Output
 from odradek.node.cli.parameters import acks_option, compression_option, moment, pair
 from odradek.node.cli.record_input import RecordInput
 from odradek.node.cli.record_text import NewRecord, record_from_json
+from odradek.node.cli.storage_problems import storage_findings, storage_problems
 from odradek.protocol.errors import ErrorCode
 
 # Records between two polls for delivery reports.
@@ -218,6 +219,8 @@ def _print_result(topic: str, delivery: Delivery, end: _End, output: Output) -> 
     count = delivery.delivered_count
     missing = delivery.sent - count
     error = delivery.first_failure or end.error
+    if missing and (delivery.has_timed_out or error == NO_ANSWER):
+        error = f"{error or NO_ANSWER}{_storage_reason(delivery)}"
     if error or missing:
         counts = f"{missing} of {delivery.sent} records were not delivered to {topic}: "
         rest = f" ({count} records before it were delivered to {topic})" if count else ""
@@ -236,6 +239,16 @@ def _print_result(topic: str, delivery: Delivery, end: _End, output: Output) -> 
         output.hint(f"{start}{count} {noun} to {topic} ({where or 'none'})")
     if end.is_cut_short:
         click.get_current_context().exit(INTERRUPTED)
+
+
+def _storage_reason(delivery: Delivery) -> str:
+    """Which brokers refuse records because they cannot write: librdkafka sends these again until
+    its timeout, and reports nothing but that."""
+    client = delivery.client
+    with suppress(click.ClickException):
+        found = storage_findings(storage_problems(client, client.broker_ids))
+        return "".join(f"\n{each.what} {each.advice}" for each in found)
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

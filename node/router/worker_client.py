@@ -52,8 +52,9 @@ from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
-REQUEST_TIMEOUT_S = 30.0
-"""How long a request waits for an unreachable worker: Kafka's default request.timeout.ms."""
+REQUEST_TIMEOUT_S = 20.0
+"""How long a request waits for an unreachable worker: less than a client waits for an answer
+(request.timeout.ms, by default 30 s)."""
 QUEUE_COUNT_MAX = 20_000
 """Requests queued for one worker; more are refused at once."""
 RING_BYTES = 512 << 10

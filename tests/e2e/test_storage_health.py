@@ -128,6 +128,10 @@ def check_is_seen(watched: WatchedNode, reason: str) -> None:
     assert code == 0
     assert "- Broker 0 cannot write its data: " in text
     assert reason in text
+    code, text = watched.command("produce", TOPIC, "hello", "--timeout", "3")
+    assert code == 1
+    assert "1 of 1 records were not delivered" in text
+    assert "Broker 0 cannot write its data: " in text
     code, text = watched.command("cluster", "status", "--output", "json")
     assert code == 1
     status = json.loads(text)
