@@ -136,7 +136,6 @@ class LocalCluster:
                 # The file, not the secret: all users can read the arguments of a process.
                 "cluster.secret.file": str(self._folder / SECRET_NAME),
                 "default.replication.factor": self._replicas,
-                "offsets.topic.replication.factor": self._replicas,
                 **settings,
                 **self._settings,
             },
