@@ -65,13 +65,13 @@ class OffsetProbe(threading.Thread):
 
     def run(self) -> None:
         while not self._stopped.is_set():
-            for node in self._nodes:
+            for at, node in enumerate(self._nodes):
                 try:
                     with WireClient(node.bootstrap_servers) as wire:
                         for _ in range(20):
                             self._list_offsets(wire, isolation_level=0)
                             self._list_offsets(wire, isolation_level=1)
-                            self._fetch(wire)
+                            self._fetch(wire, at)
                 except (OSError, ClosedByPeer):
                     continue
 
@@ -93,14 +93,14 @@ class OffsetProbe(threading.Thread):
             topics=[ListOffsetsTopic(name=TOPIC, partitions=asked)],
         )
         answer = wire.ask(request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
-        kind = "read_committed" if isolation_level else "read_uncommitted"
+        kind = "end for read_committed" if isolation_level else "end"
         for partition in answer.topics[0].partitions:
             number = partition.partition_index
             if self._is_answer(partition.error_code):
                 self._note(kind, number, partition.offset)
                 self._epochs[number] = max(self._epochs[number], partition.leader_epoch)
 
-    def _fetch(self, wire: WireClient) -> None:
+    def _fetch(self, wire: WireClient, at: int) -> None:
         asked = [
             FetchPartition(
                 partition=n,
@@ -115,8 +115,9 @@ class OffsetProbe(threading.Thread):
         for partition in answer.responses[0].partitions:
             if self._is_answer(partition.error_code):
                 number = partition.partition_index
-                self._note("read_uncommitted", number, partition.high_watermark)
-                self._note("read_committed", number, partition.last_stable_offset)
+                # A follower may be behind the leader, not behind itself.
+                self._note(f"high watermark of node {at}", number, partition.high_watermark)
+                self._note(f"stable offset of node {at}", number, partition.last_stable_offset)
 
     def _is_answer(self, code: int) -> bool:
         if code and ErrorCode(code) not in RETRIABLE:
@@ -127,7 +128,7 @@ class OffsetProbe(threading.Thread):
         self.answer_count += 1
         before = self.told.get((kind, number), -1)
         if offset < before:
-            self.complaints.append(f"{kind} end of partition {number}: {before}, then {offset}")
+            self.complaints.append(f"{kind}, partition {number}: {before}, then {offset}")
         self.told[kind, number] = max(before, offset)
 
 
