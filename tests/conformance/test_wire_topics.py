@@ -131,12 +131,16 @@ def test_the_answer_tells_the_configs(wire: WireClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 8))
-def test_minus_one_means_the_brokers_defaults(wire: WireClient, version: int) -> None:
+def test_minus_one_means_the_brokers_defaults(
+    wire: WireClient, cluster: DialogueCluster, version: int
+) -> None:
     """B.4: "v4+ -1 = defaults"."""
     name = unique("topic")
     topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
     assert create_one(wire, topic, version) == ErrorCode.NONE
-    assert len(describe_topic(wire, name).partitions) >= 1
+    cluster.wait_for_topic(wire, name)
+    partitions = describe_topic(wire, name).partitions
+    assert {len(each.replica_nodes) for each in partitions} == {cluster.replication_factor}
 
 
 def test_validating_creates_nothing(wire: WireClient) -> None:
