@@ -131,7 +131,8 @@ class Controller:
             now_ms,
         )
         self._next_rebalance_ms = now_ms + self._rebalance_interval_ms
-        self._next_internal_topics_ms = now_ms + INTERNAL_TOPICS_CHECK_MS
+        if state.broker_settings.internal_topics_replication_adaptive:
+            self._next_internal_topics_ms = now_ms + INTERNAL_TOPICS_CHECK_MS
         # Build the index now, so that the first death of a broker does not take longer.
         state.index.leaderless()
 

@@ -1,7 +1,7 @@
 """Adds replicas to internal topics when brokers join, up to the configured replication factor.
 
 Only with `internal.topics.replication.adaptive`: without it internal topics are created with the
-configured factor or not at all (KIP-115). Called from time to time by `controller`.
+configured factor or not at all (KIP-115), and `controller` never calls this.
 """
 
 from collections import Counter
@@ -30,8 +30,6 @@ def raise_replication_factors(state: ControllerState) -> list[Record]:
     on other racks first, and the preferred leaders of the partitions are spread over all brokers.
     """
     settings = state.broker_settings
-    if not settings.internal_topics_replication_adaptive:
-        return []
     brokers = {
         broker.broker_id: broker.rack
         for broker in state.registered_brokers()
