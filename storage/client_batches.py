@@ -10,7 +10,7 @@ Kafka's LogValidator is the model. It differs in two ways: Kafka accepts offset 
 count up in uncompressed batches, and answers UNKNOWN_SERVER_ERROR for them in compressed ones.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -85,12 +85,40 @@ _MESSAGES: Final = {
 }
 
 
-def prepare(append: LogAppend, settings: LogSettings, now_ms: int) -> Iterator[int]:
-    """Check and convert the batches of `append`, in steps. Yields what each step costs, in
-    nanoseconds, before a long one and after any other. Raises BatchRejectedError.
+def prepare(append: LogAppend, settings: LogSettings, now_ms: int) -> Iterable[int]:
+    """Check and convert the batches of `append`, in the steps of the result. Each is what a step
+    costs, in nanoseconds, before a long one and after any other. The call and each step raise
+    BatchRejectedError.
 
-    Afterwards `append.is_prepared` is set. A small batch has one step and yields nothing.
+    Afterwards `append.is_prepared` is set. The call itself prepares a small uncompressed batch.
     """
+    arena, start, length = append.arena, append.start, append.length
+    if HEADER_BYTES < length <= _WINDOW_BYTES and settings.compression_type == "producer":
+        header = unpack_header(arena, start)
+        if (
+            header.batch_length == length - LENGTH_OVERHEAD
+            and header.magic == MAGIC
+            and not header.attributes & CODEC_MASK
+        ):
+            batch = arena[start : start + length]
+            check_header(batch, header, settings, append.request_version)
+            is_create_time = settings.message_timestamp_type is TimestampType.CREATE_TIME
+            walker = _walker_of(header, settings, now_ms if is_create_time else None)
+            try:
+                walker.feed(bytes(batch[HEADER_BYTES:]))
+            except MalformedRecordsError as error:
+                raise _rejection_of_malformed(walker, error) from None
+            _end_walk(walker)
+            if is_create_time:
+                max_timestamp = header.base_timestamp + walker.largest_delta
+                if max_timestamp != header.max_timestamp or max_timestamp < NO_TIMESTAMP:
+                    _set_true_max_timestamp(append, header, max_timestamp)
+            append.is_prepared = True
+            return ()
+    return _steps(append, settings, now_ms)
+
+
+def _steps(append: LogAppend, settings: LogSettings, now_ms: int) -> Iterator[int]:
     arena, start, length = append.arena, append.start, append.length
     if (
         length > MAGIC_AT
@@ -145,8 +173,6 @@ def _prepare_batch(
     is_create_time = settings.message_timestamp_type is TimestampType.CREATE_TIME
     walker = _walker_of(header, settings, now_ms if is_create_time else None)
     yield from _walk(batch, header, walker, output)
-    if walker.errors:
-        raise _rejection_of(walker)
     latest = header.base_timestamp + walker.largest_delta
     max_timestamp = max(latest, NO_TIMESTAMP) if is_create_time else header.max_timestamp
     if output is not None:
@@ -154,8 +180,14 @@ def _prepare_batch(
         header = header._replace(attributes=attributes, max_timestamp=max_timestamp)
         recompressed = encode_batch(header, output.finish(HEADER_BYTES))
         append.replace(memoryview(recompressed))
-    elif max_timestamp != header.max_timestamp:
-        # Retention and lookups by time go by the header.
+    else:
+        _set_true_max_timestamp(append, header, max_timestamp)
+
+
+def _set_true_max_timestamp(append: LogAppend, header: BatchHeader, max_timestamp: int) -> None:
+    """Retention and lookups by time go by the header."""
+    max_timestamp = max(max_timestamp, NO_TIMESTAMP)
+    if max_timestamp != header.max_timestamp:
         set_max_timestamp(append.arena, append.start, max_timestamp)
 
 
@@ -165,12 +197,23 @@ def _walker_of(header: BatchHeader, settings: LogSettings, now_ms: int | None) -
         return RecordWalker(header.record_count, requires_keys=settings.cleanup_compact)
     base = header.base_timestamp
     earliest = now_ms - settings.message_timestamp_before_max_ms - base
-    latest = min(now_ms + settings.message_timestamp_after_max_ms, INT64_MAX) - base
+    latest = now_ms + settings.message_timestamp_after_max_ms - base
+    # A delta has 64 bits, and so has the timestamp that it stands for. Nearly always both fit.
+    if earliest < INT64_MIN:
+        earliest = INT64_MIN
+    elif earliest > INT64_MAX:
+        earliest = INT64_MAX
+    if latest > INT64_MAX - base:
+        latest = INT64_MAX - base
+    if latest > INT64_MAX:
+        latest = INT64_MAX
+    elif latest < INT64_MIN:
+        latest = INT64_MIN
     return RecordWalker(
         header.record_count,
         requires_keys=settings.cleanup_compact,
-        earliest_delta=min(max(earliest, INT64_MIN), INT64_MAX),
-        latest_delta=min(max(latest, INT64_MIN), INT64_MAX),
+        earliest_delta=earliest,
+        latest_delta=latest,
         exempt_delta=NO_TIMESTAMP - base,
     )
 
@@ -197,17 +240,30 @@ def _walk(
                     cost += len(piece) * _COMPRESSION_COST[output.codec]
                 yield cost
     except MalformedRecordsError as error:
-        # The CRC was right. A retry, which CORRUPT_MESSAGE asks for, would not help.
-        raise BatchRejectedError(str(error), record_errors=((walker.index, str(error)),)) from None
+        raise _rejection_of_malformed(walker, error) from None
     except DecompressedSizeError as error:
         # A producer that gets this code splits the batch.
         raise BatchRejectedError(str(error), ErrorCode.MESSAGE_TOO_LARGE) from None
     except ProtocolError as error:
         raise BatchRejectedError(str(error)) from None
+    _end_walk(walker)
+
+
+def _rejection_of_malformed(
+    walker: RecordWalker, error: MalformedRecordsError
+) -> BatchRejectedError:
+    # The CRC was right. A retry, which CORRUPT_MESSAGE asks for, would not help.
+    return BatchRejectedError(str(error), record_errors=((walker.index, str(error)),))
+
+
+def _end_walk(walker: RecordWalker) -> None:
+    """Raise BatchRejectedError unless all records are there and right."""
     try:
         walker.finish()
     except MalformedRecordsError as error:
         raise BatchRejectedError(str(error)) from None
+    if walker.errors:
+        raise _rejection_of(walker)
 
 
 def _walk_windows(body: memoryview, walker: RecordWalker) -> Iterator[int]:

@@ -429,7 +429,7 @@ class TurnExecutor:
         log = store.partitions().get(request.number)
         if log is None:
             return True
-        steps = prepare(append, log.settings, self._now_ms)
+        steps = iter(prepare(append, log.settings, self._now_ms))
         cost = 0
         for step in steps:
             cost += step
