@@ -51,7 +51,15 @@ def with_bench_options(measure: Callable[..., Row]) -> Callable[..., None]:
 
     @compression_option
     @acks_option
-    @click.option("--size", "-s", default="1KiB", show_default=True, type=size, help="Of a value.")
+    @click.option(
+        "--size",
+        "-s",
+        default="1KiB",
+        show_default=True,
+        type=size,
+        metavar="BYTES",
+        help="Of a value.",
+    )
     @click.option("--partitions", "-p", default=1, show_default=True, type=click.IntRange(min=1))
     @click.option("--topic", help="Default: a new one, deleted afterwards.")
     @wraps(measure)
@@ -90,7 +98,7 @@ def bench() -> None:
 
 @bench.command("produce")
 @click.option("--records", "-n", default=500_000, show_default=True, type=click.IntRange(min=1))
-@click.option("--batch-size", default="256KiB", show_default=True, type=size)
+@click.option("--batch-size", default="256KiB", show_default=True, type=size, metavar="BYTES")
 @click.option("--linger-ms", default=5.0, show_default=True, type=click.FloatRange(min=0))
 @with_bench_options
 def bench_produce(load: Benchmark, batch_size: int, linger_ms: float) -> Row:

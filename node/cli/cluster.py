@@ -73,7 +73,7 @@ class ClusterHealth:
                 )
 
 
-@click.group()
+@click.group(short_help="Run a local cluster; show the health of any cluster.")
 def cluster() -> None:
     """Run a local cluster; show the health of any cluster; move replicas."""
 
@@ -82,7 +82,7 @@ for command in (up, stop_node, start_node, rebalance):
     cluster.add_command(command)
 
 
-@cluster.command()
+@cluster.command(short_help="Show nodes, the quorum, and partitions at risk.")
 @with_client
 def status(client: ClusterClient, output: Output) -> None:
     """Show nodes, the metadata quorum, and partitions that lack replicas or a leader: which nodes

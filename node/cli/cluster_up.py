@@ -36,7 +36,7 @@ data_option: Final = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="Run several nodes on this machine, until Ctrl-C.")
 @click.option(
     "--nodes",
     "node_count",
@@ -100,7 +100,7 @@ def up(
             nodes.stop()
 
 
-@click.command("stop-node")
+@click.command("stop-node", short_help="Stop a node of a local cluster, and hold it down.")
 @click.argument("node_id", type=click.IntRange(min=0))
 @click.option("--kill", "is_killed", is_flag=True, help="SIGKILL, as in a crash.")
 @data_option
@@ -113,7 +113,7 @@ def stop_node(node_id: int, is_killed: bool, data: Path | None, output: Output) 
     _control("kill" if is_killed else "stop", node_id, data, output)
 
 
-@click.command("start-node")
+@click.command("start-node", short_help="Start a node that stop-node holds down.")
 @click.argument("node_id", type=click.IntRange(min=0))
 @data_option
 @with_output

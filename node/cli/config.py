@@ -69,7 +69,7 @@ def list_configs(
     )
 
 
-@config.command()
+@config.command(short_help="Show settings and where each value comes from.")
 @resource_arguments
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @with_client

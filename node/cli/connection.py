@@ -207,7 +207,9 @@ def cluster_properties(context: click.Context) -> tuple[str, ...]:
 
 def with_connection(command: Callable[P, R]) -> Callable[..., R]:
     """Give a click command the connection options and pass it a `connection`."""
-    timeout = timeout_option(30.0, "Longest time for the command; if it runs on, for an answer.")
+    timeout = timeout_option(
+        30.0, "Longest time for the command, or without an answer if it runs on."
+    )
     return bootstrap_option(DEFAULT_BOOTSTRAP)(timeout(takes_connection(command)))
 
 

@@ -114,7 +114,7 @@ def template_type(value: str) -> Callable[[Message], bytes]:
         raise click.BadParameter(str(error)) from error
 
 
-@click.command()
+@click.command(short_help="Print the records of topics.")
 @click.argument(
     "selections", nargs=-1, required=True, type=topic_selection, metavar="TOPIC[:P,P]..."
 )
@@ -127,7 +127,9 @@ def template_type(value: str) -> Callable[[Message], bytes]:
     help="beginning, end, an offset, or -N for the last N of each partition.  "
     "[default: beginning; with --group: where the group is]",
 )
-@click.option("--since", type=moment, help="Start at this time; 15m is 15 minutes ago.")
+@click.option(
+    "--since", type=moment, metavar="TIME", help="Start at this time; 15m is 15 minutes ago."
+)
 @click.option("--group", "-g", help="Consume as a member of this group.")
 @click.option("--max-messages", "-n", type=click.IntRange(min=1), help="Stop after this many.")
 @click.option("--keys", "-k", is_flag=True, help="Show keys.")

@@ -75,7 +75,7 @@ class DeadLetter:
         }
 
 
-@click.group("dlq")
+@click.group("dlq", short_help="Show dead letters, and send records back.")
 def dead_letters() -> None:
     """Show the dead letters of share groups, and send records back."""
 
@@ -85,7 +85,7 @@ _dlq_topic = click.option(
 )
 
 
-@dead_letters.command("list")
+@dead_letters.command("list", short_help="List the dead letters of a group.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_group)
 @_dlq_topic
 @click.option(

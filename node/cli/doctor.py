@@ -51,7 +51,7 @@ class Problem:
     advice: str
 
 
-@click.command()
+@click.command(short_help="Say why clients here cannot reach a cluster.")
 @click.argument("addresses", required=False, metavar="[HOST[:PORT][,...]]")
 @bootstrap_option(DEFAULT_BOOTSTRAP)
 @timeout_option(3.0, "Longest wait for each address.")

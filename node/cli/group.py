@@ -112,11 +112,17 @@ def describe(
     "selections",
     type=topic_selection,
     multiple=True,
+    metavar="TOPIC[:P,...]",
     help="What to move.  [default: every partition with a committed offset]",
 )
 @click.option("--to", "end", type=click.Choice(["earliest", "latest"]), help="Either end.")
 @click.option("--to-offset", type=click.IntRange(min=0), help="This offset.")
-@click.option("--to-time", type=moment, help="Offset of the first record at or after this time.")
+@click.option(
+    "--to-time",
+    type=moment,
+    metavar="TIME",
+    help="Offset of the first record at or after this time.",
+)
 @click.option("--shift-by", type=int, metavar="N", help="N records forward, or back with -N.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
 @with_client

@@ -135,7 +135,7 @@ STATES: Final = {
 """States of groups as options, and as Kafka spells them."""
 
 
-@click.command("list")
+@click.command("list", short_help="List the groups of the whole cluster.")
 @click.option(
     "--state",
     "states",
@@ -249,7 +249,7 @@ def _row(name: str, coordinator: int, **known: Json) -> Row:
 # -- delete ---------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(short_help="Delete empty groups with their offsets and configs.")
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_group, metavar="GROUP...")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--force", "is_forced", is_flag=True, help="Remove their members first.")

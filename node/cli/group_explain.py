@@ -116,7 +116,7 @@ def _lag_text(lag: Mapping[str, Json]) -> str:
     return text
 
 
-@click.command("explain")
+@click.command("explain", short_help="Say why a group does not progress, and its events.")
 @click.argument("name", shell_complete=complete_group, metavar="GROUP")
 @with_client
 def explain(name: str, client: ClusterClient, output: Output) -> None:

@@ -220,7 +220,7 @@ def remark(rows: Iterable[Mapping[str, Json]]) -> str:
     return UNCOMMITTED_TEXT if is_from_start else ""
 
 
-@click.command("lag")
+@click.command("lag", short_help="Show how far groups are behind.")
 @click.argument("names", nargs=-1, shell_complete=complete_group, metavar="[GROUP...]")
 @click.option("--all", "is_all", is_flag=True, help="Every group of the cluster.")
 @click.option(
@@ -276,7 +276,7 @@ def lag(
 # -- wait -----------------------------------------------------------------------------------------
 
 
-@click.command("wait")
+@click.command("wait", short_help="Wait until a group has caught up.")
 @click.argument("name", shell_complete=complete_group, metavar="GROUP")
 @click.option(
     "--lag",

@@ -32,9 +32,16 @@ def log() -> None:
     """Look into the files of a node."""
 
 
-@log.command()
+@log.command(short_help="Print the batches of a segment file or a store.")
 @click.argument("path", type=click.Path(exists=True, path_type=Path), metavar="SEGMENT|STORE")
-@click.option("--topic", "-t", "selection", type=topic_selection, help="Only this one.")
+@click.option(
+    "--topic",
+    "-t",
+    "selection",
+    type=topic_selection,
+    metavar="TOPIC[:P,...]",
+    help="Only this one.",
+)
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="Batches from here on.")
 @click.option("--max-batches", "-n", type=click.IntRange(min=1), help="Stop after this many.")
 @click.option("--records", "-r", "show_records", is_flag=True, help="Show the records as well.")

@@ -63,7 +63,7 @@ def add(node_id: int, client: ClusterClient, output: Output) -> None:
         )
 
 
-@click.command()
+@click.command(short_help="Take a node out of the cluster for good.")
 @click.argument("node_id", type=click.IntRange(min=0))
 @click.option("--force", is_flag=True, help="Even if it hosts replicas, which are lost.")
 @with_client

@@ -244,6 +244,12 @@ def with_output(command: Callable[P, R]) -> Callable[..., R]:
     )
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        before = click.get_current_context().find_root().params
+        cluster = ("bootstrap", "properties", "client_config")
+        if "connection" not in kwargs and any(before.get(name) for name in cluster):
+            raise click.UsageError(
+                "This command connects to no cluster: -b, -X and --client-config are not for it."
+            )
         kwargs["output"] = Output(is_json=kwargs.pop("output_format") == "json")
         return command(*args, **kwargs)
 

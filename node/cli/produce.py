@@ -37,7 +37,7 @@ _FIXED_SETTINGS: dict[str, str | int | float] = {
 }
 
 
-@click.command()
+@click.command(short_help="Write records to a topic.")
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("values", nargs=-1, metavar="[VALUE]...")
 @click.option(
@@ -57,12 +57,20 @@ _FIXED_SETTINGS: dict[str, str | int | float] = {
 )
 @click.option("--key", "-k", help="The key of every record.")
 @click.option("--key-separator", "-K", metavar="TEXT", help="What stands before this is the key.")
-@click.option("--header", "-H", "headers", type=pair, multiple=True, help="May be repeated.")
+@click.option(
+    "--header",
+    "-H",
+    "headers",
+    type=pair,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="May be repeated.",
+)
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="Default: by key.")
 @click.option(
     "--keep-partitions", is_flag=True, help="With JSON: to the partition that the record names."
 )
-@click.option("--timestamp", type=moment, help="Of every record.  [default: now]")
+@click.option("--timestamp", type=moment, metavar="TIME", help="Of every record.  [default: now]")
 @click.option("--empty-is-null", is_flag=True, help="An empty value is null: a tombstone.")
 @compression_option
 @acks_option

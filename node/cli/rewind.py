@@ -102,7 +102,7 @@ def iso_or_short_duration(value: str) -> int:
     metavar="TOPIC[:P,...]",
     help="What to rewind; required without --to-snapshot.",
 )
-@click.option("--to", type=position, help="earliest, latest or an offset.")
+@click.option("--to", type=position, metavar="OFFSET", help="earliest, latest or an offset.")
 @click.option(
     "--by",
     type=click.IntRange(-NUMBER_MAX, NUMBER_MAX),
@@ -110,9 +110,17 @@ def iso_or_short_duration(value: str) -> int:
     help="N records forward, or back with -N.",
 )
 @click.option(
-    "--to-datetime", type=moment, help="Offset of the first record at or after this time."
+    "--to-datetime",
+    type=moment,
+    metavar="TIME",
+    help="Offset of the first record at or after this time.",
 )
-@click.option("--by-duration", type=iso_or_short_duration, help="That long ago: 30m, 2h, PT2H.")
+@click.option(
+    "--by-duration",
+    type=iso_or_short_duration,
+    metavar="DURATION",
+    help="That long ago: 30m, 2h, PT2H.",
+)
 @click.option("--to-snapshot", metavar="NAME", help="The offsets of a snapshot.")
 @click.option(
     "--read-committed", is_flag=True, help="The end of a partition is its last stable offset."
@@ -163,7 +171,7 @@ def rewind(
     _rewind(request, client, output)
 
 
-@click.command()
+@click.command(short_help="Undo the last rewind of a group, or cancel it.")
 @click.argument("name", shell_complete=complete_group, metavar="GROUP")
 @click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
 @with_client
@@ -182,7 +190,7 @@ def undo(name: str, dry_run: bool, client: ClusterClient, output: Output) -> Non
         output.hint("Cancelled the rewind in progress: no offset was changed.")
 
 
-@click.group()
+@click.group(short_help="Save committed offsets of a group, for rewind.")
 def snapshot() -> None:
     """Save committed offsets of a group for `group rewind --to-snapshot`."""
 

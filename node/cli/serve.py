@@ -137,7 +137,7 @@ class NodeCommands(LazyGroup):
     members = NODE_COMMANDS
 
 
-@click.group(cls=NodeCommands)
+@click.group(cls=NodeCommands, short_help="Run a node from a file; add, drain and remove nodes.")
 def node() -> None:
     """Run a node from a configuration file; add, drain and remove nodes."""
 

@@ -49,7 +49,7 @@ def topic() -> None:
 topic.add_command(explain)
 
 
-@topic.command("list")
+@topic.command("list", short_help="List topics, or those that match 'orders-*'.")
 @click.argument("pattern", default="*")
 @click.option("--internal", is_flag=True, help="Show topics that start with two underscores too.")
 @with_client
@@ -120,7 +120,7 @@ def create(
     raise_refusals(refusals)
 
 
-@topic.command()
+@topic.command(short_help="Show partitions, replicas, offsets and settings.")
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_topic, metavar="NAME...")
 @with_client
 def describe(names: tuple[str, ...], client: ClusterClient, output: Output) -> None:
@@ -234,10 +234,14 @@ def alter(name: str, partitions: int, dry_run: bool, client: ClusterClient, outp
     )
 
 
-@topic.command("offsets")
+@topic.command("offsets", short_help="Show start and end offsets, and those at a time.")
 @click.argument("selections", nargs=-1, required=True, type=topic_selection, metavar="TOPIC[:P]...")
 @click.option(
-    "--at", "moment", type=moment, help="Also show the first offset at or after this time."
+    "--at",
+    "moment",
+    type=moment,
+    metavar="TIME",
+    help="Also show the first offset at or after this time.",
 )
 @with_client
 def show_offsets(

@@ -51,7 +51,7 @@ def _reader_rows(view: PartitionView) -> list[Row]:
     ]
 
 
-@click.command("explain")
+@click.command("explain", short_help="Show partitions, their readers, and what blocks them.")
 @click.argument("name", shell_complete=complete_topic, metavar="TOPIC")
 @click.option("--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True)
 @with_client

@@ -199,7 +199,7 @@ def _document(state: DescribeTransactionsTransactionState) -> dict[str, Json]:
     }
 
 
-@txn.command()
+@txn.command(short_help="Find transactions that no coordinator will end.")
 @click.option("--topic", "-t", help="Look at this topic only.")
 @click.option(
     "--older-than",
@@ -231,7 +231,7 @@ def hanging(
         output.hint("end one with: odradek txn abort TOPIC PARTITION --start-offset N")
 
 
-@txn.command()
+@txn.command(short_help="End a transaction in one partition.")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.option(

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -64,7 +65,8 @@ def test_the_commands_of_the_readme_are_valid(line: str, tmp_path: Path) -> None
     command: click.Command = cli
     context = click.Context(cli, info_name="odradek")
     while isinstance(command, click.Group):
-        name, *arguments = arguments
+        # Options of the cluster may stand before the command.
+        _, (name, *arguments), _ = command.make_parser(context).parse_args(arguments)
         found = command.get_command(context, name)
         assert found is not None, name
         command, context = found, click.Context(found, info_name=name, parent=context)
@@ -86,3 +88,40 @@ def test_the_version_is_printed(odradek: Run) -> None:
     ran = odradek("--version")
     assert ran.exit_code == 0
     assert ran.stdout.startswith("odradek ")
+
+
+def summaries(group: click.Group, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Each command, and its line in the help of its group on a terminal of 80 columns."""
+    context = click.Context(group)
+    names = group.list_commands(context)
+    for name in names:
+        command = group.get_command(context, name)
+        assert command is not None
+        # As click's Group.format_commands has it.
+        yield prefix + name, command.get_short_help_str(78 - 6 - max(map(len, names)))
+        if isinstance(command, click.Group):
+            yield from summaries(command, f"{prefix}{name} ")
+
+
+def test_no_summary_of_a_command_is_cut() -> None:
+    assert [name for name, text in summaries(cli) if text.endswith("...")] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve",),
+        ("format",),
+        ("cluster", "up"),
+        ("cluster", "stop-node", "1"),
+        ("log", "dump", "."),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("option", [("-b", "kafka"), ("-X", "a=b")], ids=" ".join)
+def test_a_command_that_connects_to_no_cluster_refuses_its_options(
+    command: tuple[str, ...], option: tuple[str, str], odradek: Run
+) -> None:
+    ran = odradek(*option, *command)
+    assert ran.exit_code == 2
+    assert "This command connects to no cluster" in ran.stderr
