@@ -41,7 +41,11 @@ class ObservedRead:
     partition: int
     records: list[tuple[int, Value]] = field(default_factory=list)
     committed: int = -1
-    """The committed offset at its begin, -1 for none."""
+    """The newest offset that it has committed, -1 for none."""
+    resumed_from: int | None = None
+    """The newest committed offset that was acknowledged to anyone before it began, -1 for none;
+    None if that is the newest of the readings before it. With KIP-848 a member that was assigned a
+    partition and has not confirmed it yet may lose it again, and read and commit meanwhile."""
 
 
 @dataclass(slots=True)
@@ -177,10 +181,13 @@ def _resumed(history: ObservedHistory) -> Iterator[str]:
                 f"unread: {reading.consumer} began partition {partition} at {first}, nobody had"
                 f" read beyond {reached.get(partition, 0)}"
             )
-        if first < committed.get(partition, 0):
+        promised = committed.get(partition, 0)
+        if reading.resumed_from is not None:
+            promised = reading.resumed_from
+        if first < promised:
             yield (
                 f"commit lost: {reading.consumer} began partition {partition} at {first},"
-                f" {committed[partition]} was committed"
+                f" {promised} was committed"
             )
         reached[partition] = max(reached.get(partition, 0), last + 1)
         committed[partition] = max(committed.get(partition, 0), reading.committed)

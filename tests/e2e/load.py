@@ -255,8 +255,10 @@ class Reader(threading.Thread):
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.assignments += 1
         for partition in partitions:
-            reading = ObservedRead(self.name, partition.partition)
-            self._readings[partition.partition] = reading
+            number = partition.partition
+            promised = [r.committed for r in list(self._history.readings) if r.partition == number]
+            reading = ObservedRead(self.name, number, resumed_from=max(promised, default=-1))
+            self._readings[number] = reading
             self._history.readings.append(reading)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:

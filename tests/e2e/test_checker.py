@@ -35,6 +35,16 @@ def test_a_record_without_an_answer_may_be_there_or_not() -> None:
     assert anomalies(history) == []
 
 
+def test_only_a_commit_from_before_a_reading_began_must_be_resumed() -> None:
+    history = sound_history()
+    history.readings[0].committed = 3
+    history.readings[2].resumed_from = -1
+    assert anomalies(history) == []
+    history.readings[2].resumed_from = 3
+    [sentence] = anomalies(history)
+    assert sentence == "commit lost: b began partition 0 at 2, 3 was committed"
+
+
 def lose(history: ObservedHistory) -> None:
     del history.log[0][4]
     del history.readings[2].records[-1]
