@@ -61,6 +61,8 @@ class Maintenance:
         self._retention_ms: int | None = None
         self._compaction_ms = 0
         self._seen_changes = -1
+        self._logged_failure = ""
+        """Why the last run failed; empty if it did not."""
         self._below: dict[int, CountedPrefix] = {}
         self._uncleanable: dict[int, tuple[Extent, ...]] = {}
         """Partitions with malformed records, and the extents that have them."""
@@ -94,12 +96,17 @@ class Maintenance:
             if self._catalog.change_count != self._seen_changes:
                 yield from self._reclaim(now_ms)
                 self._seen_changes = self._catalog.change_count
+            self._logged_failure = ""
         except StorageError as error:
-            log.warning(
-                "maintenance of %s stopped and starts over later: %s",
-                self._catalog.directory,
-                error,
-            )
+            # Every run fails while the disk is full, with another file: once is enough.
+            cause = str(error).rpartition(": ")[2]
+            if cause != self._logged_failure:
+                self._logged_failure = cause
+                log.warning(
+                    "maintenance of %s stopped and starts over later: %s",
+                    self._catalog.directory,
+                    error,
+                )
         finally:
             self._running = None
 
