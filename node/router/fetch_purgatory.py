@@ -18,7 +18,7 @@ Invariant: a completed fetch is referenced nowhere here.
 import asyncio
 import heapq
 import itertools
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -30,8 +30,9 @@ TICK_S = 0.01
 """The resolution of deadlines: fetches that expire within a tick are answered together."""
 
 WAKES_PER_TURN: Final = 4
-"""Of one queue, per iteration of the loop: a fetch that acquires needs 0.2 ms, or 10 ms where
-batches have a single record each."""
+"""Of all queues together, per iteration of the loop: a fetch that acquires needs 0.2 ms, or 10 ms
+where batches have a single record each. Records of a member that are released can be in thousands
+of partitions."""
 
 
 class ExclusiveWatch(NamedTuple):
@@ -84,6 +85,10 @@ class FetchPurgatory:
         self._parked: dict[int, _DelayedFetch] = {}
         self._by_location: dict[StoreLocation, dict[int, _DelayedFetch]] = {}
         self._queues: dict[Hashable, _WaitQueue] = {}
+        self._waking: deque[_WaitQueue] = deque()
+        self._is_waking = False
+        self._wakes_left = WAKES_PER_TURN
+        self._is_turn_scheduled = False
         self._exclusive_keys: dict[StoreLocation, dict[Hashable, None]] = {}
         self._by_owner: dict[int, dict[int, _DelayedFetch]] = {}
         self._by_tick: dict[int, dict[int, _DelayedFetch]] = {}
@@ -171,7 +176,9 @@ class FetchPurgatory:
         queue.wake_limit = next(self._sequence)
         if not queue.is_waking:
             queue.is_waking = True
-            self._wake_in_order(queue)
+            self._waking.append(queue)
+            if not self._is_waking:
+                self._wake_in_order()
 
     def abandon(self, owner: int) -> None:
         """Complete the fetches of a closed connection."""
@@ -197,15 +204,28 @@ class FetchPurgatory:
             self._set_watch(*location)
         return waiting
 
-    def _wake_in_order(self, queue: _WaitQueue) -> None:
-        """Wake one after the other. Each has acquired its records before the next is woken."""
-        for _ in range(WAKES_PER_TURN):
+    def _wake_in_order(self) -> None:
+        """Wake one fetch after the other, of all queues in turn, as many as this turn may. Each has
+        acquired its records before the next is woken."""
+        self._is_waking = True
+        while self._waking and self._wakes_left:
+            queue = self._waking.popleft()
             parked = queue.next()
             if parked is None:
                 queue.is_waking = False
-                return
+                continue
+            self._wakes_left -= 1
+            self._waking.append(queue)
             self._end(parked, True)
-        self._loop.call_soon(self._wake_in_order, queue)
+        self._is_waking = False
+        if self._wakes_left < WAKES_PER_TURN and not self._is_turn_scheduled:
+            self._is_turn_scheduled = True
+            self._loop.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_turn_scheduled = False
+        self._wakes_left = WAKES_PER_TURN
+        self._wake_in_order()
 
     def _end(self, parked: _DelayedFetch, value: bool) -> None:
         if self._parked.pop(parked.key, None) is None:

@@ -14,6 +14,7 @@ from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.fetch import NOT_LEADER_ERRORS
 from odradek.node.router.logs import LocatedLog
 from odradek.node.router.share.sessions import FINAL_EPOCH, TopicIdPartition
@@ -62,9 +63,8 @@ async def handle_share_acknowledge(
     session = services.share_sessions.for_acknowledge(
         request, caller.group_id, caller.member_id, context.connection_id
     )
-    outcomes = list(
-        process_acknowledgements(request.topics, caller, is_renewal=request.is_renew_ack)
-    )
+    processed = process_acknowledgements(request.topics, caller, is_renewal=request.is_renew_ack)
+    outcomes = [outcome async for outcome in iterate_cooperatively(processed, context)]
     if request.share_session_epoch == FINAL_EPOCH:
         services.share_sessions.close(session)
         services.share_partitions.release(session, was_delivered=False)
@@ -74,7 +74,7 @@ async def handle_share_acknowledge(
         ).lock_duration_ms
     )
     leaders: set[int] = set()
-    for topic_partition, outcome, message in outcomes:
+    async for topic_partition, outcome, message in iterate_cooperatively(outcomes, context):
         code = outcome if isinstance(outcome, ErrorCode) else await outcome
         if not response.responses or response.responses[-1].topic_id != topic_partition.topic_id:
             response.responses.append(

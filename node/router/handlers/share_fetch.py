@@ -16,6 +16,7 @@ from functools import partial
 from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions
 from odradek.node.router.addresses import endpoints_of
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.fetch_purgatory import ExclusiveWatch
 from odradek.node.router.handlers.share_acknowledge import (
     AcknowledgeOutcome,
@@ -88,7 +89,8 @@ async def handle_share_fetch(
         request, caller.group_id, caller.member_id, context.connection_id
     )
     is_renewal = request.is_renew_ack
-    outcomes = list(process_acknowledgements(request.topics, caller, is_renewal=is_renewal))
+    processed = process_acknowledgements(request.topics, caller, is_renewal=is_renewal)
+    outcomes = [outcome async for outcome in iterate_cooperatively(processed, context)]
     acquisition = _AcquireResult()
     if request.share_session_epoch == FINAL_EPOCH:
         services.share_sessions.close(session)
@@ -124,7 +126,7 @@ async def _acquire_records(
     deadline_ms = services.now_ms() + max(0, request.max_wait_ms)
     acquisition = _AcquireResult()
     while session.is_open:
-        result = _read_partitions(session, request.max_records, bytes_max, caller)
+        result = await _read_partitions(session, request.max_records, bytes_max, caller)
         remaining_ms = deadline_ms - services.now_ms()
         is_over = remaining_ms <= 0 or not result.ends
         if result.byte_count >= request.min_bytes or result.errors or is_over:
@@ -151,13 +153,13 @@ def _has_advanced(result: _ReadResult) -> bool:
     return any(log.progress() != progress for log, progress in result.ends)
 
 
-def _read_partitions(
+async def _read_partitions(
     session: ShareSession, records_max: int, bytes_max: int, caller: ShareMemberContext
 ) -> _ReadResult:
     partitions = caller.services.share_partitions
     result = _ReadResult()
     record_count = 0
-    for topic_partition in list(session.partitions):
+    async for topic_partition in iterate_cooperatively(list(session.partitions), caller.context):
         partition, log, error = find_led_partition(topic_partition, caller)
         if partition is None or log is None:
             result.errors[topic_partition] = error

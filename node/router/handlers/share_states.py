@@ -125,7 +125,7 @@ async def handle_share_group_state(
     api = STATE_APIS[type(request)]
     message = cast("Any", request)
     is_allowed = services.authorizer.is_cluster_allowed(context, AclOperation.CLUSTER_ACTION)
-    yielder = LoopYielder()
+    yielder = LoopYielder(context)
     topics = []
     replies = []
     for topic in message.topics:
@@ -142,7 +142,7 @@ async def handle_share_group_state(
             command = api.command(key, requested)
             replies.append((result, services.share_coordinator.call(key.text, command, context)))
         topics.append(api.topic_result(topic_id=topic.topic_id, partitions=results))
-    async for result, reply in iterate_cooperatively(replies):
+    async for result, reply in iterate_cooperatively(replies, context):
         try:
             answer = await reply
         except ApiError as error:

@@ -213,6 +213,7 @@ def test_competing_fetches_are_woken_in_order_while_there_are_records() -> None:
         basket.put(1)
         assert basket.takers == [0, 1, 2]
         assert waits.parked_count == 3
+        await _turns(1)
         basket.put(9)
         assert basket.takers == [0, 1, 2, 3, 4, 0]
         assert not waits._queues, "a line in which nobody waits is forgotten"
@@ -230,6 +231,7 @@ def test_a_fetch_that_takes_nothing_does_not_block_the_next_one() -> None:
         basket.put(2)
         assert (basket.takers, basket.count) == ([2], 1)
         assert waits.parked_count == 2, "each has looked once"
+        await _turns(1)
         basket.put(5)
         assert (basket.takers, basket.count) == ([2, 0, 1], 0)
 
@@ -299,6 +301,32 @@ def test_a_long_queue_is_woken_over_several_turns_of_the_loop() -> None:
         basket.put(1)
         await _turns()
         assert basket.takers == [*range(3 * WAKES_PER_TURN)]
+
+    _run(scenario)
+
+
+def test_many_queues_are_woken_over_several_turns_of_the_loop() -> None:
+    """A member that leaves releases records in all partitions of its group."""
+
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        count = 3 * WAKES_PER_TURN
+        replies = [
+            waits.park(
+                (), 60_000, _never, exclusive_watches=[ExclusiveWatch(n, (0, n), lambda: True)]
+            )
+            for n in range(count)
+        ]
+
+        def woken_count() -> int:
+            return sum(reply.is_done for reply in replies)
+
+        for key in range(count):
+            waits.on_available(key)
+        assert woken_count() <= WAKES_PER_TURN
+        await _turns(1)
+        assert woken_count() <= 2 * WAKES_PER_TURN
+        await _turns(6)
+        assert woken_count() == count
 
     _run(scenario)
 
