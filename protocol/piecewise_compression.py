@@ -10,6 +10,7 @@ Malformed data raises ProtocolError and nothing else.
 
 import zlib
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from typing import Final, Protocol, TypeAlias
@@ -44,6 +45,7 @@ from odradek.protocol.errors import ProtocolError
 
 PIECE_BYTES: Final = 64 << 10
 
+_LZ4_RATIO_MAX: Final = 255
 _LZ4_BLOCK_BYTES_MAX: Final = 4 << 20
 _LZ4_HEADER_BYTES_MAX: Final = 19
 _LZ4_VERSION: Final = 0x40
@@ -179,12 +181,10 @@ def _lz4_pieces(data: Bytes, is_format_0: bool) -> Iterator[bytes]:
     at = 0
     while True:
         at, flags, size_class = _read_lz4_header(view, at, is_format_0)
-        block = bytearray(1 << 8 + 2 * size_class)
+        block = bytearray(min(1 << 8 + 2 * size_class, _LZ4_RATIO_MAX * len(view)))
         whole = memoryview(block)
         checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM_FLAG else 0
-        # Each block becomes a frame, because only with a frame is its checksum checked.
-        head = LZ4_MAGIC + bytes((_LZ4_VERSION | flags & _LZ4_BLOCK_FLAGS, size_class << 4, 0))
-        head = with_lz4_header_checksum(head)
+        head = _lz4_block_header(flags & _LZ4_BLOCK_FLAGS, size_class)
         while True:
             if at + 4 > len(view):
                 raise ProtocolError("truncated lz4 frame")
@@ -204,9 +204,17 @@ def _lz4_pieces(data: Bytes, is_format_0: bool) -> Iterator[bytes]:
         raise ProtocolError("truncated lz4 frame")
 
 
+@cache
+def _lz4_block_header(flags: int, size_class: int) -> bytes:
+    """The header of a frame of one block: only in a frame is a block's checksum checked."""
+    return with_lz4_header_checksum(LZ4_MAGIC + bytes((_LZ4_VERSION | flags, size_class << 4, 0)))
+
+
 def _read_lz4_header(view: memoryview, at: int, is_format_0: bool) -> tuple[int, int, int]:
     """The position behind the header at `at`, its flags, and its class of block sizes (4 to 7)."""
     frame = view[at:]
+    if frame[: len(LZ4_HEADER)] == LZ4_HEADER:
+        return at + len(LZ4_HEADER), LZ4_HEADER[4], 4
     fixed = with_lz4_header_checksum(frame[:_LZ4_HEADER_BYTES_MAX])
     flags = frame[4]
     if flags & 0xC0 != _LZ4_VERSION or flags & _LZ4_DICTIONARY_FLAG:

@@ -16,6 +16,8 @@ from odradek.storage import timestamp_search
 from odradek.storage.reader import StoreReader
 from odradek.storage.store import Store
 from odradek.storage.timestamp_search import HEADERS_PER_SLICE, RECORDS_PER_SLICE
+from odradek.storage.validation import AppendOrigin
+from tests.support.poison_batches import BODIES, raw_batch
 from tests.support.stores import NOW_MS, append_now, batch_of, create, open_store
 
 T = TypeVar("T")
@@ -67,6 +69,11 @@ def fill(store: Store, count: int = 50) -> int:
         stamps = [latest - 5, latest, latest - 3]
         append_now(store, number, batch_of(3, timestamps=stamps, codec=Codec.ZSTD))
     return number
+
+
+def append_unchecked(store: Store, number: int, *batches: bytes) -> None:
+    """Batches that were written before every record was checked."""
+    append_now(store, number, *batches, origin=AppendOrigin.COORDINATOR)
 
 
 def test_the_largest_timestamp_is_found_in_one_batch(store: Store, reader: StoreReader) -> None:
@@ -136,14 +143,33 @@ def test_of_a_batch_that_is_too_large_only_the_header_counts(
 def test_false_headers_do_not_hide_the_largest_timestamp(store: Store, reader: StoreReader) -> None:
     number = create(store)
     false = build_batch([Record(0, NOW_MS - 50, None, b"v")], max_timestamp=NOW_MS)
-    append_now(store, number, false, batch_of(timestamp=NOW_MS - 10), false)
+    append_unchecked(store, number, false, batch_of(timestamp=NOW_MS - 10), false)
     assert done(reader.max_timestamp_offset(number, end_offset=3)).offset == 1
 
 
 def test_many_false_headers_end_the_search(store: Store, reader: StoreReader) -> None:
     number = create(store)
     false = build_batch([Record(0, NOW_MS - 50, None, b"v")], max_timestamp=NOW_MS)
-    append_now(store, number, *[false] * 100)
+    append_unchecked(store, number, *[false] * 100)
     work = done(reader.max_timestamp_offset(number, end_offset=100))
     assert work.offset == 0
     assert work.slice_count < 50
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("name", BODIES)
+def test_batches_that_cannot_be_read_end_no_search(
+    store: Store, reader: StoreReader, name: str, codec: Codec
+) -> None:
+    """They were accepted before every record was checked."""
+    body = BODIES[name]
+    poison = raw_batch(
+        b"".join(body.records), body.record_count, base_timestamp=NOW_MS, codec=codec
+    )
+    number = create(store)
+    append_unchecked(store, number, poison, batch_of(timestamp=NOW_MS + 5))
+    last = body.record_count
+    assert done(reader.offset_for_timestamp(number, NOW_MS + 1)).offset == last
+    assert done(reader.offset_for_timestamp(number, NOW_MS)).offset in range(last + 1)
+    assert done(reader.max_timestamp_offset(number, end_offset=last + 1)).offset == last
+    done(reader.max_timestamp_offset(number, end_offset=last))

@@ -110,10 +110,16 @@ def append(
     return result
 
 
-def append_now(store: Store, number: int, *batches: bytes, now_ms: int = NOW_MS) -> list[int]:
+def append_now(
+    store: Store,
+    number: int,
+    *batches: bytes,
+    now_ms: int = NOW_MS,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> list[int]:
     """One turn, which must succeed. Returns the base offsets."""
     turn = store.begin(now_ms)
-    results = [append(turn, number, batch) for batch in batches]
+    results = [append(turn, number, batch, origin=origin) for batch in batches]
     turn.commit()
     assert [result.error_code for result in results] == [ErrorCode.NONE] * len(batches), results
     return [result.base_offset for result in results]
