@@ -104,9 +104,12 @@ class Producer:
 def test_every_request_is_concurrent_until_the_markers_are_written(start_node: StartNode) -> None:
     node = start_node({"workers": str(WORKERS)})
     node.create_topic(TOPIC, partitions=4)
-    for key_type in (0, KEY_TYPE_TRANSACTION):
+
+    def is_found(key_type: int) -> bool:
         asked = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
-        wait_until(lambda asked=asked: not node.ask(asked).coordinators[0].error_code)
+        return not node.ask(asked).coordinators[0].error_code
+
+    wait_until(lambda: is_found(0) and is_found(KEY_TYPE_TRANSACTION), what="coordinators")
     places = stores(node, "__transaction_state")
     # The worker that stops has markers to write, and not the coordinator's log.
     transactional_id = next(
