@@ -31,13 +31,16 @@ var scenarios = map[string]Scenario{
 	"transactions-consumer": copyExactlyOnce(consumerProtocol),
 	"regex":                 subscribeByRegex,
 	"soak":                  soak,
+	"etl":                   extractTransformLoad,
 }
 
 // Scene is the cluster under test and an administrator of it.
 type Scene struct {
 	Bootstrap string
 	Name      string
+	Records   int
 	Admin     *kadm.Client
+	client    *kgo.Client
 }
 
 // Client is a new one with these options.
@@ -55,10 +58,11 @@ func (s *Scene) options(options []kgo.Opt) []kgo.Opt {
 	return append(given, options...)
 }
 
-// NewTopic makes one; its name begins with that of the scene.
+// NewTopic makes one with as many replicas as the cluster has by default. Its name begins with that
+// of the scene.
 func (s *Scene) NewTopic(ctx context.Context, suffix string, partitions int32) (string, error) {
 	name := s.Name + "-" + suffix
-	_, err := s.Admin.CreateTopic(ctx, partitions, 1, nil, name)
+	_, err := s.Admin.CreateTopic(ctx, partitions, -1, nil, name)
 	return name, err
 }
 
@@ -88,6 +92,7 @@ func expect[T comparable](what string, found, wanted T) error {
 func run() error {
 	bootstrap := flag.String("bootstrap", "127.0.0.1:9092", "where the cluster is")
 	name := flag.String("name", "", "what names of topics and groups begin with")
+	records := flag.Int("records", 3000, "how many records etl copies")
 	timeout := flag.Duration("timeout", time.Minute, "how long the scenario may take")
 	flag.Parse()
 	scenario, is := scenarios[flag.Arg(0)]
@@ -101,13 +106,13 @@ func run() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
-	scene := &Scene{Bootstrap: *bootstrap, Name: *name}
+	scene := &Scene{Bootstrap: *bootstrap, Name: *name, Records: *records}
 	client, err := scene.Client()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	scene.Admin = kadm.NewClient(client)
+	scene.Admin, scene.client = kadm.NewClient(client), client
 	result, err := scenario(ctx, scene)
 	if err != nil {
 		return err
