@@ -5,6 +5,8 @@ on answering while clients turn to others.
 """
 
 import itertools
+import json
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -44,6 +46,7 @@ from odradek.protocol.messages.topics import (
 )
 from tests.conformance.dialogue import METADATA, PRODUCE, append, batch_of, produce_request
 from tests.conformance.members import RawMember, stabilise
+from tests.conformance.test_franz_go import program
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report
 from tests.support.waiting import wait_until
@@ -53,6 +56,10 @@ OFFSETS = "__consumer_offsets"
 TOPIC = "orders"
 LONG_MS = 120_000
 RESTART_EVERY_S = 7.0
+PAUSE_S_MAX = 6.0
+"""Two heartbeat intervals. Measured: 0.1 s, as members read on until they learn of a rebalance."""
+
+__all__ = ["program"]
 
 
 @contextmanager
@@ -291,3 +298,32 @@ def restart_in_turn(nodes: Cluster, is_over: Callable[[], bool]) -> None:
             return
         nodes[node_id].stop()
         nodes.start(node_id)
+
+
+@pytest.mark.slow
+def test_groups_of_franz_go_do_not_feel_restarts(
+    tmp_path: Path, program: Path, report: Report
+) -> None:
+    """Classic and consumer groups, static and not, whose members come and go all the time."""
+    with running_cluster(tmp_path) as nodes:
+        with WireClient(nodes[0].bootstrap_servers) as wire:
+            coordinator_of(wire, "any")
+        nodes.wait_until_whole(OFFSETS)
+        arguments = ["-bootstrap", nodes.bootstrap_servers, "-name", "franz", "restarts"]
+        client = subprocess.Popen(
+            [program, "-timeout", "75s", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            restart_in_turn(nodes, lambda: client.poll() is not None)
+            told, complaint = client.communicate()
+        finally:
+            client.kill()
+            client.wait()
+    assert client.returncode == 0, complaint
+    pauses = json.loads(told)
+    report(", ".join(f"{name} {value:.1f}" for name, value in pauses.items()))
+    pauses.pop("records")
+    assert max(pauses.values()) < PAUSE_S_MAX

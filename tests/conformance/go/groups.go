@@ -32,12 +32,13 @@ var (
 
 // Member reads in a group until it is stopped, and commits before it gives partitions up.
 type Member struct {
-	client *kgo.Client
-	done   chan struct{}
-	room   *Room
-	owned  map[int32]bool
-	lost   int
-	taken  int
+	client  *kgo.Client
+	done    chan struct{}
+	room    *Room
+	owned   map[int32]bool
+	lost    int
+	taken   int
+	leaving bool
 }
 
 // Room is what all members of a group have read.
@@ -130,7 +131,8 @@ func (m *Member) read() {
 			return
 		}
 		m.room.change(func() {
-			if err := fetches.Err(); err != nil {
+			// A heartbeat that is being repeated when the member leaves is reported.
+			if err := fetches.Err(); err != nil && !m.leaving {
 				m.room.failed = err
 			}
 			fetches.EachRecord(func(record *kgo.Record) { m.room.seen[string(record.Value)]++ })
@@ -141,6 +143,7 @@ func (m *Member) read() {
 
 // leave gives everything back, and returns when the member has gone.
 func (m *Member) leave() {
+	m.room.change(func() { m.leaving = true })
 	m.client.CloseAllowingRebalance()
 	<-m.done
 }

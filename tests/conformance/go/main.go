@@ -30,6 +30,7 @@ var scenarios = map[string]Scenario{
 	"transactions":          copyExactlyOnce(cooperative),
 	"transactions-consumer": copyExactlyOnce(consumerProtocol),
 	"regex":                 subscribeByRegex,
+	"restarts":              surviveRestarts,
 	"soak":                  soak,
 	"etl":                   extractTransformLoad,
 }
