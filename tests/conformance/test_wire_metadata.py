@@ -173,6 +173,7 @@ def test_authorized_operations_are_told_when_asked_for(wire: WireClient, topic: 
     assert described.topic_authorized_operations & (read | write) == read | write
 
 
+@pytest.mark.no_restarts("two requests must tell of the same brokers")
 def test_the_cluster_is_described(wire: WireClient) -> None:
     """B.11: "v1 endpoint type 1 brokers/2 controllers (114, 115); v2 fenced brokers"."""
     metadata = wire.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
