@@ -1,5 +1,7 @@
 """A member of a classic consumer group that does exactly what a test tells it to."""
 
+from collections.abc import Sequence
+
 from odradek.protocol.consumer_protocol import ConsumerProtocolSubscription
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
@@ -24,12 +26,15 @@ from odradek.protocol.messages.groups import (
     SyncGroupResponse,
 )
 from tests.conformance.dialogue import DialogueCluster
+from tests.conformance.routing import ARE_RESTARTED
 from tests.support.subscriptions import encode_subscription
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 SESSION_TIMEOUT_MS = 30_000
 REBALANCE_TIMEOUT_MS = 20_000
+REBALANCES_MAX = 5
+"""While nodes restart: so often does a group form until its assignment is stored."""
 
 
 def subscription(*topics: str, user_data: bytes | None = None) -> bytes:
@@ -203,12 +208,29 @@ def form(*members: RawMember) -> list[JoinGroupResponse]:
 def stabilise(*members: RawMember) -> list[JoinGroupResponse]:
     """Form a group and give every member its own id as assignment."""
     joined = form(*members)
+    rebalances = 1
+    while not _are_assigned(members, joined):
+        rebalances += 1
+        assert rebalances <= REBALANCES_MAX
+        for member in members:
+            member.post_join()
+        joined = [member.joined() for member in members]
+        assert {answer.error_code for answer in joined} == {ErrorCode.NONE}
+    return joined
+
+
+def _are_assigned(members: Sequence[RawMember], joined: list[JoinGroupResponse]) -> bool:
+    """Synchronize the members. False if they have to join again: while nodes restart, the
+    assignment may be lost with the coordinator, which then asks for another rebalance."""
     (leader,) = [member for member in members if member.id == joined[0].leader]
     leader.post_sync({member.id: member.id.encode() for member in members})
     for member in members:
         if member is not leader:
             member.post_sync()
-    for member in members:
-        answer = member.synced()
+    answers = [(member.synced(), member) for member in members]
+    codes = {answer.error_code for answer, _ in answers}
+    if ARE_RESTARTED and ErrorCode.REBALANCE_IN_PROGRESS in codes:
+        return False
+    for answer, member in answers:
         assert (answer.error_code, answer.assignment) == (ErrorCode.NONE, member.id.encode())
-    return joined
+    return True
