@@ -11,7 +11,14 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
+from odradek.node.router.handlers.configs import CONFIGS_MAX, DOCUMENTED_CONFIGS_MAX
+from odradek.node.router.handlers.group_offsets import OFFSETS_MAX
 from odradek.protocol.apis import APIS, Api, ApiKey
+from odradek.protocol.codec import (
+    COMMAND_ELEMENTS_MAX,
+    LIST_ELEMENTS_MAX,
+    REQUEST_ELEMENTS_MAX,
+)
 
 NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
     "There is no security yet: every client is trusted, so there is nothing to log in to.": (
@@ -83,6 +90,24 @@ stored, and batches are converted down for Fetch 0 to 3. On the way down headers
 UNSUPPORTED_COMPRESSION_TYPE.
 """
 
+LIMITS: Final = f"""\
+## Limits
+
+What keeps one request from holding up all others. Above the limits of size and of elements the
+connection is closed.
+
+- A request has 8 MiB, but for Produce. All its arrays have {REQUEST_ELEMENTS_MAX:,} elements
+  together; {COMMAND_ELEMENTS_MAX:,} if a coordinator takes it as one command (SyncGroup,
+  LeaveGroup, the heartbeats of the newer groups, transactions, share groups), {LIST_ELEMENTS_MAX:,}
+  if its lists are short (JoinGroup, the filters of ListGroups and ListTransactions).
+- One request creates, deletes or alters 10,000 topics, partitions or resources (POLICY_VIOLATION),
+  as in Kafka.
+- DescribeConfigs answers {CONFIGS_MAX:,} configs, {DOCUMENTED_CONFIGS_MAX:,} with documentation,
+  and OffsetFetch {OFFSETS_MAX:,} offsets (POLICY_VIOLATION for what is beyond).
+- A group, transaction or partition that a Describe request names twice is described once.
+- Fetch 0 to 3 returns about 1 MiB of a partition.
+"""
+
 PRIVATE: Final = """\
 ## Our own
 
@@ -94,7 +119,7 @@ out."""
 def compatibility_page(served: AbstractSet[int]) -> str:
     """The page for a router that answers these API keys, each in all versions of the table."""
     private = {key for key in served if APIS[key].is_private}
-    sections = [HEAD, _table("## Served", served - private), RECORDS, _not_served(served)]
+    sections = [HEAD, _table("## Served", served - private), RECORDS, LIMITS, _not_served(served)]
     if private:
         sections.append(_table(PRIVATE, private))
     return "\n".join(sections)
