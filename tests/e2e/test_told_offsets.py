@@ -3,10 +3,12 @@
 A probe asks for ends and high watermarks all the time while a producer writes. An answer must not
 be older than any answer that came before its request, in the same leader epoch or a later one."""
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,7 @@ from odradek.protocol.messages.offsets import (
     ListOffsetsTopic,
 )
 from tests.e2e.checker import ObservedHistory
+from tests.e2e.cluster import running_cluster
 from tests.e2e.conftest import Report, StartNode
 from tests.e2e.load import Writer
 from tests.support.waiting import wait_until
@@ -171,4 +174,22 @@ def test_ends_never_go_back_when_the_worker_is_killed(
             node.kill_worker()
             node.wait_until_ready()
         wait_for_progress(probe, writer)
+    report(f"{probe.answer_count} answers")
+
+
+@pytest.mark.slow
+def test_ends_never_go_back_when_workers_of_three_nodes_are_killed(
+    tmp_path: Path, report: Report
+) -> None:
+    dice = random.Random(11)
+    with running_cluster(tmp_path) as nodes:
+        replicas = [[n % 3, (n + 1) % 3, (n + 2) % 3] for n in range(PARTITIONS)]
+        nodes.create_at(TOPIC, replicas, {"min.insync.replicas": "2"})
+        with probed(list(nodes.nodes.values()), nodes.bootstrap_servers) as (probe, writer):
+            for _ in range(KILLS):
+                wait_for_progress(probe, writer)
+                node = nodes[dice.randrange(3)]
+                node.kill_worker()
+                node.wait_until_ready()
+            wait_for_progress(probe, writer)
     report(f"{probe.answer_count} answers")
