@@ -237,6 +237,10 @@ class _FetchRead:
             refusal = check_read(
                 partition, self._node_id, epoch, may_follow=self._can_read_followers
             )
+            if refusal is ErrorCode.OFFSET_NOT_AVAILABLE and not self._rack:
+                # The consumer was not sent here because of its rack: it came while this was the
+                # leader. Not every client looks for the leader after OFFSET_NOT_AVAILABLE.
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
             if refusal:
                 return refusal
         log = services.logs.open(topic.topic_id, wanted.partition)

@@ -187,8 +187,18 @@ def test_out_of_range_on_a_follower_has_no_offsets(three_racks: RouterHarness) -
 def test_a_follower_out_of_sync_answers_offset_not_available(three_racks: RouterHarness) -> None:
     three_racks.lead("t", 6, leader=1)
     set_partition(three_racks, in_sync_replicas=(1, 2))
-    assert one(three_racks, 0).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert one(three_racks, 0, rack_id="rack-1").error_code == ErrorCode.OFFSET_NOT_AVAILABLE
     set_partition(three_racks, replicas=(1, 2))
+    assert one(three_racks, 0, rack_id="rack-1").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_consumer_without_a_rack_is_sent_away_by_a_follower_out_of_sync(
+    three_racks: RouterHarness,
+) -> None:
+    """It was not sent here, and aiokafka does not know OFFSET_NOT_AVAILABLE."""
+    three_racks.lead("t", 6, leader=1)
+    assert one(three_racks, 0).error_code == ErrorCode.NONE
+    set_partition(three_racks, in_sync_replicas=(1, 2))
     assert one(three_racks, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
