@@ -10,7 +10,7 @@ import sys
 
 from setuptools import Extension, setup
 
-COMPILED = ["odradek/protocol/record_walker.py"]
+COMPILED = ["odradek/protocol/message_converter.py", "odradek/protocol/record_walker.py"]
 
 
 def extensions() -> list[Extension]:
@@ -20,12 +20,15 @@ def extensions() -> list[Extension]:
     try:
         from mypyc.build import mypycify
     except ImportError:
-        sys.stderr.write("mypyc is not there: record_walker is not compiled\n")
+        sys.stderr.write("mypyc is not there: nothing is compiled\n")
         return []
     # -O3 is worth 10 %. Debug information would be most of the file.
-    built = mypycify([*COMPILED, "--config-file="], opt_level="3", debug_level="0")
+    # A file for each module, beside it: otherwise they share one at the top level of site-packages.
+    built = mypycify([*COMPILED, "--config-file="], opt_level="3", debug_level="0", separate=True)
     for extension in built:
         extension.optional = True
+        # What is compiled is newer than its source then (tests/support/compiled_modules.py).
+        extension.depends = [*extension.depends, *COMPILED]
     return list(built)
 
 

@@ -1,7 +1,7 @@
 """Message sets of formats 0 and 1 become a batch of format 2 (Produce 0 to 2), in steps.
 
-A set of 100 KB can hold a million messages. So the conversion yields after a few hundred messages,
-and holds neither all messages nor all decompressed bytes of a wrapper.
+A set of 100 KB can hold a million messages. So the conversion yields after some hundred messages
+(message_converter.py), and holds neither all messages nor all decompressed bytes of a wrapper.
 Malformed bytes raise ProtocolError and nothing else.
 """
 
@@ -11,8 +11,16 @@ from typing import Final
 
 from odradek.protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.legacy_records import LOG_OVERHEAD, Message, iter_shallow_messages
-from odradek.protocol.piecewise_compression import decompress_pieces
+from odradek.protocol.message_converter import (
+    LOG_OVERHEAD,
+    MalformedMessagesError,
+    MessageConverter,
+)
+from odradek.protocol.piecewise_compression import (
+    PIECE_BYTES,
+    decompress_pieces,
+    step_bytes_max,
+)
 from odradek.protocol.records import (
     CODEC_MASK,
     MAGIC,
@@ -20,12 +28,8 @@ from odradek.protocol.records import (
     BatchHeader,
     compression_of,
     encode_batch,
-    write_record,
 )
-from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
-
-MESSAGES_PER_STEP: Final = 250
-"""About a millisecond."""
+from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 _SCANNED_PER_STEP: Final = 4_000
 _SIZE = Struct(">i")
@@ -46,9 +50,12 @@ class UpConversion:
         """Of the last wrapper of the set, which the batch gets."""
         self.largest_message_bytes = 0
         """The largest message or wrapper, as it is sent."""
-        self.record_count = 0
+        self._converter = MessageConverter()
+
+    @property
+    def record_count(self) -> int:
         """The messages so far."""
-        self._base_timestamp = self._max_timestamp = NO_TIMESTAMP
+        return self._converter.record_count
 
     def find_codec(self) -> Iterator[None]:
         """Set `codec` and `largest_message_bytes`. Yields after some thousand messages."""
@@ -69,25 +76,12 @@ class UpConversion:
         self.codec = compression_of(attributes & CODEC_MASK)
 
     def records(self) -> Iterator[bytes]:
-        """The records of the batch, uncompressed, some hundred at a time."""
-        out = bytearray()
-        index = 0
-        for message in self._messages():
-            timestamp = message.timestamp
-            if index == 0:
-                self._base_timestamp = self._max_timestamp = timestamp
-            elif timestamp > self._max_timestamp:
-                self._max_timestamp = timestamp
-            delta_ms = timestamp - self._base_timestamp
-            write_record(out, delta_ms, index, message.key, message.value, ())
-            index += 1
-            if index % MESSAGES_PER_STEP == 0:
-                self.record_count = index
-                yield bytes(out)
-                out.clear()
-        self.record_count = index
-        if out:
-            yield bytes(out)
+        """The records of the batch, uncompressed, some hundred at a time, and b"" before a step
+        that decompresses more than a piece."""
+        try:
+            yield from self._shallow_records()
+        except MalformedMessagesError as error:
+            raise ProtocolError(str(error)) from None
 
     def header(self) -> BatchHeader:
         """The header of the batch, after all records. Its length and CRC are not set."""
@@ -99,63 +93,73 @@ class UpConversion:
             crc=0,
             attributes=self.codec,
             last_offset_delta=max(self.record_count - 1, 0),
-            base_timestamp=self._base_timestamp,
-            max_timestamp=self._max_timestamp,
+            base_timestamp=self._converter.base_timestamp,
+            max_timestamp=self._converter.max_timestamp,
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_EPOCH,
             base_sequence=NO_SEQUENCE,
             record_count=self.record_count,
         )
 
-    def _messages(self) -> Iterator[Message]:
-        for message in iter_shallow_messages(self._view):
-            if message.codec is Codec.NONE:
-                yield message
-            else:
-                yield from self._inner_messages(message)
+    def _shallow_records(self) -> Iterator[bytes]:
+        """Of the set itself, which is copied in parts of a piece or of one message."""
+        view, converter = self._view, self._converter
+        at = 0
+        needed = PIECE_BYTES
+        while at < len(view):
+            if needed > PIECE_BYTES and needed > len(view) - at:
+                raise ProtocolError("truncated message")
+            data = bytes(view[at : at + max(needed, PIECE_BYTES)])
+            yield from self._records_in(data)
+            if not converter.position and len(data) == len(view) - at:
+                raise ProtocolError("truncated message")
+            at += converter.position
+            needed = converter.needed
 
-    def _inner_messages(self, wrapper: Message) -> Iterator[Message]:
-        """The messages in a wrapper. Their offsets do not matter."""
-        if wrapper.value is None:
-            raise ProtocolError("a compressed message without a value")
+    def _records_in(self, data: bytes) -> Iterator[bytes]:
+        """Up to the last whole message. The converter's `position` and `needed` are set then."""
+        converter = self._converter
+        at = 0
+        while True:
+            records = converter.convert(data, at)
+            at = converter.position
+            if records:
+                yield records
+            if converter.is_at_wrapper:
+                if converter.value_end < 0:
+                    raise ProtocolError("a compressed message without a value")
+                value = memoryview(data)[converter.value_start : converter.value_end]
+                yield from self._inner_records(value)
+            elif converter.needed:
+                converter.position = at
+                return
+
+    def _inner_records(self, value: memoryview) -> Iterator[bytes]:
+        """Of the wrapper that the converter stopped at. The offsets inside do not matter."""
+        converter = self._converter
+        codec = compression_of(converter.codec)
+        if codec is Codec.ZSTD:
+            raise ProtocolError("zstd is not supported in message formats 0 and 1")
+        is_format_0 = converter.magic == 0
+        count = converter.record_count
+        converter.enter_wrapper()
+        if step_bytes_max(codec, value) > PIECE_BYTES:
+            yield b""
         rest = bytearray()
         needed = LOG_OVERHEAD
-        count = 0
-        pieces = decompress_pieces(
-            wrapper.codec, wrapper.value, limit=self._room, is_format_0=wrapper.magic == 0
-        )
-        for piece in pieces:
+        for piece in decompress_pieces(codec, value, limit=self._room, is_format_0=is_format_0):
             self._room -= len(piece)
             rest += piece
             if len(rest) < needed:
                 continue
-            end, needed = _whole_messages(rest)
-            for message in iter_shallow_messages(bytes(rest[:end])):
-                count += 1
-                if message.codec is not Codec.NONE or message.magic != wrapper.magic:
-                    raise ProtocolError("a compressed message or another format inside a wrapper")
-                if wrapper.is_log_append_time:
-                    yield message._replace(timestamp=wrapper.timestamp)
-                else:
-                    yield message
-            del rest[:end]
+            yield from self._records_in(bytes(rest))
+            del rest[: converter.position]
+            needed = converter.needed
         if rest:
             raise ProtocolError("truncated message")
-        if not count:
+        if converter.record_count == count:
             raise ProtocolError("a compressed message contains no message")
-
-
-def _whole_messages(data: bytearray) -> tuple[int, int]:
-    """The end of the messages that are whole, and how many bytes the next one needs from there."""
-    at = 0
-    while at + LOG_OVERHEAD <= len(data):
-        size: int = _SIZE.unpack_from(data, at + _SIZE_AT)[0]
-        if size < 0:
-            raise ProtocolError(f"invalid message size {size}")
-        if at + LOG_OVERHEAD + size > len(data):
-            return at, LOG_OVERHEAD + size
-        at += LOG_OVERHEAD + size
-    return at, LOG_OVERHEAD
+        converter.leave_wrapper()
 
 
 def up_convert(view: Bytes, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[bytes]:

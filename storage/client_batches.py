@@ -21,6 +21,7 @@ from odradek.protocol.compression import (
     DecompressedSizeError,
 )
 from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.message_converter import MESSAGES_PER_STEP
 from odradek.protocol.piecewise_compression import (
     PIECE_BYTES,
     StreamCompressor,
@@ -48,7 +49,7 @@ from odradek.protocol.records import (
     unpack_header,
 )
 from odradek.protocol.types import NO_TIMESTAMP
-from odradek.protocol.up_conversion import MESSAGES_PER_STEP, UpConversion
+from odradek.protocol.up_conversion import UpConversion
 from odradek.storage.log_append import LogAppend
 from odradek.storage.settings import LogSettings, TimestampType
 from odradek.storage.validation import (
@@ -68,7 +69,7 @@ send uncompressed with Kafka's default of socket.request.max.bytes. Kafka has no
 # Nanoseconds, measured; they only have to be right within a factor of two.
 _RECORD_COST: Final = 15 if IS_COMPILED else 1_000
 _BYTE_COST: Final = 1
-_UP_CONVERSION_COST: Final = MESSAGES_PER_STEP * 4_000
+_UP_CONVERSION_COST: Final = MESSAGES_PER_STEP * (600 if IS_COMPILED else 5_000)
 _COMPRESSION_COST: Final[dict[Codec, int]] = {
     Codec.NONE: 1,
     Codec.GZIP: 30,
@@ -328,8 +329,11 @@ def _up_convert(append: LogAppend, settings: LogSettings) -> Generator[int, None
             raise size_error(conversion.largest_message_bytes, settings)
         output = _Output(conversion.codec, settings)
         for records in conversion.records():
-            output.write(records)
-            yield _UP_CONVERSION_COST
+            if records:
+                output.write(records)
+                yield _UP_CONVERSION_COST + len(records) * _COMPRESSION_COST[output.codec]
+            else:
+                yield UNFOLDED_BYTES_MAX * _BYTE_COST
         if not conversion.record_count:
             raise BatchRejectedError("The request has no record batch.")
         body = output.finish(HEADER_BYTES)

@@ -6,8 +6,18 @@ Imported here so that the tests run from a source tree without the installed plu
 import pytest
 
 from odradek.testing import kafka_broker, kafka_broker_settings
+from tests.support.compiled_modules import compiled_sources, stale
 
 __all__ = ["kafka_broker", "kafka_broker_settings"]
 
 # Helpers whose assertions tell the values, as those of tests do.
 pytest.register_assert_rewrite("tests.conformance.dialogue", "tests.conformance.members")
+
+
+def pytest_configure() -> None:
+    """Nobody tests an edited module and runs what was compiled before."""
+    for source in stale(compiled_sources()):
+        raise pytest.UsageError(
+            f"{source.name} was changed after it was compiled, and is not what runs:"
+            " make .venv/.test"
+        )

@@ -73,7 +73,7 @@ HOMES: Final[Mapping[str, frozenset[str]]] = {
     "crc32c": ours("protocol.checksum"),
     "cramjam": ours("protocol.compression"),
     "lmdb": ours("storage"),
-    "mypy_extensions": ours("protocol.record_walker"),
+    "mypy_extensions": ours("protocol.message_converter", "protocol.record_walker"),
     "msgspec": ours("storage", "cluster", "coordinator", "node"),
     "re2": ours("node.router.patterns"),
     "zstandard": ours("protocol.piecewise_compression"),

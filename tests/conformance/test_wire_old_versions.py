@@ -13,7 +13,6 @@ import pytest
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.compression import Codec, compress
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.legacy_records import Message, iter_messages
 from odradek.protocol.messages.fetch import FetchResponse, PartitionData
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -45,6 +44,7 @@ from tests.conformance.dialogue import (
     unique,
 )
 from tests.conformance.members import RawMember, wait_for_coordinator
+from tests.support.message_sets import Message, iter_messages
 from tests.support.wire import WireClient
 
 KeyAndValue = tuple[bytes | None, bytes | None]

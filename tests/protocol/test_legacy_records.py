@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.protocol.compression import Codec, compress
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
-from odradek.protocol.legacy_records import (
-    Message,
-    _message,
-    down_convert,
-    iter_messages,
-)
+from odradek.protocol.legacy_records import _message, down_convert
 from odradek.protocol.records import (
     CONTROL,
     LOG_APPEND_TIME,
@@ -29,6 +24,7 @@ from odradek.protocol.records import (
 )
 from odradek.protocol.sliced_work import finish
 from odradek.protocol.up_conversion import up_convert
+from tests.support.message_sets import Message, iter_messages
 from tests.support.reference_codecs import (
     aiokafka_legacy,
     aiokafka_memory,

@@ -2,10 +2,8 @@
 not.
 """
 
-import importlib.util
 import random
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
@@ -22,21 +20,10 @@ from odradek.protocol.record_walker import (
     RECORD_ERRORS_MAX,
     TIMESTAMP_OUT_OF_RANGE,
 )
+from tests.support.compiled_modules import ROOT, uncompiled
 from tests.support.poison_batches import BODIES, GOOD_BODIES, raw_field, raw_record, varint
 
-
-def uncompiled() -> ModuleType:
-    """The module as Python runs it, also where a compiled one is there."""
-    path = Path(__file__).parents[2] / "protocol" / "record_walker.py"
-    spec = importlib.util.spec_from_file_location("uncompiled_record_walker", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-UNCOMPILED = uncompiled()
+UNCOMPILED = uncompiled(ROOT / "protocol" / "record_walker.py")
 
 
 class Malformed(Exception):

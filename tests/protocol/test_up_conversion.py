@@ -1,13 +1,16 @@
 """The conversion of message sets in steps. What it makes of the sets of other clients is in
 test_legacy_records.py."""
 
+from itertools import pairwise
+
 import pytest
 
 from odradek.protocol.compression import Codec, compress
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.legacy_records import _message
+from odradek.protocol.message_converter import MESSAGES_PER_STEP
 from odradek.protocol.records import Record, iter_records
-from odradek.protocol.up_conversion import MESSAGES_PER_STEP, UpConversion, up_convert
+from odradek.protocol.up_conversion import UpConversion, up_convert
 
 NOW_MS = 1_700_000_000_000
 
@@ -31,7 +34,10 @@ def test_the_messages_of_a_wrapper_come_some_hundred_at_a_time(magic: int, codec
     conversion = UpConversion(wrapper(messages(count, magic), magic, codec))
     assert list(conversion.find_codec()) == []
     assert conversion.codec is codec
-    assert len(list(conversion.records())) == 11
+    counts = [conversion.record_count for _ in conversion.records()]
+    steps = [after - before for before, after in pairwise([0, *counts])]
+    assert max(steps) <= MESSAGES_PER_STEP
+    assert (sum(steps), len(steps) < 30) == (count, True)
     header = conversion.header()
     assert (header.record_count, header.last_offset_delta) == (count, count - 1)
     assert (header.base_timestamp, header.max_timestamp) == (
@@ -66,3 +72,13 @@ def test_a_wrong_size_inside_a_wrapper_is_a_protocol_error(size: bytes) -> None:
     inner = messages(3)
     with pytest.raises(ProtocolError):
         up_convert(wrapper(inner[:8] + size + inner[12:]))
+
+
+@pytest.mark.parametrize(("codec", "is_long"), [(Codec.GZIP, False), (Codec.SNAPPY, True)])
+def test_what_decompresses_at_once_is_announced(codec: Codec, is_long: bool) -> None:
+    """A block of snappy has no pieces: it is left to a thread."""
+    conversion = UpConversion(wrapper(messages(100_000), codec=codec))
+    records = conversion.records()
+    assert (next(records) == b"") is is_long
+    assert bool(conversion.record_count) is not is_long
+    assert all(records)

@@ -14,7 +14,6 @@ from odradek.node.worker.turns import RouterState
 from odradek.protocol.compression import Codec
 from odradek.protocol.control_records import ControlType
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.legacy_records import iter_messages
 from odradek.protocol.messages.fetch import AbortedTransaction, FetchEpochEndOffset
 from odradek.protocol.messages.responses import LeaderIdAndEpoch, NodeEndpoint
 from tests.support.controller_harness import topic_id
@@ -31,6 +30,7 @@ from tests.support.fetching import (
     transactional,
     waiting,
 )
+from tests.support.message_sets import iter_messages
 from tests.support.router_harness import RouterHarness
 from tests.support.stores import NOW_MS, batch_of
 
