@@ -7,9 +7,11 @@ and encodes long responses in slices, and by handlers.
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
-from typing import Final, Protocol, TypeVar
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
+from odradek.node.bus.reply import Reply, start_coroutine
 from odradek.protocol.sliced_work import SlicedWork
 
 T = TypeVar("T")
@@ -17,6 +19,9 @@ T = TypeVar("T")
 ITEMS_PER_TURN: Final = 100
 """A few milliseconds, at 10 to 50 microseconds each."""
 _NAMES_SORTED_PER_TURN: Final = 2_000
+IN_FLIGHT_MAX: Final = 200
+"""Requests to a worker that one request of a client has in flight: what a worker carries out in one
+turn of about ten milliseconds."""
 
 
 class LongRequest(Protocol):
@@ -63,6 +68,21 @@ async def sort_cooperatively(
             await take_turn(request)
         slices.append(sorted(names[start : start + _NAMES_SORTED_PER_TURN]))
     return iter(slices[0]) if len(slices) == 1 else heapq.merge(*slices)
+
+
+async def gather_cooperatively(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results in order. At most IN_FLIGHT_MAX have begun and wait for other processes, and
+    those that do not wait leave turns to others. Coroutines after one that raises are not begun."""
+    results = []
+    in_flight: deque[Reply[T]] = deque()
+    pace = LoopYielder()
+    for coroutine in coroutines:
+        await pace.step()
+        if len(in_flight) == IN_FLIGHT_MAX:
+            results.append(await in_flight.popleft())
+        in_flight.append(start_coroutine(coroutine))
+    results += [await reply for reply in in_flight]
+    return results
 
 
 async def take_turn(request: LongRequest | None = None) -> None:

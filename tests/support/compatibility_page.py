@@ -13,6 +13,7 @@ from typing import Final
 
 from odradek.node.router.handlers.configs import CONFIGS_MAX, DOCUMENTED_CONFIGS_MAX
 from odradek.node.router.handlers.group_offsets import OFFSETS_MAX
+from odradek.node.router.handlers.topics import CONFIGS_PER_TOPIC_MAX
 from odradek.protocol.apis import APIS, Api, ApiKey
 from odradek.protocol.codec import (
     COMMAND_ELEMENTS_MAX,
@@ -101,7 +102,7 @@ connection is closed.
   LeaveGroup, the heartbeats of the newer groups, transactions, share groups), {LIST_ELEMENTS_MAX:,}
   if its lists are short (JoinGroup, the filters of ListGroups and ListTransactions).
 - One request creates, deletes or alters 10,000 topics, partitions or resources (POLICY_VIOLATION),
-  as in Kafka.
+  as in Kafka. A new topic has at most {CONFIGS_PER_TOPIC_MAX:,} configs (INVALID_CONFIG).
 - DescribeConfigs answers {CONFIGS_MAX:,} configs, {DOCUMENTED_CONFIGS_MAX:,} with documentation,
   and OffsetFetch {OFFSETS_MAX:,} offsets (POLICY_VIOLATION for what is beyond).
 - A group, transaction or partition that a Describe request names twice is described once.

@@ -107,10 +107,23 @@ def largest_request(
     bytes_max: int,
     elements_max: int,
 ) -> object:
-    """The request with as many elements at `path` as fit into `bytes_max`, and as are allowed."""
-    few, many = (
-        sum(map(len, encode_request(api.key, version, filler.request(api, version, path, count))))
-        for count in (1000, 2000)
-    )
-    count = 1000 + (bytes_max - few) * 1000 // (many - few)
-    return filler.request(api, version, path, min(int(count * 0.97), elements_max))
+    """The request with as many elements at `path` as fit into `bytes_max`, and as are allowed:
+    `elements_max` in all of its arrays together."""
+    few, many = (filler.request(api, version, path, count) for count in (100, 200))
+    sizes = [sum(map(len, encode_request(api.key, version, request))) for request in (few, many)]
+    elements = element_count(few), element_count(many)
+    by_bytes = 100 + (bytes_max - sizes[0]) * 100 // (sizes[1] - sizes[0])
+    by_elements = 100 + (elements_max - elements[0]) * 100 // (elements[1] - elements[0])
+    return filler.request(api, version, path, min(int(by_bytes * 0.97), by_elements))
+
+
+def element_count(message: object) -> int:
+    """The elements of all arrays of a message."""
+    count = 0
+    for declared in fields_of(type(message)):
+        if declared.kind is FieldKind.ARRAY:
+            elements = getattr(message, declared.name) or ()
+            count += len(elements)
+            if isinstance(declared.element, type):
+                count += sum(map(element_count, elements))
+    return count

@@ -358,11 +358,12 @@ class RouterHarness:
         handler: Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]],
         request: object,
         loop: asyncio.AbstractEventLoop,
+        version: int | None = None,
     ) -> Response:
         """The response to a request that is so long that it must yield to the loop."""
 
         async def ask() -> Response:
-            pending = self.begin_request(handler, request)
+            pending = self.begin_request(handler, request, version)
             assert not pending.is_done, "the loop was held for the whole request"
             done: asyncio.Future[None] = loop.create_future()
             pending.on_done(lambda: done.set_result(None))

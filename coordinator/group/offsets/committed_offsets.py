@@ -5,7 +5,7 @@ state: a consumer must never start from a commit that can still be reverted. The
 validates a commit first (`offset_commands`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
@@ -35,6 +35,8 @@ from odradek.protocol.messages.transactions import (
 from odradek.protocol.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid
 
 NO_RETENTION = -1
+REFUSALS_PER_SLICE: Final = 2_000
+"""Answers of a long commit that are made at a stretch: about a millisecond."""
 # The largest timestamp of a record: a client may ask for any retention.
 TIMESTAMP_MAX = 2**63 - 1
 
@@ -261,20 +263,37 @@ class CommittedOffsets:
 
 def refused_commit(request: CommitRequest, error_code: ErrorCode) -> CommitResponse:
     """The same error for every partition."""
+    slices = refuse_commit_in_slices(request, error_code)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as stop:
+            response: CommitResponse = stop.value
+            return response
+
+
+def refuse_commit_in_slices(
+    request: CommitRequest, error_code: ErrorCode
+) -> Generator[None, None, CommitResponse]:
+    """As `refused_commit`. Yields after about REFUSALS_PER_SLICE partitions."""
     made = _RESPONSES[type(request)]
-    response: CommitResponse = made.response(
-        topics=[
-            made.topic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    made.partition(partition_index=partition.partition_index, error_code=error_code)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    left = REFUSALS_PER_SLICE
+    for topic in request.topics:
+        partitions = []
+        # A topic without partitions counts, too.
+        for start in range(0, len(topic.partitions) or 1, REFUSALS_PER_SLICE):
+            part = topic.partitions[start : start + REFUSALS_PER_SLICE]
+            partitions += [
+                made.partition(partition_index=partition.partition_index, error_code=error_code)
+                for partition in part
+            ]
+            left -= len(part) + 1
+            if left <= 0:
+                left = REFUSALS_PER_SLICE
+                yield
+        topics.append(made.topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    response: CommitResponse = made.response(topics=topics)
     return response
 
 

@@ -16,11 +16,19 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from odradek.cluster.metadata.image import TopicImage
-from odradek.coordinator.group.offsets.committed_offsets import CommitResponse, refused_commit
+from odradek.coordinator.group.offsets.committed_offsets import (
+    CommitResponse,
+    refuse_commit_in_slices,
+)
 from odradek.coordinator.group.requests import FetchOffsets
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
+from odradek.node.router.cooperative_iteration import (
+    LoopYielder,
+    iterate_cooperatively,
+    run_in_slices,
+    take_turn,
+)
 from odradek.node.router.handlers.shard_requests import ask_group
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.group_offsets import (
@@ -46,6 +54,8 @@ PARTITIONS_PER_COMMAND: Final = 1_000
 """Partitions of a request in one command of its shard: ten milliseconds."""
 OFFSETS_MAX: Final = 500_000
 """Offsets in one OffsetFetch response; groups beyond get POLICY_VIOLATION."""
+_PARTITIONS_PER_ITEM: Final = 10
+"""Partitions that OffsetDelete looks at in the time of one item of a LoopYielder."""
 _TOPIC_IDS_SINCE: Final = 10
 _SEVERAL_GROUPS_SINCE: Final = 8
 _GROUP_ERRORS_SINCE: Final = 2
@@ -83,12 +93,14 @@ async def commit_offsets(
     and ids. `commit` passes it to the shard, which answers each of them.
     """
     if not services.authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
-        return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    response = refused_commit(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return await run_in_slices(refuse_commit_in_slices(request, refusal))
+    response = await run_in_slices(
+        refuse_commit_in_slices(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    )
     answers = iter([answer for topic in response.topics for answer in topic.partitions])
     valid: list[Any] = []
     valid_answers = []
-    codes: list[int] = []
     pace = LoopYielder(context)
     for topic in request.topics:
         await pace.step()
@@ -112,17 +124,21 @@ async def commit_offsets(
                 kept = []
         if found is not None and kept:
             valid.append(type(topic)(name=found.name, topic_id=found.topic_id, partitions=kept))
+    waiting = iter(valid_answers)
     for topics in _commands(valid):
         request.topics = topics
         try:
             committed = await commit()
-            codes += [each.error_code for topic in committed.topics for each in topic.partitions]
+            codes = [each.error_code for topic in committed.topics for each in topic.partitions]
         except ApiError as error:
             is_too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
             code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_too_large else error.code
-            codes += [code] * sum(len(topic.partitions) for topic in topics)
-    for answer, error_code in zip(valid_answers, codes, strict=True):
-        answer.error_code = error_code
+            codes = [code] * sum(len(topic.partitions) for topic in topics)
+        for error_code in codes:
+            next(waiting).error_code = error_code
+        if len(valid_answers) > PARTITIONS_PER_COMMAND:
+            # A refusal is answered at once.
+            await take_turn(context)
     return response
 
 
@@ -199,7 +215,10 @@ async def handle_offset_fetch(
     )
     if group.error_code and context.api_version < _GROUP_ERRORS_SINCE:
         # These versions have no error code for the group, only one per partition.
-        group.topics = [_failed_topic(topic, group.error_code) for topic in topics or ()]
+        pace = LoopYielder(context)
+        group.topics = [
+            await _failed_topic(topic, group.error_code, pace) for topic in topics or ()
+        ]
     if context.api_version == 0:
         # v0 read from ZooKeeper, and reported a missing offset as an unknown partition.
         for topic in group.topics:
@@ -224,6 +243,7 @@ async def _fetch_group(
             fetch = msgspec.structs.replace(fetch, topics=first)
         answer = await services.group_coordinator.call(group_id, fetch, context)
         for part in others:
+            await take_turn(context)
             command = msgspec.structs.replace(fetch, topics=part)
             more = await services.group_coordinator.call(group_id, command, context)
             if more.error_code:
@@ -301,21 +321,22 @@ async def _split_by_authorization(
                 )
             )
         else:
-            refused[at] = _failed_topic(topic, error)
+            refused[at] = await _failed_topic(topic, error, pace)
     return wanted, refused
 
 
-def _failed_topic(topic: OffsetFetchRequestTopic, error_code: int) -> OffsetFetchResponseTopic:
-    return OffsetFetchResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
+async def _failed_topic(
+    topic: OffsetFetchRequestTopic, error_code: int, pace: LoopYielder
+) -> OffsetFetchResponseTopic:
+    partitions = []
+    for index in topic.partition_indexes:
+        await pace.step()
+        partitions.append(
             OffsetFetchResponsePartition(
                 partition_index=index, committed_offset=-1, metadata="", error_code=error_code
             )
-            for index in topic.partition_indexes
-        ],
-    )
+        )
+    return OffsetFetchResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 def _is_visible(
@@ -344,14 +365,20 @@ async def handle_offset_delete(
     """Delete committed offsets of topics that the group does not subscribe to."""
     valid: list[TopicPartitionNumbers] = []
     refused: list[TopicPartitionResults] = []
+    pace = LoopYielder(context)
     for topic in request.topics:
+        await pace.step(1 + len(topic.partitions) // _PARTITIONS_PER_ITEM)
         found, error = resolve_topic(
             topic.name, ZERO_UUID, AclOperation.READ, context, services, is_by_id=False
         )
         count = len(found.partitions) if found is not None else 0
         known = [p for p in topic.partitions if 0 <= p.partition_index < count]
-        if known:
-            valid.append(TopicPartitionNumbers(name=topic.name, partitions=known))
+        valid += [
+            TopicPartitionNumbers(
+                name=topic.name, partitions=known[start : start + PARTITIONS_PER_COMMAND]
+            )
+            for start in range(0, len(known), PARTITIONS_PER_COMMAND)
+        ]
         unknown = [
             PartitionResult(
                 partition_index=partition.partition_index,
@@ -362,19 +389,42 @@ async def handle_offset_delete(
         ]
         if unknown:
             refused.append(TopicPartitionResults(name=topic.name, partitions=unknown))
-    response = await ask_group(
-        OffsetDeleteRequest(group_id=request.group_id, topics=valid),
-        request.group_id,
-        context,
-        services,
-        operation=AclOperation.DELETE,
-        too_large=ErrorCode.MESSAGE_TOO_LARGE,
+    by_name: dict[str, TopicPartitionResults] = {}
+    # Without a valid partition, too: the shard knows whether the group exists.
+    for number, topics in enumerate([*_commands(valid)] or [[]]):
+        response = await ask_group(
+            OffsetDeleteRequest(group_id=request.group_id, topics=topics),
+            request.group_id,
+            context,
+            services,
+            operation=AclOperation.DELETE,
+            too_large=ErrorCode.MESSAGE_TOO_LARGE,
+        )
+        if number and response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            # The commands before have deleted its last offsets, and with them the group.
+            response = OffsetDeleteResponse(topics=[_nothing_deleted(topic) for topic in topics])
+        if response.error_code:
+            return response
+        for deleted in response.topics:
+            _add_results(by_name, deleted)
+        if len(valid) > 1:
+            await take_turn(context)
+    for answer in refused:
+        _add_results(by_name, answer)
+    return OffsetDeleteResponse(topics=list(by_name.values()))
+
+
+def _nothing_deleted(topic: TopicPartitionNumbers) -> TopicPartitionResults:
+    return TopicPartitionResults(
+        name=topic.name,
+        partitions=[
+            PartitionResult(partition_index=partition.partition_index)
+            for partition in topic.partitions
+        ],
     )
-    if not response.error_code:
-        by_name = {topic.name: topic for topic in response.topics}
-        for answer in refused:
-            if answer.name in by_name:
-                by_name[answer.name].partitions += answer.partitions
-            else:
-                response.topics.append(answer)
-    return response
+
+
+def _add_results(by_name: dict[str, TopicPartitionResults], answer: TopicPartitionResults) -> None:
+    known = by_name.setdefault(answer.name, answer)
+    if known is not answer:
+        known.partitions += answer.partitions

@@ -55,6 +55,10 @@ HIGH_WATERMARK = -1
 """In DeleteRecords this offset means the high watermark."""
 _TOO_LARGE = ErrorCode.POLICY_VIOLATION
 """Of more than PARTITIONS_PER_COMMAND_MAX topics in one request, as in Kafka."""
+CONFIGS_PER_TOPIC_MAX = 1_000
+"""More configs of a new topic are refused with INVALID_CONFIG: no more than that exist."""
+_CONFIGS_PER_ITEM = 10
+"""Configs of a new topic that are read in the time of one item of a LoopYielder."""
 
 
 def fresh_topic_id() -> Uuid:
@@ -77,10 +81,14 @@ async def handle_create_topics(
     allowed = set()
     new = []
     is_too_large = len(request.topics) > PARTITIONS_PER_COMMAND_MAX
+    refused = []
     for topic in request.topics:
-        await pace.step()
+        await pace.step(1 + len(topic.configs) // _CONFIGS_PER_ITEM)
         topics[topic.name] = topic
-        if not is_too_large and can_create_topic(topic.name, context, services):
+        if len(topic.configs) > CONFIGS_PER_TOPIC_MAX:
+            message = f"A topic has at most {CONFIGS_PER_TOPIC_MAX} configs."
+            refused.append(TopicResult(topic.name, ErrorCode.INVALID_CONFIG, message))
+        elif not is_too_large and can_create_topic(topic.name, context, services):
             allowed.add(topic.name)
             new.append(_new_topic(topic))
     results = await _submit(
@@ -91,6 +99,7 @@ async def handle_create_topics(
         services,
         refusal=_TOO_LARGE if is_too_large else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
+    results.update((result.name or "", result) for result in refused)
     who = caller_text(context)
     answers = []
     async for name, topic in iterate_cooperatively(topics.items(), context):

@@ -8,10 +8,14 @@ v6 names topics by id.
 from typing import Final
 
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
-from odradek.coordinator.group.offsets.committed_offsets import CommitResponse, refused_commit
+from odradek.coordinator.group.offsets.committed_offsets import (
+    CommitResponse,
+    refuse_commit_in_slices,
+)
 from odradek.coordinator.group.requests import CommitInTransaction, VerificationRequired
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import run_in_slices
 from odradek.node.router.handlers.group_offsets import commit_offsets
 from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -32,7 +36,8 @@ async def handle_txn_offset_commit(
     if not services.authorizer.is_transactional_id_allowed(
         context, AclOperation.WRITE, request.transactional_id
     ):
-        return refused_commit(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return await run_in_slices(refuse_commit_in_slices(request, refusal))
     return await commit_offsets(
         request,
         lambda: _commit(request, context, services),

@@ -14,7 +14,8 @@ responses.
 
 import asyncio
 import time
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.coordinator.outcome import TransactionMarker
@@ -29,10 +30,14 @@ from odradek.coordinator.transaction.transaction_metadata import (
     Partition,
     is_epoch_exhausted,
 )
-from odradek.node.bus.reply import Reply, start_coroutine
+from odradek.node.bus.reply import start_coroutine
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.cooperative_iteration import (
+    LoopYielder,
+    gather_cooperatively,
+    iterate_cooperatively,
+)
 from odradek.node.router.handlers.shard_requests import answer_of, ask_hosted_shards
 from odradek.node.router.patterns import Pattern, compile_pattern
 from odradek.node.router.transactions.partition_verification import (
@@ -292,8 +297,10 @@ async def handle_write_txn_markers(
         context, AclOperation.CLUSTER_ACTION
     ) and not services.authorizer.is_cluster_allowed(context, AclOperation.ALTER):
         refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    waiting: list[tuple[PartitionResult, Reply[int]]] = []
+    appended: list[PartitionResult] = []
+    appends: list[Coroutine[Any, Any, int]] = []
     results: list[WritableTxnMarkerResult] = []
+    pace = LoopYielder(context)
     for requested in request.markers:
         marker = TransactionMarker(
             requested.producer_id,
@@ -303,20 +310,25 @@ async def handle_write_txn_markers(
         )
         topics = []
         for topic in requested.topics:
+            await pace.step()
             partitions = []
             for index in topic.partitions:
+                await pace.step()
                 error = refusal or _marker_error(topic.name, index, services)
                 partition = PartitionResult(partition_index=index, error_code=error)
                 partitions.append(partition)
                 if not error:
-                    written = services.markers.append(
-                        topic.name, index, marker, requested.transaction_version
+                    appended.append(partition)
+                    appends.append(
+                        services.markers.append(
+                            topic.name, index, marker, requested.transaction_version
+                        )
                     )
-                    waiting.append((partition, start_coroutine(written)))
             topics.append(TopicPartitionResults(name=topic.name, partitions=partitions))
         results.append(WritableTxnMarkerResult(producer_id=requested.producer_id, topics=topics))
-    for partition, reply in waiting:
-        partition.error_code = await reply
+    codes = await gather_cooperatively(appends)
+    for partition, code in zip(appended, codes, strict=True):
+        partition.error_code = code
     return WriteTxnMarkersResponse(markers=results)
 
 

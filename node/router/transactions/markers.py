@@ -24,6 +24,7 @@ from odradek.coordinator.transaction.transaction_metadata import Partition
 from odradek.node.bus.messages import UNSENT, WriteMarker
 from odradek.node.bus.reply import drive, start_coroutine
 from odradek.node.router.backoff import exponential_backoff
+from odradek.node.router.cooperative_iteration import gather_cooperatively
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
@@ -165,11 +166,10 @@ class MarkerWriter:
         self, partitions: list[Partition], marker: TransactionMarker, transaction_version: int
     ) -> dict[Partition, int]:
         """The error codes of partitions that this broker leads."""
-        written = {
-            (name, index): start_coroutine(self.append(name, index, marker, transaction_version))
-            for name, index in partitions
-        }
-        return {partition: await reply for partition, reply in written.items()}
+        codes = await gather_cooperatively(
+            self.append(name, index, marker, transaction_version) for name, index in partitions
+        )
+        return dict(zip(partitions, codes, strict=True))
 
     async def _send(
         self,

@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from odradek.node.bus.reply import Reply, start_coroutine
 from odradek.node.router.cooperative_iteration import (
+    IN_FLIGHT_MAX,
     ITEMS_PER_TURN,
     LoopYielder,
+    gather_cooperatively,
     iterate_cooperatively,
 )
 
@@ -58,3 +61,35 @@ def test_many_short_lists_of_one_request_yield_to_the_loop() -> None:
     items, turns = asyncio.run(_turns_of(work))
     assert len(items) == 2 * ITEMS_PER_TURN
     assert turns == 1
+
+
+def test_few_of_many_requests_are_in_flight() -> None:
+    async def run() -> None:
+        begun: list[Reply[int]] = []
+
+        async def ask() -> int:
+            reply: Reply[int] = Reply()
+            begun.append(reply)
+            return await reply
+
+        results = start_coroutine(gather_cooperatively(ask() for _ in range(2 * IN_FLIGHT_MAX + 1)))
+        for at in range(2 * IN_FLIGHT_MAX + 1):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert len(begun) == min(at + IN_FLIGHT_MAX, 2 * IN_FLIGHT_MAX + 1)
+            begun[at].resolve(at)
+        assert results.result() == list(range(2 * IN_FLIGHT_MAX + 1))
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_many_requests_that_are_answered_at_once_leave_turns_to_others() -> None:
+    async def answer(number: int) -> int:
+        return number
+
+    async def work() -> list[int]:
+        return await gather_cooperatively(answer(number) for number in range(4 * ITEMS_PER_TURN))
+
+    items, turns = asyncio.run(_turns_of(work))
+    assert items == list(range(4 * ITEMS_PER_TURN))
+    assert turns == 3

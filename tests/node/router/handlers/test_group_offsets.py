@@ -406,3 +406,34 @@ def test_a_long_commit_and_a_long_fetch_are_several_commands(
         ("t", 1, 1),
         ("t", 0, -1),
     ]
+
+
+def test_very_many_partitions_of_one_topic_are_handled_in_turns(harness: GroupHarness) -> None:
+    harness.have_topic("long", 3, partitions=3_000)
+    commit(harness, commit_request(("long", 0)))
+    loop, indexes = harness.loop, [*range(3_000)]
+    topics = [OffsetFetchRequestTopic(name="long", partition_indexes=indexes)]
+    fetched = harness.call_in_turns(
+        handle_offset_fetch, OffsetFetchRequest(group_id="g", topics=topics), loop, version=7
+    )
+    found = [(each.partition_index, each.committed_offset) for each in fetched.topics[0].partitions]
+    assert found == [(0, 5), *((index, -1) for index in range(1, 3_000))]
+    partitions = [PartitionNumber(partition_index=index) for index in indexes]
+    deletion = OffsetDeleteRequest(
+        group_id="g", topics=[TopicPartitionNumbers(name="long", partitions=partitions)]
+    )
+    # The first of several commands deletes the last offset of the group.
+    [topic] = harness.call_in_turns(handle_offset_delete, deletion, loop).topics
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [
+        (index, ErrorCode.NONE) for index in indexes
+    ]
+    assert fetch(harness)[1] == {}
+
+
+def test_a_very_long_commit_is_refused_in_turns(harness: GroupHarness) -> None:
+    harness.deny(AclOperation.READ, GROUP, "g")
+    refused = harness.call_in_turns(
+        handle_offset_commit, commit_request(*[("t", 0)] * 10_000), harness.loop
+    )
+    codes = {each.error_code for topic in refused.topics for each in topic.partitions}
+    assert (len(refused.topics), codes) == (10_000, {ErrorCode.GROUP_AUTHORIZATION_FAILED})

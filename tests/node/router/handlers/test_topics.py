@@ -415,3 +415,17 @@ def test_deleting_records_needs_delete_on_the_topic(harness: RouterHarness) -> N
     assert delete_records(harness, "absent", (0, 0)) == [
         (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
     ]
+
+
+def test_a_topic_with_more_configs_than_exist_is_refused_alone(harness: RouterHarness) -> None:
+    many = topic("many")
+    many.configs = [
+        CreatableTopicConfig(name=f"name-{number}", value="1") for number in range(1_001)
+    ]
+    request = CreateTopicsRequest(topics=[many, topic("other")], timeout_ms=1_000)
+    answer = harness.call(handle_create_topics, request, 7)
+    assert [(each.name, each.error_code) for each in answer.topics] == [
+        ("many", ErrorCode.INVALID_CONFIG),
+        ("other", ErrorCode.NONE),
+    ]
+    assert answer.topics[0].error_message == "A topic has at most 1000 configs."
