@@ -286,7 +286,7 @@ class BrokerSettings:
         " fewer brokers, and get the others when brokers join. Without it they are created with"
         " the configured replication factor or not at all. The dev profile and a single node"
         " have it.",
-        enforced_by="odradek.cluster.controller.internal_topics",
+        enforced_by="odradek.cluster.controller.controller",
         scope=READ_ONLY,
     )
     offsets_topic_segment_bytes: int = _segment_bytes(CONSUMER_OFFSETS, "group", 16_777_216)

@@ -69,7 +69,7 @@ class TopicSettings:
     compression_type: str = string(
         "producer",
         "The codec in which batches are stored; 'producer' keeps the producer's codec.",
-        enforced_by="odradek.storage.append",
+        enforced_by="odradek.storage.client_batches",
         validator=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker=TopicDefault("compression.type"),
     )
@@ -165,21 +165,21 @@ class TopicSettings:
     message_timestamp_after_max_ms: int = long(
         HOUR_MS,
         "How far a record's timestamp may be ahead of the broker's clock, with CreateTime.",
-        enforced_by="odradek.storage.validation",
+        enforced_by="odradek.storage.client_batches",
         validator=at_least(0),
         broker=TopicDefault("log.message.timestamp.after.max.ms"),
     )
     message_timestamp_before_max_ms: int = long(
         INT64_MAX,
         "How far a record's timestamp may be behind the broker's clock, with CreateTime.",
-        enforced_by="odradek.storage.validation",
+        enforced_by="odradek.storage.client_batches",
         validator=at_least(0),
         broker=TopicDefault("log.message.timestamp.before.max.ms"),
     )
     message_timestamp_type: str = string(
         "CreateTime",
         "The timestamp of a record: the producer's (CreateTime) or the time of the append.",
-        enforced_by="odradek.storage.validation",
+        enforced_by="odradek.storage.client_batches",
         validator=one_of("CreateTime", "LogAppendTime"),
         broker=TopicDefault("log.message.timestamp.type"),
     )
