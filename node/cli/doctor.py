@@ -23,6 +23,7 @@ from odradek.node.cli.connection import (
 )
 from odradek.node.cli.output import Output, Row, with_output
 from odradek.node.cli.probe import Address, ProbeResult, probe
+from odradek.protocol.record_walker import IS_COMPILED
 
 PROBES_MAX = 16
 """Addresses that are probed at a time."""
@@ -60,8 +61,8 @@ class Problem:
 def doctor(addresses: str | None, connection: ClusterConnection, output: Output) -> None:
     """Connect to every address that a cluster advertises to its clients, from here.
 
-    Reports for each address that cannot be used what is wrong and what to change. Works with any
-    Kafka.
+    Reports for each address that cannot be used what is wrong and what to change, and whether the
+    installation here has its compiled parts. Works with any Kafka.
     """
     if addresses is not None:
         connection.bootstrap = addresses
@@ -82,17 +83,31 @@ def doctor(addresses: str | None, connection: ClusterConnection, output: Output)
             {
                 "cluster_id": bootstrap_probe.cluster_id if bootstrap_probe is not None else None,
                 "addresses": rows,
+                "is_record_check_compiled": IS_COMPILED,
+                "installation": installation_text(is_compiled=IS_COMPILED),
                 "problems": [asdict(problem) for problem in problems],
             }
         )
     else:
         output.rows(rows)
+        click.echo(f"\n{installation_text(is_compiled=IS_COMPILED)}")
         for each in problems:
             click.echo(f"\n{click.style(each.problem, bold=True)}\n  {each.advice}", err=True)
         if not problems:
             output.hint("\nEvery address can be used from here.")
     if problems:
         click.get_current_context().exit(1)
+
+
+def installation_text(*, is_compiled: bool) -> str:
+    """Whether nodes that are started here check the records of producers by compiled code."""
+    if is_compiled:
+        return "This installation checks produced records with compiled code."
+    return (
+        "This installation checks produced records with Python that is not compiled, in fifty times"
+        " the time: install a C compiler and Python's headers (Debian: gcc python3-dev), then"
+        " reinstall odradek from its source."
+    )
 
 
 def _probe_all(addresses: Sequence[Address], connection: ClusterConnection) -> list[ProbeResult]:

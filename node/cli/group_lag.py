@@ -26,6 +26,7 @@ from odradek.node.cli.group_queries import (
     Lag,
     is_odradek_cluster,
 )
+from odradek.node.cli.not_found import TOPIC, not_found, not_found_text
 from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Json, Output, size_text
 from odradek.protocol.errors import ErrorCode
@@ -121,6 +122,20 @@ def partition_lags(
             counted=group.share.get(partition_id, (offset, -1))[1],
         )
         for group, partition_id, offset, start, counted_from in positions
+    ]
+
+
+def missing_topics(
+    client: ClusterClient, topics: Iterable[str], lags: Iterable[PartitionLag]
+) -> list[str]:
+    """Which of the topics that `lags` is limited to do not exist. A group can still have committed
+    offsets in a deleted one."""
+    unread = sorted({*topics} - {lag.partition_id[0] for lag in lags})
+    return [
+        topic.name or ""
+        for topic in client.metadata(unread).topics
+        if topic.error_code
+        in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
     ]
 
 
@@ -248,6 +263,8 @@ def lag(
     queries = GroupQueries(client)
     groups = queries.all_groups() if is_all else queries.existing_groups(names)
     lags = partition_lags(queries, groups, frozenset(topics))
+    for topic in missing_topics(client, topics, lags):
+        raise not_found(client, TOPIC, topic)
     by = by or ("group" if is_all else "partition")
     if by == "partition":
         rows = [lag_row(found) for found in lags]
@@ -361,6 +378,7 @@ class LagMonitor:
     def __init__(
         self, client: ClusterClient, name: str, topics: frozenset[str], *, is_committed_only: bool
     ) -> None:
+        self._client = client
         self._queries = GroupQueries(client)
         self._name = name
         self._topics = topics
@@ -392,7 +410,11 @@ class LagMonitor:
         if self._group is None:
             return f"group {self._name} did not exist within {timeout_s:g} s"
         if not self._last:
-            return f"group {self._name} has read nothing within {timeout_s:g} s"
+            missing = missing_topics(self._client, self._topics, self._last)
+            reasons = [
+                f"; {topic}: {not_found_text(self._client, TOPIC, topic)}" for topic in missing
+            ]
+            return f"group {self._name} has read nothing within {timeout_s:g} s{''.join(reasons)}"
         behind = [lag for lag in self._last if lag.records != 0]
         lines = [
             f"{self._name} has not caught up within {timeout_s:g} s",

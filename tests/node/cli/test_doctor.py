@@ -1,14 +1,21 @@
 """`odradek doctor`: the problems of addresses, and their advice."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from odradek.node.cli.doctor import bootstrap_problems, broker_problems, cluster_problems
+from odradek.node.cli.doctor import (
+    bootstrap_problems,
+    broker_problems,
+    cluster_problems,
+    installation_text,
+)
 from odradek.node.cli.probe import Address, ProbeResult
 from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.record_walker import IS_COMPILED
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_port
 
@@ -71,6 +78,23 @@ def test_an_unreachable_bootstrap_address_is_a_problem(odradek: Run) -> None:
     assert ran.exit_code == 1
     assert "is the broker running" in ran.stderr
     assert odradek("doctor", "not:an:address").exit_code == 2
+
+
+def test_the_form_of_the_record_check_is_told(odradek: Run) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    document = json.loads(odradek("doctor", address, "-o", "json").stdout)
+    text = installation_text(is_compiled=IS_COMPILED)
+    assert (document["is_record_check_compiled"], document["installation"]) == (IS_COMPILED, text)
+    assert text in odradek("doctor", address).stdout.splitlines()
+
+
+def test_an_installation_without_compiled_code_says_what_to_install() -> None:
+    assert installation_text(is_compiled=True) == (
+        "This installation checks produced records with compiled code."
+    )
+    text = installation_text(is_compiled=False)
+    assert "gcc python3-dev" in text
+    assert "\n" not in text
 
 
 def bootstrap_probe(**brokers: Address) -> ProbeResult:

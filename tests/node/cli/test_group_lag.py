@@ -111,8 +111,8 @@ def test_a_description_has_bytes_and_seconds_too(kafka: Run, topic: str, group: 
 
 def test_lag_of_one_topic(kafka: Run, topic: str, group: str) -> None:
     assert {row["topic"] for row in rows(kafka, group, "-t", topic)} == {topic}
-    missing = kafka("group", "lag", group, "-t", "no-such-topic")
-    assert (missing.exit_code, missing.stdout) == (0, "")
+    unread = kafka("group", "lag", group, "-t", "__consumer_offsets")
+    assert (unread.exit_code, unread.stdout) == (0, "")
 
 
 def test_lag_of_a_group_that_does_not_exist_is_an_error(kafka: Run, group_name: str) -> None:
@@ -161,6 +161,13 @@ def test_waiting_for_a_group_that_does_not_exist_times_out(kafka: Run, group_nam
     ran = kafka("group", "wait", group_name, "--timeout", SHORT_S)
     assert ran.exit_code == 1
     assert f"group {group_name} did not exist" in ran.stderr
+
+
+def test_waiting_in_a_topic_that_does_not_exist_says_so(kafka: Run, topic: str, group: str) -> None:
+    name = f"{topic}x"
+    ran = kafka("group", "wait", group, "-t", name, "--timeout", SHORT_S)
+    assert ran.exit_code == 1
+    assert ran.stderr.rstrip().endswith(f"; {name}: no such topic; did you mean {topic}?")
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
