@@ -169,7 +169,7 @@ class TransactionalClient:
         return self.harness.wait(response).topics[0].partitions[0].error_code
 
     def begin_commit_offset(
-        self, offset: int, *, version: int | None = None
+        self, offset: int, *, version: int | None = None, group: str = "g"
     ) -> "asyncio.Future[CommitResponse]":
         """TxnOffsetCommit, without waiting for the response."""
         partition = TxnOffsetCommitRequestPartition(
@@ -177,7 +177,7 @@ class TransactionalClient:
         )
         request = TxnOffsetCommitRequest(
             transactional_id="tx",
-            group_id="g",
+            group_id=group,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             topics=[

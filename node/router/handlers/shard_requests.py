@@ -48,8 +48,11 @@ async def ask_group(
     operation: AclOperation = AclOperation.READ,
     too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
 ) -> R:
-    """The response of a group's shard. Needs `operation` on the group. ApiError as `answer_of`."""
+    """The response of a group's shard. Needs `operation` on the group. ApiError as `answer_of`, and
+    INVALID_GROUP_ID without an id, on every node: no coordinator would take it."""
     services.authorizer.authorize(context, operation, ResourceType.GROUP, group_id)
+    if not group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID)
     reply = services.group_coordinator.call(group_id, request, context)
     return await answer_of(reply, too_large=too_large)
 
@@ -57,11 +60,14 @@ async def ask_group(
 def authorize_member(
     group_id: str, topic_names: Iterable[str], context: RequestContext, services: Services
 ) -> None:
-    """ApiError unless the client has READ on the group and DESCRIBE on the topics it names."""
+    """ApiError unless the client has READ on the group and DESCRIBE on the topics it names, and
+    INVALID_REQUEST if it names no group: on every node, as no coordinator would take it."""
     authorize = services.authorizer.authorize
     authorize(context, AclOperation.READ, ResourceType.GROUP, group_id)
     for name in topic_names:
         authorize(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    if not group_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
 
 
 async def ask_groups(

@@ -144,9 +144,8 @@ async def handle_streams_group_topology_description_update(
     if not _is_streams_protocol_enabled(services):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
     authorize_member(request.group_id, (), context, services)
-    if not request.group_id or not request.member_id:
-        what = "MemberId" if request.group_id else "GroupId"
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} can't be empty.")
+    if not request.member_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
     if len(context.frame) > DESCRIPTION_BYTES_MAX:
         raise ApiError(
             ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED,

@@ -57,6 +57,8 @@ async def _commit(
     the transaction that has ended, and an older client's next one has the same epoch. It is refused
     with a retriable error, because only a client that still waits for the answer sends it again.
     """
+    if not commit.group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID)
     groups = services.group_coordinator
     producer = TransactionalProducer(
         commit.transactional_id, commit.producer_id, commit.producer_epoch

@@ -108,3 +108,12 @@ def test_an_unknown_topic_has_an_error(harness: TransactionHarness) -> None:
     harness.drop_topic(TOPIC)
     assert client.commit_offset(9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert client.commit_offset(9, version=6) == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_a_commit_needs_a_group_before_a_producer(
+    harness: TransactionHarness, version: int
+) -> None:
+    client = TransactionalClient(harness, version=2 if version == 5 else 1)
+    code = client.commit_code(client.begin_commit_offset(9, version=version, group=""))
+    assert code == ErrorCode.INVALID_GROUP_ID
