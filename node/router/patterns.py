@@ -24,6 +24,9 @@ PATTERN_COUNT_MAX: Final = 1_000
 class Pattern(Protocol):
     """A compiled pattern."""
 
+    programsize: int
+    """Instructions. RE2 executes each of them at most once per character."""
+
     def fullmatch(self, text: str) -> object | None:
         """None unless the whole text matches."""
 

@@ -44,7 +44,7 @@ class RequestFiller:
         for declared in fields_of(struct_class):
             if not declared.is_in(version) or declared.tag is not None:
                 continue
-            if declared.kind is FieldKind.ARRAY:
+            if declared.kind is FieldKind.ARRAY and declared.name not in self.values:
                 is_on_path = bool(path) and path[0] == declared.name
                 if is_on_path or not declared.is_nullable(version):
                     elements = count if is_on_path and len(path) == 1 else 1

@@ -335,6 +335,21 @@ def test_a_slow_pattern_yields_to_the_event_loop(whole: TransactionHarness) -> N
     assert {state.transactional_id[-2:] for state in found} == {f"-{n}" for n in range(10)}
 
 
+def test_a_pattern_that_would_take_long_with_all_ids_is_refused(
+    whole: TransactionHarness,
+) -> None:
+    slow = ListTransactionsRequest(transactional_id_pattern="((a?){30}){30}b")
+    assert init(whole, transactional_id="a" * 100).error_code == 0
+    assert whole.call(handle_list_transactions, slow).error_code == ErrorCode.NONE
+    for number in range(10):
+        assert init(whole, transactional_id=f"{'a' * 30_000}-{number}").error_code == 0
+    answer = whole.call(handle_list_transactions, slow)
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert answer.transaction_states == []
+    fast = ListTransactionsRequest(transactional_id_pattern="a*-[0-9]")
+    assert len(whole.call(handle_list_transactions, fast).transaction_states) == 10
+
+
 def test_very_many_transactions_are_described_in_turns(whole: TransactionHarness) -> None:
     names = [f"t{index}" for index in range(2_000)]
     request = DescribeTransactionsRequest(transactional_ids=names)
