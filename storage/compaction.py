@@ -9,7 +9,9 @@ which takes their place in one catalog change (rewrite.py). The active segment i
 Called by maintenance.py.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -31,6 +33,9 @@ from odradek.storage.transactions import AbortedTransactionRow
 T = TypeVar("T")
 
 _RECORDS_PER_SLICE = 2_000
+_SLICE_NS = 4_000_000
+"""A slice ends with the batch at which it has taken so long, however many records it has had: on a
+busy machine the same work takes several times as long."""
 _SCRATCH_NAME = "compaction.scratch"
 
 
@@ -91,18 +96,31 @@ class CompactionPass:
         *,
         now_ms: int,
         keys_max: int,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._catalog = catalog
         self._logs = logs
         self._plans = sorted(plans, key=lambda plan: plan.number)
         self._now_ms = now_ms
         self._keys_max = keys_max
-        self._slice_records = 0
+        self._clock_ns = clock_ns
+        self._slice_records = self._slice_end_ns = 0
         self.failures: dict[int, str] = {}
         """Partitions that were not compacted because of a malformed batch, and the error."""
 
     def run(self) -> Slices:
         """Raises StorageError, and changes nothing then."""
+        with closing(self._run()) as slices:
+            self._begin_slice()
+            for may_continue_at_once in slices:
+                yield may_continue_at_once
+                self._begin_slice()
+
+    def _begin_slice(self) -> None:
+        self._slice_records = 0
+        self._slice_end_ns = self._clock_ns() + _SLICE_NS
+
+    def _run(self) -> Generator[bool, None, None]:
         source_bytes = sum(plan.byte_count for plan in self._plans)
         replacement = SegmentRewrite(self._catalog, source_bytes=source_bytes, is_compacted=True)
         try:
@@ -192,10 +210,7 @@ class CompactionPass:
 
     def _is_slice_done(self, record_count: int) -> bool:
         self._slice_records += record_count + 1
-        if self._slice_records < _RECORDS_PER_SLICE:
-            return False
-        self._slice_records = 0
-        return True
+        return self._slice_records >= _RECORDS_PER_SLICE or self._clock_ns() >= self._slice_end_ns
 
 
 def _slices_of(slices: Generator[None, None, T]) -> Generator[bool, None, T]:

@@ -104,6 +104,40 @@ def records_of(store: Store, number: int) -> list[tuple[int, bytes | None, bytes
         reader.close()
 
 
+@pytest.mark.parametrize(("batch_ns", "slices_min", "slices_max"), [(0, 0, 9), (1_000_000, 50, 99)])
+def test_a_slice_ends_by_time_too(
+    tmp_path: Path, batch_ns: int, slices_min: int, slices_max: int
+) -> None:
+    """Between two slices time does not count: turns may have taken it."""
+    store = open_store(tmp_path)
+    number = compacted(store)
+    append_now(store, number, *(pairs((f"k{at}", "1")) for at in range(100)))
+    store.roll(NOW_MS)
+    now_ns = 0
+
+    def clock_ns() -> int:
+        nonlocal now_ns
+        now_ns += batch_ns
+        return now_ns
+
+    plan = plan_compaction(store.catalog, store.partitions()[number], now_ms=NOW_MS)
+    assert plan is not None
+    compaction = CompactionPass(
+        store.catalog,
+        store.partitions(),
+        [plan],
+        now_ms=NOW_MS,
+        keys_max=1_000,
+        clock_ns=clock_ns,
+    )
+    slices = 0
+    for may_continue_at_once in compaction.run():
+        slices += may_continue_at_once
+        now_ns += 1_000_000_000
+    assert slices_min <= slices <= slices_max
+    store.close()
+
+
 def test_a_pass_keeps_the_last_value_of_each_key_in_one_segment(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = compacted(store)
