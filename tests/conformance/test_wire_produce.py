@@ -27,6 +27,7 @@ from odradek.protocol.records import (
     ATTRIBUTES_AT,
     CONTROL,
     CRC_AT,
+    DELETE_HORIZON,
     Record,
     build_batch,
     compression_of,
@@ -259,6 +260,19 @@ def test_a_client_may_not_write_control_batches(wire: WireClient, topic: str) ->
     """B.1: "a client control batch: INVALID_RECORD"."""
     result = produce(wire, topic, batch_of(b"a", keys=[b"\0\0\0\0"], attributes=CONTROL))
     assert result.error_code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_client_may_set_the_flag_of_the_delete_horizon(
+    wire: WireClient, topic: str, codec: Codec
+) -> None:
+    """A batch that another cluster has compacted is produced as it is."""
+    stamps = [now_ms() - 5_000, now_ms() - 3_000]
+    batch = batch_of(b"a", b"b", timestamps=stamps, codec=codec, attributes=DELETE_HORIZON)
+    assert produce(wire, topic, batch).error_code == ErrorCode.NONE
+    header = read_header(batches_of(fetch(wire, topic, 0))[0])
+    assert header.attributes == DELETE_HORIZON | codec
+    assert [header.base_timestamp, header.max_timestamp] == stamps
 
 
 def test_the_counts_of_a_batch_must_agree(wire: WireClient, topic: str) -> None:

@@ -10,7 +10,6 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import (
     CONTROL,
-    DELETE_HORIZON,
     HEADER_BYTES,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
@@ -97,7 +96,7 @@ def test_the_base_offset_must_be_zero_since_version_3() -> None:
     assert code_of(batch, 2) is ErrorCode.NONE
 
 
-@pytest.mark.parametrize("flag", [CONTROL, DELETE_HORIZON, CONTROL | TRANSACTIONAL])
+@pytest.mark.parametrize("flag", [CONTROL, CONTROL | TRANSACTIONAL])
 def test_clients_cannot_write_control_batches(flag: int) -> None:
     batch = batch_of(producer_id=1, producer_epoch=0, base_sequence=0, attributes=flag)
     assert code_of(batch) is ErrorCode.INVALID_RECORD
