@@ -146,9 +146,10 @@ class FetchSessionCache:
 
 
 def requested_partitions(request: FetchRequest, version: int) -> list[CachedPartition]:
-    """The partitions in a request."""
+    """The partitions in a request. One that is named twice counts once, as in Kafka: as it is named
+    last."""
     by_id = version >= 13
-    return [
+    requested = [
         CachedPartition(
             topic.topic_id if by_id else topic.topic,
             partition.partition,
@@ -160,12 +161,15 @@ def requested_partitions(request: FetchRequest, version: int) -> list[CachedPart
         for topic in request.topics
         for partition in topic.partitions
     ]
+    if len(requested) < 2:
+        return requested
+    return list({(cached.topic, cached.partition): cached for cached in requested}.values())
 
 
 async def requested_partitions_cooperatively(
     request: FetchRequest, version: int
 ) -> list[CachedPartition]:
-    """The same of a long request. A partition that is named twice counts once, as in Kafka."""
+    """The same of a long request."""
     by_id = version >= 13
     pace = LoopYielder()
     requested: dict[tuple[TopicKey, int], CachedPartition] = {}

@@ -49,6 +49,8 @@ CONVERTED_BYTES_MAX = 1 << 20
 """Bytes of messages that a partition returns to Fetch 0 to 3."""
 PARTITIONS_PER_TURN = 100
 """Partitions that are read in one slice of the loop: about three milliseconds."""
+ABORTED_PER_TURN = 1_000
+"""Aborted transactions after which a slice of the loop ends: about three milliseconds."""
 _UNLIMITED = 2**31 - 1
 NOT_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -61,6 +63,7 @@ class _ReadResult:
     ends: list[tuple[LocatedLog, int]] = field(default_factory=list)
     """The partitions that were read, each with its progress then."""
     record_bytes: int = 0
+    aborted_count: int = 0
     must_respond: bool = False
     """Respond at once: there is an error, a diverging epoch or a preferred read replica."""
     has_more: bool = False
@@ -100,12 +103,10 @@ async def handle_fetch(
     while True:
         result = _ReadResult()
         partitions = fetch.partitions
-        if len(partitions) <= PARTITIONS_PER_TURN:
-            read.read_partitions(partitions, result)
-        else:
-            for start in range(0, len(partitions), PARTITIONS_PER_TURN):
-                await take_turn(context)
-                read.read_partitions(partitions[start : start + PARTITIONS_PER_TURN], result)
+        start = read.read_partitions(partitions, 0, result)
+        while start < len(partitions):
+            await take_turn(context)
+            start = read.read_partitions(partitions, start, result)
         remaining_ms = deadline_ms - services.now_ms()
         if (
             result.record_bytes >= request.min_bytes
@@ -182,14 +183,21 @@ class _FetchRead:
         # Empty unless the consumer is to be sent to a replica in its rack (KIP-392).
         self._rack = request.rack_id if is_rack_aware and not self.is_replica else ""
 
-    def read_partitions(self, partitions: list[CachedPartition], result: _ReadResult) -> None:
-        """Read these partitions of the fetch once, in order."""
+    def read_partitions(
+        self, partitions: list[CachedPartition], start: int, result: _ReadResult
+    ) -> int:
+        """Read partitions of the fetch once, from `start` on, as many as one slice of the loop
+        allows. Returns where the next slice starts."""
         context, services = self._context, self._services
         by_id = self._version >= 13
         image = services.metadata.image
         topics = image.topics_by_id if by_id else image.topics_by_name
         allowed: dict[TopicKey, bool] = {}
-        for wanted in partitions:
+        stop = min(len(partitions), start + PARTITIONS_PER_TURN)
+        aborted_max = result.aborted_count + ABORTED_PER_TURN
+        while start < stop and result.aborted_count < aborted_max:
+            wanted = partitions[start]
+            start += 1
             topic: TopicImage | None = topics.get(wanted.topic)  # type: ignore[arg-type]  # key kind follows the version
             may_read = allowed.get(wanted.topic)
             if may_read is None:
@@ -215,6 +223,7 @@ class _FetchRead:
                     data.current_leader = LeaderIdAndEpoch(
                         leader_id=leader, leader_epoch=partition.leader_epoch
                     )
+        return start
 
     def _read_partition(
         self,
@@ -310,6 +319,7 @@ class _FetchRead:
                     )
                     for aborted in reader.aborted_transactions(number, offset, reached)
                 ]
+                result.aborted_count += len(data.aborted_transactions)
         result.has_more |= reached < limit and result.record_bytes > 0
         return ErrorCode.NONE
 
