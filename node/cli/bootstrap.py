@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import click
 
-from odradek.node.blocking_client import BlockingClient
+from odradek.node.blocking_client import BlockingClient, ConnectionEndedError
 from odradek.protocol.apis import ApiKey
 
 Address: TypeAlias = tuple[str, int]
@@ -25,6 +25,9 @@ Connect: TypeAlias = Callable[[str, int, float], BlockingClient]
 
 ATTEMPT_DELAY_S: Final = 0.25
 """RFC 8305's recommended delay between two attempts."""
+REPLACED_S: Final = 2.0
+"""How long an address is tried again that refuses or closes a connection: a router that died is
+replaced within a second or two."""
 
 
 class NoBrokerAnswersError(Exception):
@@ -51,7 +54,7 @@ class _Attempts:
     def _try(self, address: Address, timeout_s: float) -> None:
         result: BlockingClient | Exception
         try:
-            result = connected(self._connect, address, timeout_s)
+            result = _connected_again(self._connect, address, timeout_s)
         except Exception as error:
             result = error
         with self._lock:
@@ -86,6 +89,19 @@ def connected(connect: Connect, address: Address, timeout_s: float) -> BlockingC
         client.close()
         raise
     return client
+
+
+def _connected_again(connect: Connect, address: Address, timeout_s: float) -> BlockingClient:
+    """As `connected`. A connection that is refused, or breaks, is made again for REPLACED_S at
+    most."""
+    end = time.monotonic() + min(timeout_s, REPLACED_S)
+    while True:
+        try:
+            return connected(connect, address, timeout_s)
+        except (ConnectionError, ConnectionEndedError):
+            if time.monotonic() + ATTEMPT_DELAY_S >= end:
+                raise
+        time.sleep(ATTEMPT_DELAY_S)
 
 
 def first_to_answer(

@@ -58,7 +58,7 @@ class Ground(NamedTuple):
     processes: dict[str, int]
 
 
-class Outcome(NamedTuple):
+class AttackOutcome(NamedTuple):
     """One attempt: the probe's waits, and the largest memory of a process."""
 
     waits: dict[str, float]
@@ -103,7 +103,7 @@ def attack(
     if the connection was closed.
     """
     limit_ms = WAIT_MS_MAX + ground.baseline_ms
-    outcomes: list[Outcome] = []
+    outcomes: list[AttackOutcome] = []
     while len(outcomes) < ATTEMPTS and not any(each.wait_ms <= limit_ms for each in outcomes):
         outcomes.append(_attempt(ground, frames))
     best = min(outcomes, key=lambda each: each.wait_ms)
@@ -152,7 +152,7 @@ def error_codes(message: object) -> Iterator[int]:
                 yield from error_codes(element)
 
 
-def _attempt(ground: Ground, frames: Sequence[bytes]) -> Outcome:
+def _attempt(ground: Ground, frames: Sequence[bytes]) -> AttackOutcome:
     memory_bytes = 0
     answer: memoryview | None = None
 
@@ -174,7 +174,7 @@ def _attempt(ground: Ground, frames: Sequence[bytes]) -> Outcome:
         except ClosedByPeer:
             answer = None
     took_ms = 1000 * (time.monotonic() - started_s)
-    return Outcome(ground.probe.longest_ms(), memory_bytes, answer, took_ms)
+    return AttackOutcome(ground.probe.longest_ms(), memory_bytes, answer, took_ms)
 
 
 def _memory_of(process: int) -> int:

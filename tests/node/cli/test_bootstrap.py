@@ -9,7 +9,12 @@ import click
 import pytest
 
 from odradek.node.blocking_client import BlockingClient
-from odradek.node.cli.bootstrap import NoBrokerAnswersError, address_text, first_to_answer
+from odradek.node.cli.bootstrap import (
+    REPLACED_S,
+    NoBrokerAnswersError,
+    address_text,
+    first_to_answer,
+)
 from odradek.node.cli.connection import make_connection
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_port
@@ -59,8 +64,28 @@ def test_all_failures_are_named_as_soon_as_there_is_no_hope() -> None:
     began = time.monotonic()
     with pytest.raises(NoBrokerAnswersError) as caught:
         first_to_answer(BlockingClient, refused, 30.0)
-    assert time.monotonic() - began < CONNECTED_S
+    assert time.monotonic() - began < REPLACED_S + CONNECTED_S
     assert str(caught.value).count("Connection refused") == 2
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError, ConnectionResetError])
+def test_a_router_that_is_being_replaced_is_waited_for(
+    two: StandInCluster, error: type[OSError]
+) -> None:
+    connection = make_connection(two.bootstrap, 30.0, None, ())
+    connection.prepare()
+    attempts = []
+
+    def connect(host: str, port: int, timeout_s: float) -> BlockingClient:
+        attempts.append(port)
+        if len(attempts) < 3:
+            raise error
+        return connection.connect(host, port, timeout_s)
+
+    first = connection.addresses[0]
+    address, client = first_to_answer(connect, [first], 30.0)
+    client.close()
+    assert (address, attempts) == (first, 3 * [first[1]])
 
 
 def test_addresses_that_do_not_answer_are_waited_for_until_the_timeout(

@@ -57,7 +57,7 @@ def test_a_view_has_nodes_and_partitions_with_their_sizes(client: ClusterClient)
 
 def test_a_view_of_some_topics_has_no_others(client: ClusterClient) -> None:
     assert names(view_cluster(client, topics=["b"])) == [("b", 0)]
-    with pytest.raises(click.ClickException, match=r"topic c: .*UNKNOWN_TOPIC_OR_PARTITION"):
+    with pytest.raises(click.ClickException, match="c: no such topic"):
         view_cluster(client, topics=["b", "c"])
 
 
