@@ -40,6 +40,8 @@ class _RouterLink:
     """The link to one router. It has no rings until the router has answered the greeting."""
 
     link: DealerLink
+    incarnation: int | None = None
+    """Of the router that has answered."""
     state: RouterState = field(default_factory=RouterState)
     arena: Arena | None = None
     requests: RingReader | None = None
@@ -193,6 +195,11 @@ class RouterLinks:
     def _open(self, router: _RouterLink, greeting: RouterGreeting) -> None:
         if router.arena is not None:
             self._close_arena(router)
+        if router.incarnation not in (None, greeting.incarnation):
+            # Requests of the router before this one may still wait in the worker. Their offsets are
+            # of its arena, and their ids have other meanings here: what comes of them goes nowhere.
+            router.state = RouterState()
+        router.incarnation = greeting.incarnation
         arena = Arena.open(Path(greeting.arena_path))
         view = arena.view
         router.arena = arena

@@ -315,6 +315,31 @@ def test_replies_to_a_dead_router_are_not_sent_to_its_successor(bus: Bus) -> Non
     assert router.replies.read() is None
 
 
+def test_late_replies_to_a_dead_router_are_not_sent_to_its_successor(bus: Bus) -> None:
+    (old_state,) = bus.states()
+    router = bus.replace_router()
+    bus.meet(router, incarnation=2)
+    old_state.replies.append(Appended(1))
+    assert old_state.arena is None
+    (state,) = bus.states()
+    state.replies.append(Appended(2))
+    bus.links.send_replies()
+    assert router.hear() == [Appended(2)]
+    assert router.replies.read() is None
+
+
+def test_a_reconnected_router_hears_replies_to_earlier_requests(bus: Bus) -> None:
+    (router,) = bus.routers
+    (state,) = bus.states()
+    router.answer_greeting(WorkerGreeting(3, INCARNATION, str(bus.folder / "worker-3.wakeup")))
+    link = next(iter(bus.links.sockets))
+    assert link.poll(10_000)
+    bus.links.receive()
+    state.replies.append(Appended(1))
+    bus.links.send_replies()
+    assert router.hear() == [Appended(1)]
+
+
 def test_a_reconnected_router_keeps_its_rings(bus: Bus) -> None:
     (router,) = bus.routers
     router.ask(request(1))
