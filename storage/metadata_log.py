@@ -249,7 +249,7 @@ class MetadataLog:
         return byte_count < 4096 or free_bytes(self._directory) > _ROOM_FACTOR * byte_count
 
     def disk_problem(self, *, was_full: bool) -> str | None:
-        """DISK_FULL while that keeps the log from being written. `was_full`: it was the answer
+        """What keeps the log from being written, or None. `was_full`: DISK_FULL was the answer
         before."""
         return disk_problem(self._directory, was_full=was_full)
 

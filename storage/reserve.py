@@ -37,8 +37,11 @@ have."""
 
 
 def free_bytes(path: Path) -> int:
-    """Free bytes on the disk of this file or folder."""
-    status = os.statvfs(path)
+    """Free bytes on the disk of this file or folder; 0 if it is gone."""
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return 0
     return status.f_bavail * status.f_frsize
 
 
@@ -54,7 +57,12 @@ def has_ample_disk_space(path: Path) -> bool:
 
 def disk_problem(path: Path, *, was_full: bool) -> str | None:
     """DISK_FULL if only operations that free space may use the disk of this file or folder, and
-    until it has ample space again; else None."""
+    until it has ample space again; why the disk cannot be used at all, as when somebody has deleted
+    the folder; else None."""
+    try:
+        os.statvfs(path)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
     is_full = not has_ample_disk_space(path) if was_full else is_disk_space_low(path)
     return DISK_FULL if is_full else None
 

@@ -30,7 +30,6 @@ from odradek.storage.producer_state import ActiveProducer, describe_producers
 from odradek.storage.reserve import (
     DISK_FULL,
     disk_problem,
-    has_ample_disk_space,
     is_disk_space_low,
 )
 from odradek.storage.retention import live_bytes
@@ -98,7 +97,7 @@ class Store:
         self._roll_deadline_ms = NEVER
         self._is_roll_due = False
         self._must_roll_now = False
-        self._is_full = False
+        self._disk_problem: str | None = None
         self._flusher = Flusher(options)
         self._rows_deadline_ms = 0
         self._expiration_check_ms = 0
@@ -303,10 +302,10 @@ class Store:
             now_ms,
             self.options.checkpoint_batches,
         )
-        if self._is_full:
-            # The first free blocks are kept for operations that free more.
-            self._is_full = not has_ample_disk_space(self.directory)
-            turn.failure = DISK_FULL if self._is_full else None
+        if self._disk_problem is not None:
+            # The first free blocks are kept for operations that free more. Without the folder, the
+            # files are still there, but only until this process ends.
+            self._disk_problem = turn.failure = disk_problem(self.directory, was_full=True)
         return turn
 
     @property
@@ -315,16 +314,21 @@ class Store:
         return self._flusher.failure
 
     def disk_problem(self, *, was_full: bool) -> str | None:
-        """DISK_FULL while that keeps the store from being written. `was_full`: it was the answer
+        """What keeps the store from being written, or None. `was_full`: DISK_FULL was the answer
         before."""
-        return disk_problem(self.directory, was_full=was_full or self._is_full)
+        was_full |= self._disk_problem == DISK_FULL
+        problem = disk_problem(self.directory, was_full=was_full)
+        if problem not in (None, DISK_FULL):
+            self._disk_problem = problem
+        return problem
 
     def _on_turn_end(self, turn: Turn) -> bool:
         """If the turn was committed, publish the new offsets. True if it is synced to disk."""
         if turn.failure is not None:
             self._is_roll_due |= turn.needs_new_segment
             self._must_roll_now |= turn.needs_new_segment
-            self._is_full |= turn.is_disk_full or is_disk_space_low(self.directory)
+            if turn.is_disk_full or is_disk_space_low(self.directory):
+                self._disk_problem = self._disk_problem or DISK_FULL
             return False
         options = self.options
         is_synced = self._flusher.after_turn(turn, self._segment)

@@ -4,6 +4,7 @@ and answers."""
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -182,6 +183,13 @@ def test_a_disk_that_becomes_read_only_is_seen(tmp_path: Path) -> None:
 
     with failing_disk(tmp_path / "node" / "data", 128 * MIB) as disk:
         check(disk)
+
+
+@pytest.mark.slow
+def test_a_data_folder_that_is_deleted_is_seen(tmp_path: Path) -> None:
+    with watched_node(tmp_path / "node") as watched:
+        shutil.rmtree(tmp_path / "node" / "data")
+        check_is_seen(watched, "No such file or directory")
 
 
 def test_a_data_folder_that_cannot_be_written_is_one_line_at_start(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A router as its workers see it, which the test plays: a socket, an arena with two rings, a
 wakeup pipe."""
 
-import select
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,7 +14,7 @@ from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
 from odradek.node.router.worker_client import WorkerClient
 from odradek.node.worker.turns import Request
-from tests.support.waiting import wait_until
+from tests.support.waiting import is_readable, wait_until
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 RING_BYTES = 64 << 10
@@ -72,7 +71,7 @@ class ManualRouter:
         return self._decode(payload)
 
     def is_rung(self) -> bool:
-        return bool(select.select([self.wakeup_pipe], [], [], 0)[0])
+        return is_readable(self.wakeup_pipe)
 
     def close(self) -> None:
         self._socket.close(0)

@@ -1,14 +1,30 @@
 """Waiting for a condition with a deadline: the only way in which tests let time pass."""
 
+import select
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
 POLL_S = 0.005
 LIVENESS_S = 30.0
 """Timeout on a busy machine for something that otherwise takes less than a second."""
+
+
+class HasDescriptor(Protocol):
+    """A file, a pipe, a thread that tells through one."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+
+
+def is_readable(file: HasDescriptor | int, timeout_s: float = 0) -> bool:
+    """Whether the descriptor is readable, now or within this time. Not select(), which takes no
+    descriptors above 1,023."""
+    events = select.poll()
+    events.register(file, select.POLLIN)
+    return bool(events.poll(timeout_s * 1000))
 
 
 def wait_until(condition: Callable[[], T], *, timeout_s: float = LIVENESS_S, what: str = "") -> T:

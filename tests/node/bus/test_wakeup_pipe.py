@@ -1,13 +1,9 @@
 """Wakeup pipes: they wake the reader, never block the writer, and report a missing reader."""
 
-import select
 from pathlib import Path
 
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
-
-
-def _is_rung(wakeup_pipe: WakeupPipe, timeout_s: float = 0) -> bool:
-    return bool(select.select([wakeup_pipe], [], [], timeout_s)[0])
+from tests.support.waiting import is_readable
 
 
 def _writer(path: Path) -> WakeupWriter:
@@ -19,12 +15,12 @@ def _writer(path: Path) -> WakeupWriter:
 def test_a_wakeup_makes_the_pipe_readable_until_it_is_cleared(tmp_path: Path) -> None:
     wakeup_pipe = WakeupPipe(tmp_path / "pipe")
     wakeup_writer = _writer(tmp_path / "pipe")
-    assert not _is_rung(wakeup_pipe)
+    assert not is_readable(wakeup_pipe)
     assert wakeup_writer.wake()
     assert wakeup_writer.wake()
-    assert _is_rung(wakeup_pipe, 5)
+    assert is_readable(wakeup_pipe, 5)
     wakeup_pipe.clear()
-    assert not _is_rung(wakeup_pipe)
+    assert not is_readable(wakeup_pipe)
     wakeup_writer.close()
     wakeup_pipe.close()
 
@@ -51,9 +47,9 @@ def test_a_new_reader_has_a_new_pipe(tmp_path: Path) -> None:
     wakeup_writer = _writer(tmp_path / "pipe")
     new = WakeupPipe(tmp_path / "pipe")
     assert wakeup_writer.wake()
-    assert not _is_rung(new)
+    assert not is_readable(new)
     assert _writer(tmp_path / "pipe").wake()
-    assert _is_rung(new, 5)
+    assert is_readable(new, 5)
     old.close()
     new.close()
 
@@ -63,9 +59,7 @@ def test_a_pipe_whose_writers_are_gone_is_not_readable(tmp_path: Path) -> None:
     wakeup_writer = _writer(tmp_path / "pipe")
     wakeup_writer.wake()
     wakeup_writer.close()
-    assert _is_rung(wakeup_pipe, 5)
+    assert is_readable(wakeup_pipe, 5)
     wakeup_pipe.clear()
-    events = select.poll()
-    events.register(wakeup_pipe, select.POLLIN)
-    assert events.poll(0) == [], "a hang-up would wake the owner's loop for ever"
+    assert not is_readable(wakeup_pipe), "a hang-up would wake the owner's loop for ever"
     wakeup_pipe.close()

@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 
 from odradek.node.embedded import EmbeddedBroker
 from tests.node.cli.conftest import Run
-from tests.support.waiting import wait_until
+from tests.support.waiting import is_readable, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -138,7 +137,7 @@ class Terminal:
         os.write(self._descriptor, text.encode())
 
     def shows(self, text: str) -> bool:
-        while select.select([self._descriptor], [], [], 0.05)[0]:
+        while is_readable(self._descriptor, 0.05):
             try:
                 self.shown += os.read(self._descriptor, 4096).decode()
             except OSError:  # the process has ended

@@ -1,6 +1,5 @@
 """Writes to the metadata log: one at a time, in a thread; exceptions are returned."""
 
-import select
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from odradek.cluster.raft.ready import HardState, Ready, ReceivedChunk
 from odradek.node.controller.metadata_log_writer import MetadataLogWriter
 from odradek.protocol.checksum import crc32c
 from odradek.storage.metadata_log import MetadataLog
-from tests.support.waiting import wait_until
+from tests.support.waiting import is_readable, wait_until
 
 
 @pytest.fixture
@@ -27,10 +26,6 @@ def writer(log: MetadataLog) -> Iterator[MetadataLogWriter]:
     writer = MetadataLogWriter(log)
     yield writer
     writer.close()
-
-
-def is_readable(writer: MetadataLogWriter) -> bool:
-    return bool(select.select([writer.fileno()], [], [], 0)[0])
 
 
 def entries(*indexes: int) -> Ready:

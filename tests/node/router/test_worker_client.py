@@ -1,7 +1,6 @@
 """The worker client over real sockets: batches of requests, unreachable and restarted workers."""
 
 import asyncio
-import select
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,6 +31,7 @@ from odradek.node.observability import StorageState
 from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ErrorCode
 from tests.support.manual_router import reachable_count
+from tests.support.waiting import is_readable
 
 DEADLINE_S = 5.0
 
@@ -104,7 +104,7 @@ class _Peer:
         assert self._requests.fall_asleep()
 
     async def is_rung(self) -> bool:
-        await _until(lambda: bool(select.select([self._wakeup_pipe], [], [], 0)[0]))
+        await _until(lambda: is_readable(self._wakeup_pipe))
         return True
 
     def close(self) -> None:

@@ -1,6 +1,5 @@
 """The preparation thread: it works on two batches in turns; its owner gets outcomes and errors."""
 
-import select
 import threading
 from collections.abc import Iterator
 
@@ -9,7 +8,7 @@ import pytest
 from odradek.node.worker.preparation_thread import Preparation, PreparationThread
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.storage.validation import BatchRejectedError
-from tests.support.waiting import wait_until
+from tests.support.waiting import is_readable, wait_until
 
 
 def taken(thread: PreparationThread[str], count: int) -> list[Preparation[str]]:
@@ -35,13 +34,13 @@ def test_it_wakes_its_owner_when_a_batch_is_done() -> None:
     thread = PreparationThread[str](lambda: settled.append(threading.get_ident()))
     assert thread.take() == []
     thread.submit(Preparation("a", steps_of(1, 2)))
-    assert select.select([thread], [], [], 10)[0] == [thread]
+    assert is_readable(thread, 10)
     (done,) = taken(thread, 1)
     assert (done.subject, done.rejection) == ("a", None)
     assert thread.count == 0
     assert len(settled) == 1
     assert settled[0] != threading.get_ident()
-    assert select.select([thread], [], [], 0)[0] == []
+    assert not is_readable(thread)
 
 
 def test_a_small_batch_overtakes_a_large_one() -> None:
@@ -75,7 +74,7 @@ def test_refusals_are_outcomes() -> None:
 def test_a_bug_is_raised_where_the_owner_takes() -> None:
     thread = PreparationThread[str]()
     thread.submit(Preparation("a", steps_of(1, error=ZeroDivisionError())))
-    select.select([thread], [], [], 10)
+    assert is_readable(thread, 10)
     with pytest.raises(ZeroDivisionError):
         thread.take()
 

@@ -1,6 +1,5 @@
 """A worker's end of the bus: real sockets, rings and wakeup pipes; the test plays the routers."""
 
-import select
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from odradek.node.bus.wakeup_pipe import WakeupPipe
 from odradek.node.worker.router_links import RouterLinks
 from odradek.node.worker.turns import Request, RouterState
 from tests.support.manual_router import RING_BYTES, ManualRouter
-from tests.support.waiting import wait_until
+from tests.support.waiting import is_readable, wait_until
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 INCARNATION = 99
@@ -187,10 +186,6 @@ def test_a_dead_router_is_not_waited_for(bus: Bus) -> None:
 # -- sleeping --------------------------------------------------------------------------------------
 
 
-def is_woken(links: RouterLinks) -> bool:
-    return bool(select.select([links.wakeup_pipe], [], [], 10)[0])
-
-
 def test_a_sleeping_worker_is_woken(bus: Bus) -> None:
     (router,) = bus.routers
     assert bus.links.fall_asleep()
@@ -198,11 +193,11 @@ def test_a_sleeping_worker_is_woken(bus: Bus) -> None:
     assert router.requests.must_wake()
     assert router.wakeup_writer is not None
     assert router.wakeup_writer.wake()
-    assert is_woken(bus.links)
+    assert is_readable(bus.links.wakeup_pipe, 10)
     bus.links.wake_up()
     bus.links.receive()
     assert numbers(bus.links.read()) == [1]
-    assert not select.select([bus.links.wakeup_pipe], [], [], 0)[0], "the ringing was taken in"
+    assert not is_readable(bus.links.wakeup_pipe), "the ringing was taken in"
 
 
 def test_an_awake_worker_is_not_woken(bus: Bus) -> None:

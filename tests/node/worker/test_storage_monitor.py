@@ -104,3 +104,16 @@ def test_after_another_failure_a_new_segment_tells_that_the_store_can_be_written
         store.tick()
         assert store.problems[2:] == [""]
         assert append_now(store.store, number, batch_of()) == [1]
+
+
+def test_a_folder_that_somebody_has_deleted_is_a_problem_and_no_exception(tmp_path: Path) -> None:
+    folder = tmp_path / "3"
+    with watched(folder) as store:
+        create(store.store)
+        folder.rename(tmp_path / "moved")
+        store.tick()
+        store.tick()
+        assert store.problems == [f"{folder}: No such file or directory"]
+        (tmp_path / "moved").rename(folder)
+        store.tick()
+        assert store.problems[1:] == [""]
