@@ -82,7 +82,7 @@ def test_the_largest_timestamp_is_found_in_one_batch(store: Store, reader: Store
 
 
 def test_a_deleted_newest_record_costs_no_more_batches(store: Store, reader: StoreReader) -> None:
-    """KIP-734. Issue 11: every batch was decompressed, again with every retry."""
+    """KIP-734. Every batch was decompressed once, and again with every retry."""
     number = fill(store)
     store.log_starts.delete_records(number, 78)
     assert done(reader.max_timestamp_offset(number, end_offset=150))[:2] == (148, 1)

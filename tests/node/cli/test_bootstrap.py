@@ -21,7 +21,7 @@ from tests.support.ports import free_port
 from tests.support.stand_in_cluster import StandInCluster, stand_in_cluster
 from tests.support.waiting import wait_until
 
-# Of each case below; the issue is a command that waits for 30 s.
+# Of each case below; a command that asks the silent address first would take 30 s.
 CONNECTED_S = 2.0
 
 
