@@ -220,10 +220,13 @@ def set_log_append_time(view: memoryview, at: int, timestamp_ms: int) -> None:
     _CRC.pack_into(view, at + CRC_AT, crc32c(view[at + ATTRIBUTES_AT : at + size]))
 
 
-def set_max_timestamp(view: memoryview, at: int, timestamp_ms: int) -> None:
-    """Set the max timestamp of the batch, and the CRC."""
+def set_create_time(view: memoryview, at: int, max_timestamp_ms: int) -> None:
+    """Set the max timestamp of the batch, whose records have the timestamps of their producer, and
+    the CRC."""
     size = batch_size(view, at)
-    _pack_offset(view, at + MAX_TIMESTAMP_AT, timestamp_ms)
+    attributes: int = _ATTRIBUTES.unpack_from(view, at + ATTRIBUTES_AT)[0]
+    _ATTRIBUTES.pack_into(view, at + ATTRIBUTES_AT, attributes & ~LOG_APPEND_TIME)
+    _pack_offset(view, at + MAX_TIMESTAMP_AT, max_timestamp_ms)
     _CRC.pack_into(view, at + CRC_AT, crc32c(view[at + ATTRIBUTES_AT : at + size]))
 
 

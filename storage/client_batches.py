@@ -41,11 +41,12 @@ from odradek.protocol.records import (
     CODEC_MASK,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
     BatchHeader,
     encode_batch,
-    set_max_timestamp,
+    set_create_time,
     unpack_header,
 )
 from odradek.protocol.types import NO_TIMESTAMP
@@ -112,8 +113,12 @@ def prepare(append: LogAppend, settings: LogSettings, now_ms: int) -> Iterable[i
             _end_walk(walker)
             if is_create_time:
                 max_timestamp = header.base_timestamp + walker.largest_delta
-                if max_timestamp != header.max_timestamp or max_timestamp < NO_TIMESTAMP:
-                    _set_true_max_timestamp(append, header, max_timestamp)
+                if (
+                    max_timestamp != header.max_timestamp
+                    or max_timestamp < NO_TIMESTAMP
+                    or header.attributes & LOG_APPEND_TIME
+                ):
+                    _set_create_time(append, header, max_timestamp)
             append.is_prepared = True
             return ()
     return _steps(append, settings, now_ms)
@@ -177,19 +182,19 @@ def _prepare_batch(
     latest = header.base_timestamp + walker.largest_delta
     max_timestamp = max(latest, NO_TIMESTAMP) if is_create_time else header.max_timestamp
     if output is not None:
-        attributes = header.attributes & ~CODEC_MASK | output.codec
+        attributes = header.attributes & ~(CODEC_MASK | LOG_APPEND_TIME) | output.codec
         header = header._replace(attributes=attributes, max_timestamp=max_timestamp)
         recompressed = encode_batch(header, output.finish(HEADER_BYTES))
         append.replace(memoryview(recompressed))
     else:
-        _set_true_max_timestamp(append, header, max_timestamp)
+        _set_create_time(append, header, max_timestamp)
 
 
-def _set_true_max_timestamp(append: LogAppend, header: BatchHeader, max_timestamp: int) -> None:
-    """Retention and lookups by time go by the header."""
+def _set_create_time(append: LogAppend, header: BatchHeader, max_timestamp: int) -> None:
+    """Retention and lookups by time go by the header, and readers by its timestamp type."""
     max_timestamp = max(max_timestamp, NO_TIMESTAMP)
-    if max_timestamp != header.max_timestamp:
-        set_max_timestamp(append.arena, append.start, max_timestamp)
+    if max_timestamp != header.max_timestamp or header.attributes & LOG_APPEND_TIME:
+        set_create_time(append.arena, append.start, max_timestamp)
 
 
 def _walker_of(header: BatchHeader, settings: LogSettings, now_ms: int | None) -> RecordWalker:

@@ -23,9 +23,10 @@ from odradek.protocol.records import (
     BatchHeader,
     unpack_header,
 )
+from odradek.protocol.types import NO_TIMESTAMP
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.producer_state import BatchMetadata, check_sequence, find_duplicate
-from odradek.storage.settings import LogSettings
+from odradek.storage.settings import LogSettings, TimestampType
 
 CRC_MISMATCH = "The record batch is corrupt: its CRC does not match its content."
 LATEST_VERSION = 13
@@ -33,7 +34,7 @@ SINGLE_BATCH_VERSION_MIN = 3
 _ZSTD_VERSION_MIN = 7  # KIP-110
 _EPOCH_BUMPS_SINCE = 12  # KIP-890
 _LZ4_LEVEL_DEFAULT = 9  # KIP-390: at its default Kafka compresses fast instead of hard
-_CLIENT_ATTRIBUTES_REFUSED = CONTROL | LOG_APPEND_TIME
+_BROKERS_ATTRIBUTES = CONTROL | LOG_APPEND_TIME
 
 CODECS = {
     "uncompressed": Codec.NONE,
@@ -92,13 +93,10 @@ def check_header(
         raise size_error(len(batch), settings)
     if crc32c(batch[ATTRIBUTES_AT:]) != header.crc:
         raise BatchRejectedError(CRC_MISMATCH, ErrorCode.CORRUPT_MESSAGE)
-    if attributes & _CLIENT_ATTRIBUTES_REFUSED:
-        if attributes & LOG_APPEND_TIME:
-            raise BatchRejectedError(
-                "A producer must not set the timestamp type LogAppendTime.",
-                ErrorCode.INVALID_TIMESTAMP,
-            )
-        raise BatchRejectedError("Clients are not allowed to write control records.")
+    if attributes & _BROKERS_ATTRIBUTES:
+        if attributes & CONTROL:
+            raise BatchRejectedError("Clients are not allowed to write control records.")
+        _check_log_append_time(header, settings)
     record_count = header.record_count
     if record_count <= 0 or header.last_offset_delta != record_count - 1:
         raise BatchRejectedError(
@@ -110,6 +108,15 @@ def check_header(
             raise BatchRejectedError(f"Invalid base sequence {header.base_sequence}.")
     elif attributes & TRANSACTIONAL:
         raise BatchRejectedError("A transactional batch must have a producer id.")
+
+
+def _check_log_append_time(header: BatchHeader, settings: LogSettings) -> None:
+    """A client's flag LogAppendTime: a topic with the timestamps of producers clears it, unless the
+    records have none; any other topic refuses it."""
+    is_create_time = settings.message_timestamp_type is TimestampType.CREATE_TIME
+    if not is_create_time or header.max_timestamp == NO_TIMESTAMP:
+        text = "A producer must not set the timestamp type LogAppendTime."
+        raise BatchRejectedError(text, ErrorCode.INVALID_TIMESTAMP, record_errors=((0, text),))
 
 
 def _check_codec(codec: int, request_version: int) -> None:

@@ -308,11 +308,33 @@ def test_a_wrapper_that_exceeds_the_largest_message_is_not_unfolded() -> None:
     assert f"size is {len(data)} bytes" in refused.message
 
 
-def test_clients_may_not_set_flags_of_the_broker() -> None:
-    for flag, code in (
-        (CONTROL, ErrorCode.INVALID_RECORD),
-        (LOG_APPEND_TIME, ErrorCode.INVALID_TIMESTAMP),
-    ):
-        refused = refusal(batch_of(2, attributes=flag))
-        assert refused is not None
-        assert refused.code is code
+def test_clients_may_not_write_control_records() -> None:
+    refused = refusal(batch_of(2, attributes=CONTROL))
+    assert refused is not None
+    assert refused.code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("compression_type", ["producer", "lz4"])
+def test_the_flag_log_append_time_of_a_client_is_cleared(
+    codec: Codec, compression_type: str
+) -> None:
+    settings = LogSettings(compression_type=compression_type)
+    plain = batch_of(3, codec=codec)
+    flagged = batch_of(3, codec=codec, attributes=LOG_APPEND_TIME)
+    assert flagged != plain
+    assert prepared(flagged, settings) == prepared(plain, settings)
+
+
+@pytest.mark.parametrize(
+    ("timestamp_type", "timestamp"),
+    [(TimestampType.CREATE_TIME, -1), (TimestampType.LOG_APPEND_TIME, NOW_MS)],
+)
+def test_the_flag_log_append_time_is_refused_where_it_would_stay(
+    timestamp_type: TimestampType, timestamp: int
+) -> None:
+    batch = batch_of(2, timestamp=timestamp, attributes=LOG_APPEND_TIME)
+    refused = refusal(batch, LogSettings(message_timestamp_type=timestamp_type))
+    assert refused is not None
+    assert refused.code is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in refused.record_errors] == [0]

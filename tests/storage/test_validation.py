@@ -102,8 +102,10 @@ def test_clients_cannot_write_control_batches(flag: int) -> None:
     assert code_of(batch) is ErrorCode.INVALID_RECORD
 
 
-def test_clients_cannot_claim_log_append_time() -> None:
-    assert code_of(batch_of(attributes=LOG_APPEND_TIME)) is ErrorCode.INVALID_TIMESTAMP
+def test_clients_cannot_claim_log_append_time_without_timestamps() -> None:
+    assert code_of(batch_of(attributes=LOG_APPEND_TIME)) is ErrorCode.NONE
+    none = batch_of(timestamp=-1, attributes=LOG_APPEND_TIME)
+    assert code_of(none) is ErrorCode.INVALID_TIMESTAMP
 
 
 def test_record_count_and_offsets_must_agree() -> None:
