@@ -9,6 +9,7 @@ The owner polls `fileno` and calls `take`. The thread is a daemon and starts wit
 
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -64,6 +65,8 @@ class PreparationThread(Generic[T]):
         self._done: deque[Preparation[T]] = deque()
         self._thread: threading.Thread | None = None
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # A thread that was started keeps this object, and so the pipe it writes to.
+        weakref.finalize(self, _close, self._reading, self._writing).atexit = False
         self._lock = threading.Lock()
         self.count = 0
         """Batches that were submitted and not taken."""
@@ -97,10 +100,6 @@ class PreparationThread(Generic[T]):
             done.append(preparation)
         return done
 
-    def close(self) -> None:
-        """Close the descriptors. The thread ends with the process."""
-        os.close(self._reading)
-
     def _run(self) -> None:
         if self._settle is not None:
             self._settle()
@@ -116,3 +115,8 @@ class PreparationThread(Generic[T]):
             else:
                 active.append(preparation)
             del preparation
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,5 +1,7 @@
 """The preparation thread: it works on two batches in turns; its owner gets outcomes and errors."""
 
+import gc
+import os
 import threading
 from collections.abc import Iterator
 
@@ -84,3 +86,13 @@ def test_a_run_ends_when_its_costs_are_spent() -> None:
     assert not preparation.run(3)
     assert not preparation.run(3)
     assert preparation.run(3)
+
+
+def test_a_thread_that_was_not_started_leaves_no_descriptors_behind() -> None:
+    thread = PreparationThread[str]()
+    reading = thread.fileno()
+    os.fstat(reading)
+    del thread
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(reading)
