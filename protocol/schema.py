@@ -223,6 +223,11 @@ def fields_of(struct_class: type) -> tuple[Field, ...]:
     return _FIELDS[struct_class]
 
 
+def is_struct(kind: type) -> bool:
+    """Whether this is a class made by `struct`."""
+    return kind in _FIELDS
+
+
 def has_records(struct_class: type) -> bool:
     """Whether the message has record batches anywhere, in any version."""
     return any(

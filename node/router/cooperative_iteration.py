@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 ITEMS_PER_TURN: Final = 100
 """A few milliseconds, at 10 to 50 microseconds each."""
-_NAMES_SORTED_PER_TURN: Final = 2_000
+_NAMES_PER_TURN: Final = 2_000
+"""To be sorted or told apart."""
 IN_FLIGHT_MAX: Final = 200
 """Requests to a worker that one request of a client has in flight: what a worker carries out in one
 turn of about ten milliseconds."""
@@ -58,15 +59,27 @@ async def iterate_cooperatively(
         yield item
 
 
+async def unique_cooperatively(
+    names: Sequence[str], request: LongRequest | None = None
+) -> list[str]:
+    """The names in order, each once."""
+    unique: dict[str, None] = {}
+    for start in range(0, len(names), _NAMES_PER_TURN):
+        if start:
+            await take_turn(request)
+        unique.update(dict.fromkeys(names[start : start + _NAMES_PER_TURN]))
+    return list(unique)
+
+
 async def sort_cooperatively(
     names: Sequence[str], request: LongRequest | None = None
 ) -> Iterator[str]:
     """The names in order: sorted in slices, which are merged when the result is read."""
     slices = []
-    for start in range(0, len(names), _NAMES_SORTED_PER_TURN):
+    for start in range(0, len(names), _NAMES_PER_TURN):
         if start:
             await take_turn(request)
-        slices.append(sorted(names[start : start + _NAMES_SORTED_PER_TURN]))
+        slices.append(sorted(names[start : start + _NAMES_PER_TURN]))
     return iter(slices[0]) if len(slices) == 1 else heapq.merge(*slices)
 
 

@@ -8,7 +8,7 @@ Malformed bytes close the connection; any other exception is logged and closes i
 
 import ctypes
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import partial
 from typing import Any
 
@@ -54,6 +54,7 @@ from odradek.protocol.codec import (
 )
 from odradek.protocol.errors import ApiError, ProtocolError
 from odradek.protocol.schema import fields_of
+from odradek.protocol.sliced_release import release_in_slices
 
 log = logging.getLogger(__name__)
 
@@ -221,7 +222,7 @@ class Dispatcher:
             return
         version = context.api_version
         if context.is_long:
-            slices = encode_response_in_slices(api.key, version, response)
+            slices = _encode_and_release(api.key, version, [response])
             drive(run_in_slices(slices), partial(self._finish_long, slot, api, context))
             return
         try:
@@ -310,10 +311,23 @@ async def _handle_large(
     if client.is_closed:
         return None
     context.is_long = True
+    held = [request]
     response = start_coroutine(HANDLERS[header.api_key](request, context, services))
     del request
     client.resume()
-    return await response
+    try:
+        return await response
+    finally:
+        await run_in_slices(release_in_slices(held))
+
+
+def _encode_and_release(
+    api_key: int, version: int, held: list[object]
+) -> Generator[None, None, list[bytes | memoryview]]:
+    """The body of the response that this list holds, and nobody else."""
+    body = yield from encode_response_in_slices(api_key, version, held[0])
+    yield from release_in_slices(held)
+    return body
 
 
 def _refuse(client: Connection, error: ProtocolError) -> None:

@@ -41,10 +41,10 @@ from odradek.node.wire.acceptor import Acceptor, ConnectionReaper
 from odradek.node.wire.connection import SocketServer
 from odradek.protocol.apis import ApiKey
 
-GC_THRESHOLDS = (20_000, 5, 1_000)
+GC_THRESHOLDS = (8_000, 2, 5_000)
 """Allocations minus deallocations before a collection of the youngest generation, collections of
 that before one of the next, and of that before one of all. A long request has half a million
-objects: a collection of them would take 80 ms, of those of five young collections it takes 10."""
+objects: a collection of them would take 80 ms, of those of three young collections it takes 3."""
 
 
 class RouterProcess:

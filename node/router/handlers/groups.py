@@ -205,7 +205,7 @@ async def handle_delete_groups(
     """Delete empty groups with their offsets. Each succeeds or fails by itself."""
     results = await ask_groups(
         DeleteGroup,
-        list(dict.fromkeys(request.groups_names)),
+        request.groups_names,
         context,
         services,
         lambda group_id, code: DeletableGroupResult(

@@ -19,7 +19,11 @@ from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_err
 from odradek.node.router.addresses import address_of, leader_for_clients
 from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import LoopYielder, sort_cooperatively
+from odradek.node.router.cooperative_iteration import (
+    LoopYielder,
+    iterate_cooperatively,
+    sort_cooperatively,
+)
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
 from odradek.node.router.topic_log import caller_text, log_created_topic
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -279,7 +283,7 @@ async def handle_describe_topic_partitions(
     """
     image = services.image
     pace = LoopYielder(context)
-    requested = {topic.name for topic in request.topics}
+    requested = {topic.name async for topic in iterate_cooperatively(request.topics, context)}
     cursor = request.cursor
     is_cursor_lost = cursor is not None and requested and cursor.topic_name not in requested
     if is_cursor_lost or (cursor is not None and cursor.partition_index < 0):

@@ -7,16 +7,19 @@ offsets, transactions and share groups.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.cooperative_iteration import iterate_cooperatively, unique_cooperatively
 from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import Request
 
 R = TypeVar("R")
+
+GROUPS_IN_FLIGHT_MAX: Final = 2_000
+"""Of one request: they share the commits of their shards. More would only wait in memory."""
 
 
 async def answer_of(
@@ -79,24 +82,26 @@ async def ask_groups(
     *,
     operation: AclOperation = AclOperation.DESCRIBE,
 ) -> list[R]:
-    """One answer per group, in the order of the ids. All requests are sent before any wait. A group
-    that is named twice is answered once: its answer may be large."""
-    group_ids = list(dict.fromkeys(group_ids))
-    replies = [
-        services.group_coordinator.call(group_id, request_for(group_id), context)
-        if services.authorizer.is_group_allowed(context, operation, group_id)
-        else None
-        async for group_id in iterate_cooperatively(group_ids, context)
-    ]
+    """One answer per group, in the order of the ids. Up to GROUPS_IN_FLIGHT_MAX requests are sent
+    before any wait. A group that is named twice is answered once: its answer may be large."""
+    unique = await unique_cooperatively(group_ids, context)
     answers = []
-    async for group_id, reply in iterate_cooperatively(zip(group_ids, replies, strict=True)):
-        if reply is None:
-            answers.append(refuse(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            continue
-        try:
-            answers.append(await reply)
-        except ApiError as error:
-            answers.append(refuse(group_id, error.code))
+    for start in range(0, len(unique), GROUPS_IN_FLIGHT_MAX):
+        some = unique[start : start + GROUPS_IN_FLIGHT_MAX]
+        replies = [
+            services.group_coordinator.call(group_id, request_for(group_id), context)
+            if services.authorizer.is_group_allowed(context, operation, group_id)
+            else None
+            async for group_id in iterate_cooperatively(some, context)
+        ]
+        async for group_id, reply in iterate_cooperatively(zip(some, replies, strict=True)):
+            if reply is None:
+                answers.append(refuse(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+                continue
+            try:
+                answers.append(await reply)
+            except ApiError as error:
+                answers.append(refuse(group_id, error.code))
     return answers
 
 

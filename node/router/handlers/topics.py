@@ -8,6 +8,7 @@ client's next Metadata shows it.
 """
 
 import uuid
+from collections import deque
 from collections.abc import Collection, Iterable
 
 from odradek.cluster.controller.commands import (
@@ -23,7 +24,8 @@ from odradek.cluster.controller.commands import (
 from odradek.cluster.controller.topics import PARTITIONS_PER_COMMAND_MAX
 from odradek.cluster.metadata.config_description import describe_topic
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
-from odradek.node.bus.messages import UNSENT, DeleteRecords, RecordsDeleted
+from odradek.node.bus.messages import UNSENT, DeleteRecords, DeleteRecordsReply, RecordsDeleted
+from odradek.node.bus.reply import Reply
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
@@ -53,6 +55,8 @@ from odradek.protocol.types import Uuid, uuid_to_text
 
 HIGH_WATERMARK = -1
 """In DeleteRecords this offset means the high watermark."""
+DELETIONS_IN_FLIGHT_MAX = 2_000
+"""Partitions of one DeleteRecords request that wait for their workers at a time."""
 _TOO_LARGE = ErrorCode.POLICY_VIOLATION
 """Of more than PARTITIONS_PER_COMMAND_MAX topics in one request, as in Kafka."""
 CONFIGS_PER_TOPIC_MAX = 1_000
@@ -327,12 +331,23 @@ async def handle_delete_records(
     """Move log start offsets forward. Needs DELETE on the topic. Partitions run in parallel."""
     pace = LoopYielder(context)
     topics = []
-    waiting = []
+    in_flight: deque[tuple[DeleteRecordsPartitionResult, Reply[DeleteRecordsReply]]] = deque()
+
+    async def settle(count_max: int) -> None:
+        while len(in_flight) > count_max:
+            await pace.step()
+            answer, reply = in_flight.popleft()
+            deleted = await reply
+            answer.error_code = deleted.error_code
+            if isinstance(deleted, RecordsDeleted):
+                answer.low_watermark = deleted.low_watermark
+
     for topic in request.topics:
         await pace.step()
         answers = []
         for wanted in topic.partitions:
             await pace.step()
+            await settle(DELETIONS_IN_FLIGHT_MAX)
             answer = DeleteRecordsPartitionResult(
                 partition_index=wanted.partition_index, low_watermark=-1
             )
@@ -341,15 +356,10 @@ async def handle_delete_records(
                 answer.error_code = location
             else:
                 message = DeleteRecords(UNSENT, *location, wanted.offset, request.timeout_ms)
-                waiting.append((answer, services.worker_client.send(message)))
+                in_flight.append((answer, services.worker_client.send(message)))
             answers.append(answer)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
-    for answer, reply in waiting:
-        await pace.step()
-        deleted = await reply
-        answer.error_code = deleted.error_code
-        if isinstance(deleted, RecordsDeleted):
-            answer.low_watermark = deleted.low_watermark
+    await settle(0)
     return DeleteRecordsResponse(topics=topics)
 
 

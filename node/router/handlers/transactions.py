@@ -37,6 +37,7 @@ from odradek.node.router.cooperative_iteration import (
     LoopYielder,
     gather_cooperatively,
     iterate_cooperatively,
+    unique_cooperatively,
 )
 from odradek.node.router.handlers.shard_requests import answer_of, ask_hosted_shards
 from odradek.node.router.patterns import Pattern, compile_pattern
@@ -159,7 +160,7 @@ async def handle_add_partitions_to_txn(
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     services.authorizer.authorize(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     waiting = [
-        start_coroutine(_add_for_broker(transaction, services))
+        start_coroutine(_add_for_broker(transaction, context, services))
         for transaction in request.transactions
     ]
     return AddPartitionsToTxnResponse(results_by_transaction=[await reply for reply in waiting])
@@ -180,15 +181,19 @@ async def _add_for_client(
             context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, producer.transactional_id
         )
         codes = _all_or_nothing(
-            {partition: _partition_error(partition, context, services) for partition in partitions}
+            {
+                partition: _partition_error(partition, context, services)
+                async for partition in iterate_cooperatively(partitions, context)
+            }
         ) or await services.partition_verification.add(producer, partitions)
     except ApiError as error:
         codes = dict.fromkeys(partitions, error.code)
-    return _results(topics, {key: _known_to(code, context) for key, code in codes.items()})
+    known = {key: _known_to(code, context) for key, code in codes.items()}
+    return await _results(topics, known, context)
 
 
 async def _add_for_broker(
-    transaction: AddPartitionsToTxnTransaction, services: Services
+    transaction: AddPartitionsToTxnTransaction, context: RequestContext, services: Services
 ) -> AddPartitionsToTxnResult:
     producer = TransactionalProducer(
         transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
@@ -197,7 +202,10 @@ async def _add_for_broker(
     try:
         # A partition that does not exist could never get the marker.
         codes = _all_or_nothing(
-            {partition: _existence_error(partition, services) for partition in partitions}
+            {
+                partition: _existence_error(partition, services)
+                async for partition in iterate_cooperatively(partitions, context)
+            }
         ) or await services.partition_verification.decide_locally(
             producer, partitions, EPOCH_BUMPS_SINCE, verify_only=transaction.verify_only
         )
@@ -205,7 +213,7 @@ async def _add_for_broker(
         codes = dict.fromkeys(partitions, error.code)
     return AddPartitionsToTxnResult(
         transactional_id=transaction.transactional_id,
-        topic_results=_results(transaction.topics, codes),
+        topic_results=await _results(transaction.topics, codes, context),
     )
 
 
@@ -234,18 +242,18 @@ def _all_or_nothing(errors: dict[Partition, ErrorCode]) -> dict[Partition, Error
     }
 
 
-def _results(
-    topics: list[TopicPartitions], codes: dict[Partition, ErrorCode]
+async def _results(
+    topics: list[TopicPartitions], codes: dict[Partition, ErrorCode], context: RequestContext
 ) -> list[TopicPartitionResults]:
     return [
         TopicPartitionResults(
             name=topic.name,
             partitions=[
                 PartitionResult(partition_index=index, error_code=codes[topic.name, index])
-                for index in topic.partitions
+                async for index in iterate_cooperatively(topic.partitions, context)
             ],
         )
-        for topic in topics
+        async for topic in iterate_cooperatively(topics, context)
     ]
 
 
@@ -357,7 +365,7 @@ async def handle_describe_transactions(
         transaction_states=[
             await _describe(transactional_id, context, services)
             async for transactional_id in iterate_cooperatively(
-                dict.fromkeys(request.transactional_ids), context
+                await unique_cooperatively(request.transactional_ids, context), context
             )
         ]
     )

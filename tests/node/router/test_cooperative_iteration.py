@@ -10,6 +10,7 @@ from odradek.node.router.cooperative_iteration import (
     LoopYielder,
     gather_cooperatively,
     iterate_cooperatively,
+    unique_cooperatively,
 )
 
 
@@ -93,3 +94,12 @@ def test_many_requests_that_are_answered_at_once_leave_turns_to_others() -> None
     items, turns = asyncio.run(_turns_of(work))
     assert items == list(range(4 * ITEMS_PER_TURN))
     assert turns == 3
+
+
+def test_names_are_told_apart_in_slices() -> None:
+    names = [number % 5_000 for number in range(10_000)]
+
+    async def work() -> list[int]:
+        return [int(name) for name in await unique_cooperatively([f"{n}" for n in names])]
+
+    assert asyncio.run(_turns_of(work)) == (list(range(5_000)), 4)
