@@ -4,10 +4,14 @@ Processes die and start again meanwhile, so samples are compared by role (router
 and not by process. A process counts from WARM_S after its start. Of each role the median of an
 early window (the second quarter of the run) is compared with that of a late one (the last quarter).
 
+Descriptors of segments are not counted: a log that grows has more of them, as many as its reader
+keeps open. Those of segments that were deleted are.
+
 Memory is Pss without mapped files: anonymous and shared memory, the latter divided among those that
 map it. The pages of the logs that a process has mapped are the page cache's.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -72,8 +76,17 @@ class GrowthWatch(threading.Thread):
         if time.time() - psutil.Process(pid).create_time() < WARM_S:
             return
         at_s = time.monotonic() - self.began
-        descriptors = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-        self.samples.append(ProcessSample(role, at_s, memory_mib(pid), descriptors))
+        self.samples.append(ProcessSample(role, at_s, memory_mib(pid), descriptor_count(pid)))
+
+
+def descriptor_count(pid: int) -> int:
+    """The open descriptors of a process without those of segments that exist."""
+    count = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            target = os.readlink(descriptor)
+            count += "/segment-" not in target or target.endswith("(deleted)")
+    return count
 
 
 def memory_mib(pid: int) -> float:

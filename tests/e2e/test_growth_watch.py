@@ -1,6 +1,7 @@
 """What counts as growth of a process."""
 
 import os
+from pathlib import Path
 
 from tests.e2e.growth import (
     DESCRIPTORS,
@@ -8,6 +9,7 @@ from tests.e2e.growth import (
     MEMORY_MIB,
     SAMPLES_MIN,
     ProcessSample,
+    descriptor_count,
     growth_of,
     memory_mib,
 )
@@ -53,3 +55,14 @@ def test_memory_is_what_the_kernel_counts() -> None:
     held = bytearray(os.urandom(32 << 20))
     assert 30 < memory_mib(os.getpid()) - before < 40
     assert held
+
+
+def test_descriptors_of_segments_count_when_the_segments_are_gone(tmp_path: Path) -> None:
+    before = descriptor_count(os.getpid())
+    path = tmp_path / "segment-00000001.mdb"
+    with path.open("wb"):
+        assert descriptor_count(os.getpid()) == before
+        path.unlink()
+        assert descriptor_count(os.getpid()) == before + 1
+        with (tmp_path / "another").open("wb"):
+            assert descriptor_count(os.getpid()) == before + 2
