@@ -25,10 +25,14 @@ from odradek.protocol.messages.transactions import (
 from tests.e2e.conftest import Report
 from tests.support.hostile_work import (
     CLOSED,
+    GROUP,
+    NO_COORDINATOR,
+    TRANSACTIONAL_ID,
     WIDE,
     WIDE_PARTITIONS,
     Ground,
     attack,
+    error_codes,
     ground_of,
     init_producer,
 )
@@ -83,6 +87,8 @@ LARGEST: Final = (
     (ApiKey.STREAMS_GROUP_DESCRIBE, "group_ids"),
 )
 
+OF_A_TRANSACTION: Final = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
+
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
@@ -94,7 +100,7 @@ def largest(ground: Ground, key: ApiKey, path: str, **values: object) -> bytes:
     """The frame of the largest request with these values, wherever they occur."""
     api = APIS[key]
     version = api.max_version
-    usual: dict[str, object] = {"group_id": "attacked", "timeout_ms": 30_000, "max_wait_ms": 0}
+    usual: dict[str, object] = {"group_id": GROUP, "timeout_ms": 30_000, "max_wait_ms": 0}
     filler = RequestFiller(WIDE, ground.wide_id, WIDE_PARTITIONS, usual | values)
     request = largest_request(
         api,
@@ -111,7 +117,25 @@ def largest(ground: Ground, key: ApiKey, path: str, **values: object) -> bytes:
 def test_the_largest_request_holds_nobody_up(
     ground: Ground, report: Report, key: ApiKey, path: str
 ) -> None:
-    assert attack(ground, [largest(ground, key, path)], report) is not CLOSED
+    values = transaction(ground) if key in OF_A_TRANSACTION else {}
+    answer = attack(ground, [largest(ground, key, path, **values)], report)
+    assert answer is not CLOSED
+    assert not NO_COORDINATOR.intersection(error_codes(answer))
+
+
+def transaction(ground: Ground) -> dict[str, object]:
+    """The fields of a new transaction, and of a commit of offsets that names no member."""
+    with WireClient(ground.broker.bootstrap_servers) as wire:
+        producer = init_producer(wire, TRANSACTIONAL_ID)
+    return {
+        "transactional_id": TRANSACTIONAL_ID,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "generation_id_or_member_epoch": -1,
+        "generation_id": -1,
+        "member_id": "",
+        "group_instance_id": None,
+    }
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from odradek.protocol.messages.metadata import (
 )
 from odradek.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from odradek.protocol.schema import FieldKind, fields_of
+from odradek.protocol.types import uuid_to_text
 from tests.support.probe import Probe
 from tests.support.waiting import wait_until
 from tests.support.wire import ClosedByPeer, WireClient, frame_of
@@ -41,6 +42,16 @@ MEMORY_BYTES_MAX: Final = 300 << 20
 ANSWER_TIMEOUT_S: Final = 60.0
 WIDE: Final = "wide"
 WIDE_PARTITIONS: Final = 1_000
+GROUP: Final = "attacked"
+TRANSACTIONAL_ID: Final = "attacker"
+NO_COORDINATOR: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""An attack with such an answer has not begun."""
 CLOSED: Final = "closed"
 """Instead of an answer: the connection was closed."""
 
@@ -82,6 +93,9 @@ def ground_of(directory: Path, settings: Mapping[str, str] | None = None) -> Ite
         wide = MetadataRequest(topics=[MetadataRequestTopic(name=WIDE)])
         with WireClient(broker.bootstrap_servers) as wire:
             wide_id = wire.ask(wide, 12, MetadataResponse).topics[0].topic_id
+            group = f"{GROUP}:{uuid_to_text(wide_id)}:0"
+            for key_type, key in enumerate((GROUP, TRANSACTIONAL_ID, group)):
+                _find_coordinator(wire, key, key_type)
         with Probe(broker.bootstrap_servers, "probe") as probe:
             ground = Ground(broker, probe, wide_id, 0.0, broker.processes)
             harmless = [frame_of(wide, 12, 1)] * 100
@@ -125,14 +139,22 @@ def attack(
     return answer
 
 
+def _find_coordinator(wire: WireClient, key: str, key_type: int) -> None:
+    """Have the coordinator's topic created, and wait until it is there."""
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+
+    def is_found() -> bool:
+        return not wire.ask(request, 6, FindCoordinatorResponse).coordinators[0].error_code
+
+    wait_until(is_found, what=f"{key} has a coordinator")
+
+
 def init_producer(wire: WireClient, transactional_id: str) -> InitProducerIdResponse:
     """A producer id. Waits for the coordinator of the id, whose topic is created if need be."""
-    find = FindCoordinatorRequest(key=transactional_id, key_type=1)
+    _find_coordinator(wire, transactional_id, 1)
     init = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=900_000)
 
     def answer() -> InitProducerIdResponse | None:
-        if wire.ask(find, 2, FindCoordinatorResponse).error_code:
-            return None
         found = wire.ask(init, 4, InitProducerIdResponse)
         return None if found.error_code else found
 
