@@ -163,9 +163,13 @@ class StoreReader:
         return epochs.epoch_at(offset)
 
     def aborted_transactions(
-        self, number: int, start_offset: int, end_offset: int
+        self, number: int, start_offset: int, end_offset: int, *, count_max: int | None = None
     ) -> list[AbortedTransactionRow]:
-        """The aborted transactions that overlap [start_offset, end_offset), in marker order."""
+        """The aborted transactions that overlap [start_offset, end_offset), in marker order.
+
+        If there are `count_max` or more, those that overlap the offsets up to the marker of the
+        `count_max`-th: hardly more than so many.
+        """
         aborted = []
         for segment, segment_end in self._segments_from(number, start_offset):
             with segment.begin() as transaction:
@@ -177,6 +181,8 @@ class StoreReader:
                         break  # cut off
                     if entry.first_offset < end_offset:
                         aborted.append(entry)
+                        if len(aborted) == count_max:
+                            end_offset = min(end_offset, entry.last_offset + 1)
                     if entry.last_stable_offset >= end_offset:
                         return aborted
                     found = cursor.next()

@@ -397,6 +397,9 @@ def test_aborted_transactions_overlap_the_range_in_all_segments(
             expected = [p for p, first, last in spans if last >= start and first < stop]
             answer = reader.aborted_transactions(number, start, stop)
             assert [entry.producer_id for entry in answer] == expected
+            for count in range(1, len(expected) + 1):
+                few = reader.aborted_transactions(number, start, stop, count_max=count)
+                assert few == answer[:count], "these transactions do not overlap"
 
 
 def test_a_reader_has_the_same_producers_as_the_owner(store: Store, reader: StoreReader) -> None:

@@ -43,6 +43,8 @@ from odradek.protocol.messages.fetch import (
     PartitionData,
 )
 from odradek.protocol.messages.responses import LeaderIdAndEpoch
+from odradek.storage.reader import ReadResult, StoreReader
+from odradek.storage.transactions import AbortedTransactionRow
 
 READ_COMMITTED = 1
 CONVERTED_BYTES_MAX = 1 << 20
@@ -50,7 +52,8 @@ CONVERTED_BYTES_MAX = 1 << 20
 PARTITIONS_PER_TURN = 100
 """Partitions that are read in one slice of the loop: about three milliseconds."""
 ABORTED_PER_TURN = 1_000
-"""Aborted transactions after which a slice of the loop ends: about three milliseconds."""
+"""Aborted transactions after which a slice of the loop ends, and so do the records of a partition:
+about three milliseconds."""
 _UNLIMITED = 2**31 - 1
 NOT_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -307,19 +310,18 @@ class _FetchRead:
         )
         reached = offset
         if read.buffers:
+            if self._is_read_committed:
+                read, aborted = _with_aborted(reader, number, offset, read)
+                data.aborted_transactions = [
+                    AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                    for each in aborted
+                ]
+                result.aborted_count += len(aborted)
             result.record_bytes += read.byte_count
             reached = read.next_offset
             data.records = read.buffers
             if read.hold is not None:
                 result.holds.append(read.hold)
-            if self._is_read_committed:
-                data.aborted_transactions = [
-                    AbortedTransaction(
-                        producer_id=aborted.producer_id, first_offset=aborted.first_offset
-                    )
-                    for aborted in reader.aborted_transactions(number, offset, reached)
-                ]
-                result.aborted_count += len(data.aborted_transactions)
         result.has_more |= reached < limit and result.record_bytes > 0
         return ErrorCode.NONE
 
@@ -340,6 +342,28 @@ class _FetchRead:
             partition=index,
             is_reachable=is_reachable,
         )
+
+
+def _with_aborted(
+    reader: StoreReader, number: int, offset: int, read: ReadResult
+) -> tuple[ReadResult, list[AbortedTransactionRow]]:
+    """The records from `offset` on, fewer if very many transactions among them were aborted, and
+    the aborted transactions."""
+    aborted = reader.aborted_transactions(
+        number, offset, read.next_offset, count_max=ABORTED_PER_TURN
+    )
+    if len(aborted) < ABORTED_PER_TURN:
+        return read, aborted
+    end_offset = aborted[ABORTED_PER_TURN - 1].last_offset + 1
+    if end_offset >= read.next_offset:
+        return read, aborted
+    shorter = reader.read(
+        number, offset, max_bytes=read.byte_count, end_offset=end_offset, min_one_batch=True
+    )
+    if shorter.buffers:
+        return shorter, aborted
+    # Compaction has removed the records of all these transactions.
+    return read, reader.aborted_transactions(number, offset, read.next_offset)
 
 
 def _has_epoch(data: PartitionData, wanted: CachedPartition, log: LocatedLog) -> bool:

@@ -4,6 +4,7 @@ Created for each use from the store's reader and the group's settings, which may
 state and acquires nothing. Used by partitions.py.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -125,13 +126,13 @@ class SharePartitionLog(NamedTuple):
         return bool(following.buffers) and following.first_offset >= end
 
     def _aborted(self, start: int, end: int) -> dict[int, list[tuple[int, int]]]:
-        """By producer id, the first and last offsets of aborted transactions in [start, end), for
-        groups that read committed records only."""
+        """By producer id, the last and first offsets of aborted transactions in [start, end), in
+        their order, for groups that read committed records only."""
         aborted: dict[int, list[tuple[int, int]]] = {}
         if self.group_settings.is_read_committed:
             for each in self.reader.aborted_transactions(self.number, start, end):
                 aborted.setdefault(each.producer_id, []).append(
-                    (each.first_offset, each.last_offset)
+                    (each.last_offset, each.first_offset)
                 )
         return aborted
 
@@ -139,4 +140,7 @@ class SharePartitionLog(NamedTuple):
 def _is_aborted(span: BatchSpan, aborted: Mapping[int, Sequence[tuple[int, int]]]) -> bool:
     if not aborted or not span.is_transactional:
         return False
-    return any(first <= span.start <= last for first, last in aborted.get(span.producer_id, ()))
+    of_producer = aborted.get(span.producer_id, ())
+    # A producer has one transaction at a time: the first one that ends here or later.
+    at = bisect_left(of_producer, (span.start,))
+    return at < len(of_producer) and of_producer[at][1] <= span.start

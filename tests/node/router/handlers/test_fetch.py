@@ -9,7 +9,7 @@ import pytest
 from odradek.cluster.controller.commands import DeleteTopics, TopicReference
 from odradek.node.bus.messages import DeleteRecords
 from odradek.node.router.authorizer import AclOperation, ResourceType
-from odradek.node.router.handlers.fetch import handle_fetch
+from odradek.node.router.handlers.fetch import ABORTED_PER_TURN, handle_fetch
 from odradek.node.worker.turns import RouterState
 from odradek.protocol.compression import Codec
 from odradek.protocol.control_records import ControlType
@@ -305,6 +305,25 @@ def test_every_aborted_transaction_that_overlaps_is_listed(harness: RouterHarnes
         8: [],
     }
     assert one(harness, 0).aborted_transactions is None
+
+
+def test_the_records_end_where_the_list_of_aborted_transactions_does(
+    harness: RouterHarness,
+) -> None:
+    """Each transaction is a record and its marker; a last one is open from the beginning on."""
+    count = ABORTED_PER_TURN + 50
+    harness.append("t", transactional(1, 0, producer_id=8))
+    for number in range(count):
+        harness.append("t", transactional(1, number))
+        end_transaction(harness, ControlType.ABORT)
+    end_transaction(harness, ControlType.ABORT, producer_id=8)
+    offset = 0
+    for stop in (ABORTED_PER_TURN, count):
+        data = one(harness, offset, isolation_level=READ_COMMITTED)
+        first_offsets = [each.first_offset for each in data.aborted_transactions or ()]
+        assert first_offsets == [*range(offset + 1 - offset % 2, 2 * stop, 2), 0]
+        offset = bases(data)[-1] + 1
+        assert offset == 2 * stop + (1 if stop < count else 2)
 
 
 def test_a_waiting_read_committed_fetch_is_woken_by_the_commit(

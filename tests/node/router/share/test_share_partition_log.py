@@ -73,6 +73,18 @@ def test_markers_are_void_and_aborted_records_are_with_read_committed(
     assert batches(committed, ReadPosition(0, None)) == [LogBatch(0, 2, is_void=True), marker]
 
 
+def test_committed_records_between_aborted_ones_of_the_same_producer_are_read(
+    harness: RouterHarness,
+) -> None:
+    ends = [ControlType.ABORT, ControlType.COMMIT] * 3
+    for number, end in enumerate(ends):
+        harness.append("t", transactional(2, 2 * number))
+        end_transaction(harness, end)
+    committed = log_of(harness, ShareGroupSettings(is_read_committed=True))
+    records = batches(committed, ReadPosition(0, None))[::2]
+    assert [batch.is_void for batch in records] == [end is ControlType.ABORT for end in ends]
+
+
 def test_nothing_is_read_beyond_the_end_of_the_position_or_the_log(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2), batch_of(2))
     log = log_of(harness)
