@@ -27,6 +27,11 @@ from odradek.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from odradek.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from odradek.protocol.schema import FieldKind, fields_of
 from odradek.protocol.types import uuid_to_text
@@ -147,6 +152,17 @@ def _find_coordinator(wire: WireClient, key: str, key_type: int) -> None:
         return not wire.ask(request, 6, FindCoordinatorResponse).coordinators[0].error_code
 
     wait_until(is_found, what=f"{key} has a coordinator")
+
+
+def produce(topic: str, records: bytes, transactional_id: str | None = None) -> ProduceRequest:
+    """One batch for partition 0 of the topic, with acks=all."""
+    partition = PartitionProduceData(index=0, records=memoryview(records))
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[partition])],
+    )
 
 
 def init_producer(wire: WireClient, transactional_id: str) -> InitProducerIdResponse:
