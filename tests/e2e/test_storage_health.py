@@ -189,6 +189,13 @@ def test_a_disk_that_becomes_read_only_is_seen(tmp_path: Path) -> None:
 def test_a_data_folder_that_is_deleted_is_seen(tmp_path: Path) -> None:
     with watched_node(tmp_path / "node") as watched:
         shutil.rmtree(tmp_path / "node" / "data")
+
+        def is_refused() -> bool:
+            """By the partitions of every store: each notices it by itself."""
+            codes = {watched.append(partition)[0] for partition in range(PARTITIONS)}
+            return codes == {ErrorCode.KAFKA_STORAGE_ERROR}
+
+        wait_until(is_refused, what="appends are refused")
         check_is_seen(watched, "No such file or directory")
 
 
