@@ -40,6 +40,8 @@ request and its response would take a gigabyte of memory."""
 COMMAND_ELEMENTS_MAX: Final = 20_000
 """The same for requests that a coordinator takes as one command: their elements are the members of
 a group, or the topics and partitions of one member."""
+MEMBERS_LEAVING_MAX: Final = 10_000
+"""The same for LeaveGroup, whose elements take longest."""
 LIST_ELEMENTS_MAX: Final = 1_000
 """The same for requests with short lists only: assignors, states to filter by, features."""
 
@@ -52,7 +54,7 @@ _ELEMENTS_MAX: Final = {
     ApiKey.UPDATE_FEATURES: LIST_ELEMENTS_MAX,
     ApiKey.ADD_RAFT_VOTER: LIST_ELEMENTS_MAX,
     ApiKey.SYNC_GROUP: COMMAND_ELEMENTS_MAX,
-    ApiKey.LEAVE_GROUP: COMMAND_ELEMENTS_MAX,
+    ApiKey.LEAVE_GROUP: MEMBERS_LEAVING_MAX,
     ApiKey.OFFSET_DELETE: COMMAND_ELEMENTS_MAX,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: COMMAND_ELEMENTS_MAX,
     ApiKey.SHARE_GROUP_HEARTBEAT: COMMAND_ELEMENTS_MAX,

@@ -44,6 +44,9 @@ _unpack_place = Struct(">I12xq").unpack_from
 """Partition number and base offset of a stamped value, without its key."""
 
 _SEGMENTS_OPEN_MAX = 64
+BATCHES_PER_READ_MAX = 4_000
+"""What one read returns at most: a few milliseconds of looking at batches, however small."""
+_EACH_BATCH = range(BATCHES_PER_READ_MAX)
 OFFSET_MAX = 2**63 - 1
 _ATTEMPTS = 3
 
@@ -106,7 +109,8 @@ class StoreReader:
         compaction removed it): those that start below `end_offset` and fit into `max_bytes`. With
         `min_one_batch` the first one is returned even if it is larger.
 
-        Returns less at the end of a segment. The caller checks the offset range with `status`.
+        Returns less at the end of a segment, and after BATCHES_PER_READ_MAX. The caller checks the
+        offset range with `status`.
         """
         for segment, segment_end in self._segments_from(number, offset):
             result = _read_segment(
@@ -329,7 +333,7 @@ def _read_segment(
             return None
         value: memoryview | None = None
         following: memoryview
-        for following in cursor.iternext(False, True):
+        for _, following in zip(_EACH_BATCH, cursor.iternext(False, True), strict=False):
             at_number, base_offset = _unpack_place(following)
             if at_number != number or base_offset >= end_offset:
                 break

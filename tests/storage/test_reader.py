@@ -22,7 +22,7 @@ from odradek.storage import timestamps
 from odradek.storage.cursors import last_delta_and_timestamp
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import unlink_segment
-from odradek.storage.reader import StoreReader
+from odradek.storage.reader import BATCHES_PER_READ_MAX, StoreReader
 from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
@@ -366,6 +366,19 @@ def abort(producer: int) -> bytes:
     )
 
 
+def test_a_read_of_very_many_small_batches_ends_early(store: Store, reader: StoreReader) -> None:
+    number = create(store)
+    count = BATCHES_PER_READ_MAX + 10
+    turn = store.begin(NOW_MS)
+    for _ in range(count):
+        append(turn, number, batch_of(1))
+    turn.commit()
+    first = reader.read(number, 0, max_bytes=1 << 30, end_offset=count)
+    assert first.next_offset == BATCHES_PER_READ_MAX
+    rest = reader.read(number, first.next_offset, max_bytes=1 << 30, end_offset=count)
+    assert (rest.first_offset, rest.next_offset) == (BATCHES_PER_READ_MAX, count)
+
+
 def test_aborted_transactions_overlap_the_range_in_all_segments(
     store: Store, reader: StoreReader
 ) -> None:
@@ -420,7 +433,7 @@ def test_a_reader_has_the_same_producers_as_the_owner(store: Store, reader: Stor
 _READ = """
 import sys
 from pathlib import Path
-from odradek.storage.reader import StoreReader
+from odradek.storage.reader import BATCHES_PER_READ_MAX, StoreReader
 from tests.support.stores import TOPIC_ID, read_all, offsets_of
 reader = StoreReader(Path(sys.argv[1]))
 for line in sys.stdin:
@@ -464,7 +477,7 @@ def test_another_process_reads_what_is_committed_and_follows_the_owner(
 _HANG = """
 import os, signal, sys
 from pathlib import Path
-from odradek.storage.reader import StoreReader
+from odradek.storage.reader import BATCHES_PER_READ_MAX, StoreReader
 from tests.support.stores import TOPIC_ID
 reader = StoreReader(Path(sys.argv[1]))
 segment = reader._active() if reader.number_of(TOPIC_ID, 0) is not None else None

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from odradek.node.router.handlers.configs import CONFIGS_MAX, DOCUMENTED_CONFIGS_MAX
+from odradek.node.router.handlers.fetch import ABORTED_PER_TURN
 from odradek.node.router.handlers.group_offsets import OFFSETS_MAX
 from odradek.node.router.handlers.topics import CONFIGS_PER_TOPIC_MAX
 from odradek.protocol.apis import APIS, Api, ApiKey
 from odradek.protocol.codec import (
     COMMAND_ELEMENTS_MAX,
     LIST_ELEMENTS_MAX,
+    MEMBERS_LEAVING_MAX,
     REQUEST_ELEMENTS_MAX,
 )
+from odradek.storage.reader import BATCHES_PER_READ_MAX
 
 NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
     "There is no security yet: every client is trusted, so there is nothing to log in to.": (
@@ -99,8 +102,11 @@ connection is closed.
 
 - A request has 8 MiB, but for Produce. All its arrays have {REQUEST_ELEMENTS_MAX:,} elements
   together; {COMMAND_ELEMENTS_MAX:,} if a coordinator takes it as one command (SyncGroup,
-  LeaveGroup, the heartbeats of the newer groups, transactions, share groups), {LIST_ELEMENTS_MAX:,}
-  if its lists are short (JoinGroup, the filters of ListGroups and ListTransactions).
+  the heartbeats of the newer groups, transactions, share groups), {MEMBERS_LEAVING_MAX:,} in
+  LeaveGroup, {LIST_ELEMENTS_MAX:,} if its lists are short (JoinGroup, the filters of ListGroups and
+  ListTransactions).
+- A fetch returns {BATCHES_PER_READ_MAX:,} batches of a partition, and with read_committed those up
+  to the end of {ABORTED_PER_TURN:,} aborted transactions; the next one continues.
 - One request creates, deletes or alters 10,000 topics, partitions or resources (POLICY_VIOLATION),
   as in Kafka. A new topic has at most {CONFIGS_PER_TOPIC_MAX:,} configs (INVALID_CONFIG).
 - DescribeConfigs answers {CONFIGS_MAX:,} configs, {DOCUMENTED_CONFIGS_MAX:,} with documentation,
