@@ -4,8 +4,10 @@ What waits on the node is answered with the error that sends the client elsewher
 on answering while clients turn to others.
 """
 
+import gc
 import itertools
 import json
+import logging
 import subprocess
 import threading
 import time
@@ -47,14 +49,17 @@ from odradek.protocol.messages.topics import (
 from tests.conformance.dialogue import METADATA, PRODUCE, append, batch_of, produce_request
 from tests.conformance.members import RawMember, stabilise
 from tests.conformance.test_franz_go import program
+from tests.e2e.checker import Value
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report
+from tests.e2e.soak_clients import LibraryMember, ReadingGroup
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 OFFSETS = "__consumer_offsets"
 TOPIC = "orders"
 LONG_MS = 120_000
+ETL_RECORDS = 5_000
 RESTART_EVERY_S = 7.0
 PAUSE_S_MAX = 6.0
 """Two heartbeat intervals. Measured: 0.1 s, as members read on until they learn of a rebalance."""
@@ -327,3 +332,83 @@ def test_groups_of_franz_go_do_not_feel_restarts(
     report(", ".join(f"{name} {value:.1f}" for name, value in pauses.items()))
     pauses.pop("records")
     assert max(pauses.values()) < PAUSE_S_MAX
+
+
+@pytest.mark.slow
+def test_an_etl_of_franz_go_does_not_feel_restarts(
+    tmp_path: Path, program: Path, report: Report
+) -> None:
+    """Transactions that consume, transform and produce, in six kinds of groups (etl.go)."""
+    with running_cluster(tmp_path) as nodes:
+        with WireClient(nodes[0].bootstrap_servers) as wire:
+            coordinator_of(wire, "any")
+        nodes.wait_until_whole(OFFSETS)
+        arguments = ["-bootstrap", nodes.bootstrap_servers, "-name", "etl"]
+        began = time.monotonic()
+        client = subprocess.Popen(
+            [program, "-timeout", "170s", "-records", str(ETL_RECORDS), *arguments, "etl"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            restart_in_turn(nodes, lambda: client.poll() is not None)
+            told, complaint = client.communicate()
+        finally:
+            client.kill()
+            client.wait()
+    assert client.returncode == 0, complaint + told
+    report(f"{ETL_RECORDS} records through two stages in {time.monotonic() - began:.0f} s")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_members_of_aiokafka_and_kafka_python_read_everything_during_restarts(
+    tmp_path: Path, report: Report, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They get no error. Each group has two members."""
+    caplog.set_level(logging.ERROR, "asyncio")
+    caplog.set_level(logging.CRITICAL + 1, "kafka")
+    written: dict[int, list[tuple[int, Value]]] = {}
+
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        assert error is None
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        written.setdefault(partition, []).append((offset, Value(0, offset)))
+
+    with running_cluster(tmp_path) as nodes:
+        nodes[0].create_topic(TOPIC, partitions=6, configs={"min.insync.replicas": "2"})
+        groups = [ReadingGroup("aiokafka"), ReadingGroup("kafka-python")]
+        members = [
+            LibraryMember(group, nodes.bootstrap_servers, TOPIC, is_async=group is groups[0])
+            for group in groups
+            for _ in range(2)
+        ]
+        for member in members:
+            member.start()
+        producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, "log_level": 0})
+        over = threading.Event()
+        restarting = threading.Thread(target=restart_in_turn, args=(nodes, over.is_set))
+        restarting.start()
+        until = time.monotonic() + 3.2 * RESTART_EVERY_S
+        while time.monotonic() < until:
+            producer.produce(TOPIC, b"value", on_delivery=on_delivery)
+            producer.poll(0.01)
+        over.set()
+        restarting.join()
+        assert producer.flush(30) == 0
+        for group in groups:
+            wait_until(
+                lambda group=group: group.unread(written) == 0,  # type: ignore[misc]  # mypy#15459
+                timeout_s=60,
+                what=f"{group.name} has read everything",
+            )
+        for member in members:
+            member.stop()
+        assert [group.found(written) for group in groups] == [[], []]
+        report(", ".join(f"{each.name} {each.restart_count} new clients" for each in groups))
+    # kafka-python leaves sockets open when a connection fails: collected while that is ignored.
+    del members, member
+    gc.collect()

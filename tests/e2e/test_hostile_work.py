@@ -63,6 +63,7 @@ LARGEST: Final = (
     (ApiKey.DELETE_RECORDS, "topics.partitions"),
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, "topics.partitions"),
     (ApiKey.ADD_PARTITIONS_TO_TXN, "transactions.topics"),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, "transactions.topics.partitions"),
     (ApiKey.WRITE_TXN_MARKERS, "markers.topics.partitions"),
     (ApiKey.TXN_OFFSET_COMMIT, "topics.partitions"),
     (ApiKey.DESCRIBE_CONFIGS, "resources"),
