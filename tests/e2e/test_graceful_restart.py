@@ -59,7 +59,7 @@ from tests.support.wire import WireClient
 OFFSETS = "__consumer_offsets"
 TOPIC = "orders"
 LONG_MS = 120_000
-ETL_RECORDS = 5_000
+ETL_RECORDS = 30_000
 RESTART_EVERY_S = 7.0
 PAUSE_S_MAX = 6.0
 """Two heartbeat intervals. Measured: 0.1 s, as members read on until they learn of a rebalance."""

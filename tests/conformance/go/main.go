@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -64,6 +66,9 @@ func (s *Scene) options(options []kgo.Opt) []kgo.Opt {
 func (s *Scene) NewTopic(ctx context.Context, suffix string, partitions int32) (string, error) {
 	name := s.Name + "-" + suffix
 	_, err := s.Admin.CreateTopic(ctx, partitions, -1, nil, name)
+	if errors.Is(err, kerr.TopicAlreadyExists) {
+		err = nil // the request was sent again, as its answer was lost
+	}
 	return name, err
 }
 
