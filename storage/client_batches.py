@@ -78,8 +78,10 @@ _COMPRESSION_COST: Final[dict[Codec, int]] = {
     Codec.LZ4: 4,
     Codec.ZSTD: 8,
 }
-_WINDOW_BYTES: Final = PIECE_BYTES if IS_COMPILED else 16 << 10
+_WINDOW_BYTES: Final = 256 << 10 if IS_COMPILED else 16 << 10
 """Uncompressed records are read in pieces of this size, which stay in the processor's cache."""
+_INLINE_RECORDS_MAX: Final = 10_000
+"""A batch of more records is no small one, however few bytes it has."""
 
 _MESSAGES: Final = {
     NO_KEY: "Compacted topic cannot accept message without key.",
@@ -101,6 +103,7 @@ def prepare(append: LogAppend, settings: LogSettings, now_ms: int) -> Iterable[i
             header.batch_length == length - LENGTH_OVERHEAD
             and header.magic == MAGIC
             and not header.attributes & CODEC_MASK
+            and header.record_count <= _INLINE_RECORDS_MAX
         ):
             batch = arena[start : start + length]
             check_header(batch, header, settings, append.request_version)
