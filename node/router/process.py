@@ -44,7 +44,7 @@ from odradek.protocol.apis import ApiKey
 GC_THRESHOLDS = (8_000, 2, 5_000)
 """Allocations minus deallocations before a collection of the youngest generation, collections of
 that before one of the next, and of that before one of all. A long request has half a million
-objects: a collection of them would take 80 ms, of those of three young collections it takes 3."""
+objects: a collection of them would take 80 ms, of those of three young collections a few."""
 
 
 class RouterProcess:
