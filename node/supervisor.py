@@ -22,6 +22,7 @@ One thread, one selector, no event loop library: the supervisor has to be small 
 """
 
 import contextlib
+import errno
 import logging
 import os
 import selectors
@@ -57,6 +58,8 @@ _CONFIG_NAME = "config.json"
 _TICK_S = 1.0
 FIRST_START_FAILURES_MAX = 3
 _METRICS_S = 1.0
+ADDRESS_WAIT_S = 2.0
+_ADDRESS_POLL_S = 0.05
 _ROUTERS, _WORKERS, _CONTROLLER = range(3)
 """The rounds of the shutdown."""
 
@@ -531,14 +534,24 @@ class _Scrape:
 
 
 def check_address(listener: ListenerConfig, key: str = "listeners") -> None:
-    """Raise ConfigurationError if the listener's address cannot be bound."""
+    """Raise ConfigurationError if the listener's address cannot be bound. Waits ADDRESS_WAIT_S for
+    an address in use: the processes of a node that was killed end a moment after it."""
     host = listener.host or "0.0.0.0"
+    deadline = time.monotonic() + ADDRESS_WAIT_S
     try:
         found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        while True:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(address)
+                except OSError as error:
+                    if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                        raise
+                else:
+                    return
+            time.sleep(_ADDRESS_POLL_S)
     except OSError as error:
         raise ConfigurationError(
             f"{key}={listener.name}://{listener.host}:{listener.port}: {error.strerror};"
