@@ -1,6 +1,5 @@
 """Large messages are freed a slice at a time, and parts that others hold stay as they are."""
 
-import gc
 import itertools
 import weakref
 
@@ -33,12 +32,10 @@ def test_elements_of_elements_are_freed_in_slices_too() -> None:
     ]
     alive = weakref.WeakSet(topic.topic for topic in topics)
     held: list[object] = [FetchRequest(topics=topics)]
-    before = len(gc.get_objects())
     del topics
     slices = sum(1 for _ in release_in_slices(held))
     assert slices >= 16, "8,000 partitions are found in 8 slices, and freed in 8"
     assert len(alive) == 0
-    assert len(gc.get_objects()) < before - 8_000
 
 
 def test_what_others_hold_does_not_change() -> None:
