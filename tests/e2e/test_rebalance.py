@@ -24,7 +24,7 @@ PARTITIONS = 6
 BULK = "bulk"
 BULK_PARTITIONS = 8
 BULK_BYTES = 24_000_000
-COMMAND_S = 60.0
+COMMAND_S = 150.0
 
 
 def odradek(nodes: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
