@@ -7,6 +7,7 @@ environment is referenced.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,14 @@ READERS_MAX = 1024
 
 _LOCK_ROOM_BYTES = 4096
 """The header of the lock file and its first sixty readers: more than there are processes."""
+
+_CLOSING_S = 1.0
+"""How long `open_environment` waits for another thread that is closing the environment."""
+
+_CLOSING_PAUSE_S = 0.001
+
+_IS_OPEN = "already open in this process"
+"""In the text of py-lmdb's error, which has no class of its own."""
 
 _OPEN: WeakValueDictionary[tuple[int, int], "Environment"] = WeakValueDictionary()
 
@@ -89,41 +98,53 @@ def open_environment(
     """The environment in the file `path`, which may be open in this process already.
 
     With `map_bytes` 0 it has the size that it was created with. With `sync` every commit is synced.
+    An environment whose last reference has gone in another thread (collected there as garbage,
+    say) is closed without the interpreter lock; the end of that is waited for.
+
     Raises StorageError if the file is missing (unless `create`), is not an LMDB file, or does not
     fit into the address space.
     """
-    try:
-        known = _OPEN.get(_identity(path))
-        if known is not None:
-            if known.is_read_only and not read_only:
-                raise StorageError(f"{path.name} is already open read-only in this process")
-            return known
-    except FileNotFoundError:
-        if not create:
-            raise StorageError(f"{path.name}: file not found") from None
-    with storage_errors(path.name):
-        if create:
-            _make_lock_room(path)
-        environment = lmdb.open(
-            str(path),
-            subdir=False,
-            map_size=map_bytes,
-            readonly=read_only,
-            create=create,
-            sync=sync,
-            metasync=sync,
-            # A consumer that catches up on a sealed segment reads on (measured from a cold disk,
-            # a tenth of the file: 45 to 72 MB/s without, 80 to 88 with); a writer does not.
-            readahead=read_only,
-            meminit=False,
-            max_dbs=database_count,
-            max_readers=READERS_MAX,
-            max_spare_txns=4,
-            mode=0o644,
-        )
-    opened = Environment(path, environment, is_read_only=read_only)
-    _OPEN[_identity(path)] = opened
-    return opened
+    deadline_s = time.monotonic() + _CLOSING_S
+    while True:
+        try:
+            known = _OPEN.get(_identity(path))
+            if known is not None:
+                if known.is_read_only and not read_only:
+                    raise StorageError(f"{path.name} is already open read-only in this process")
+                return known
+        except FileNotFoundError:
+            if not create:
+                raise StorageError(f"{path.name}: file not found") from None
+        try:
+            with storage_errors(path.name):
+                if create:
+                    _make_lock_room(path)
+                environment = lmdb.open(
+                    str(path),
+                    subdir=False,
+                    map_size=map_bytes,
+                    readonly=read_only,
+                    create=create,
+                    sync=sync,
+                    metasync=sync,
+                    # A consumer that catches up on a sealed segment reads on (measured from a cold
+                    # disk, a tenth of the file: 45 to 72 MB/s without, 80 to 88 with); a writer
+                    # does not.
+                    readahead=read_only,
+                    meminit=False,
+                    max_dbs=database_count,
+                    max_readers=READERS_MAX,
+                    max_spare_txns=4,
+                    mode=0o644,
+                )
+        except StorageError as error:
+            if _IS_OPEN not in str(error) or time.monotonic() > deadline_s:
+                raise
+            time.sleep(_CLOSING_PAUSE_S)
+        else:
+            opened = Environment(path, environment, is_read_only=read_only)
+            _OPEN[_identity(path)] = opened
+            return opened
 
 
 def sync_directory(directory: Path) -> None:

@@ -2,6 +2,10 @@
 
 fdatasync runs without the interpreter lock, so that the disk does not block the loop. The thread
 syncs one segment at a time. Owned and called by one store.
+
+The store's thread keeps the segment until the sync has ended, and drops it. A segment is closed
+with its last reference, without the interpreter lock too: were that the syncer's, the store could
+not open the segment again at that moment.
 """
 
 import threading
@@ -18,7 +22,12 @@ class Syncer:
         self._requests: SimpleQueue[Segment | None] = SimpleQueue()
         self._done: SimpleQueue[StorageError | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self.is_busy = False
+        self._segment: Segment | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """A sync was requested and its end was not polled yet."""
+        return self._segment is not None
 
     def request(self, segment: Segment) -> None:
         """Sync the turns committed to the segment so far. Not while busy."""
@@ -26,14 +35,14 @@ class Syncer:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="syncer", daemon=True)
             self._thread.start()
-        self.is_busy = True
+        self._segment = segment
         self._requests.put(segment)
 
     def poll(self) -> None:
         """Finish a sync that has ended. Raises StorageError if it failed."""
         if self.is_busy and not self._done.empty():
             error = self._done.get()
-            self.is_busy = False
+            self._segment = None
             if error is not None:
                 raise error
 
@@ -42,7 +51,7 @@ class Syncer:
         again."""
         if self.is_busy:
             self._done.get()
-            self.is_busy = False
+            self._segment = None
         if self._thread is not None:
             self._requests.put(None)
             self._thread.join()
@@ -58,6 +67,5 @@ class Syncer:
                 segment.sync()
             except StorageError as failure:
                 error = failure
-            # The thread must not keep the segment mapped until the next request.
-            del segment
+            del segment  # before the owner drops it
             self._done.put(error)

@@ -4,6 +4,8 @@ import gc
 import subprocess
 import sys
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 
 import pytest
 
@@ -43,6 +45,28 @@ def test_an_environment_is_closed_with_its_last_reference(tmp_path: Path) -> Non
         open_environment(path, database_count=2)
     del environment
     assert open_environment(path, database_count=2, read_only=True).database("x") is not None
+
+
+def test_an_environment_that_another_thread_closes_can_be_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    open_environment(path, map_bytes=1 << 20, database_count=2, create=True)
+    dropped: SimpleQueue[object] = SimpleQueue()
+
+    def drop() -> None:
+        while dropped.get() is not None:
+            pass
+
+    thread = Thread(target=drop)
+    thread.start()
+    try:
+        for _ in range(2_000):
+            environment = open_environment(path, database_count=2, read_only=True)
+            assert environment.lmdb.stat()["entries"] == 0
+            dropped.put(environment)
+            del environment
+    finally:
+        dropped.put(None)
+        thread.join()
 
 
 def test_a_map_has_the_size_with_which_it_was_created(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The sync thread: one request at a time, errors raised once."""
 
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
@@ -8,6 +9,7 @@ from odradek.storage.environment import StorageError
 from odradek.storage.segment import Segment
 from odradek.storage.syncer import Syncer
 from tests.support.stores import wait_for_sync
+from tests.support.waiting import wait_until
 
 
 def test_a_sync_ends(tmp_path: Path) -> None:
@@ -51,14 +53,15 @@ def test_poll_raises_the_error_of_a_sync(tmp_path: Path, monkeypatch: pytest.Mon
     assert not syncer.is_busy
 
 
-def test_a_synced_segment_is_not_held_until_the_next_request(tmp_path: Path) -> None:
+def test_a_synced_segment_is_held_until_its_end_is_polled(tmp_path: Path) -> None:
     segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
-    from weakref import ref
-
     environment = ref(segment.environment)
     syncer = Syncer()
     syncer.request(segment)
-    wait_for_sync(syncer)
     del segment
+    wait_until(lambda: not syncer._done.empty(), what="the sync")
+    # The store's thread closes it, not the syncer's.
+    assert environment() is not None
+    syncer.poll()
     assert environment() is None
     syncer.close()
