@@ -115,7 +115,7 @@ def test_a_consumer_looks_around(cluster: DialogueCluster) -> None:
 
     async def test() -> None:
         async with AIOKafkaProducer(
-            bootstrap_servers=cluster.bootstrap, linger_ms=5, compression_type="snappy"
+            bootstrap_servers=cluster.bootstrap, acks="all", linger_ms=5, compression_type="snappy"
         ) as producer:
             for number in range(100):
                 await producer.send(
