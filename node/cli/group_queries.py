@@ -17,6 +17,7 @@ import click
 from odradek.cluster.metadata.group_settings import DURATION_PREFIX, duration_ms
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
+from odradek.coordinator.group.offsets.lag import BEYOND_END
 from odradek.node.cli import configs
 from odradek.node.cli.cluster_client import (
     COORDINATOR_ERRORS,
@@ -53,7 +54,6 @@ COMMITTED_OFFSET: Final = "committed offset"
 SHARE_START: Final = "share start offset"
 LOG_START: Final = "log start"
 _SHARE_RESET: Final = "share.auto.offset.reset"
-_BEYOND_END: Final = 2**63 - 1
 
 
 def is_odradek_cluster(client: ClusterClient) -> bool:
@@ -254,7 +254,7 @@ class GroupQueries:
         starts = {}
         for partition_id in partition_ids:
             offset = found.get(partition_id)
-            starts[partition_id] = (_BEYOND_END if offset is None or offset < 0 else offset, words)
+            starts[partition_id] = (BEYOND_END if offset is None or offset < 0 else offset, words)
         return starts
 
     def _share_reset(self, name: str) -> str:

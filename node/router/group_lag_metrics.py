@@ -7,19 +7,20 @@ and bytes over its partitions, the age of its oldest unread record), or for each
 `group.lag.metrics=partition`. Series over SERIES_MAX are only counted. A series is left out while a
 partition of it has no leader or the leader does not answer.
 
-Invariant: nothing is computed without a scrape, and never twice at a time. Share groups have no
-committed offsets and no series.
+Invariant: nothing is computed without a scrape, and never twice at a time.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from odradek.cluster.metadata.image import NO_LEADER
 from odradek.coordinator.group.group_directory import GroupDirectory
-from odradek.coordinator.group.offsets.lag import LagSum, lag_positions
+from odradek.coordinator.group.offsets.committed_offsets import PartitionKey
+from odradek.coordinator.group.offsets.lag import LagSum, SharePosition, lag_positions
+from odradek.coordinator.group.share.records import TopicStates
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.cooperative_iteration import LoopYielder
 from odradek.node.router.inter_broker_client import InterBrokerClient
@@ -48,15 +49,24 @@ LABELS: Final = {"topic": ("group", "topic"), "partition": ("group", "topic", "p
 """By value of `group.lag.metrics`."""
 
 Labels: TypeAlias = tuple[str, ...]
+FindSharePositions: TypeAlias = Callable[
+    [str, TopicStates, Iterable[PartitionKey]],
+    Coroutine[Any, Any, Mapping[PartitionKey, SharePosition | ErrorCode]],
+]
+"""`find` of node/router/share/lag_positions.py."""
 
 
 class _Position(NamedTuple):
-    """A committed offset of a group, or -1 in a partition without one."""
+    """The position of a group in a partition; `offset` -1 stands for the log start."""
 
     labels: Labels
     topic: str
     partition: int
     offset: int
+    is_known: bool = True
+    is_committed: bool = True
+    done_count: int = -1
+    """See SharePosition."""
 
 
 class GroupLagMetrics:
@@ -68,11 +78,13 @@ class GroupLagMetrics:
         inter_broker_client: InterBrokerClient,
         loop: asyncio.AbstractEventLoop,
         directories: Callable[[], Iterable[GroupDirectory]],
+        find_share_positions: FindSharePositions,
     ) -> None:
         self._metadata = metadata
         self._inter_broker_client = inter_broker_client
         self._loop = loop
         self._directories = directories
+        self._find_share_positions = find_share_positions
         self._pending_scrapes: dict[int, Callable[[], None]] = {}
         self._next_scrape_id = 0
         self._is_collecting = False
@@ -117,10 +129,8 @@ class GroupLagMetrics:
         totals: dict[Labels, LagSum] = {}
         by_leader: dict[int, list[_Position]] = {}
         omitted: set[Labels] = set()
-        for position in self._positions(detail) if detail in LABELS else ():
+        async for position in self._positions(detail, pace):
             await pace.step()
-            if position is None:
-                continue
             state = self._metadata.partition(position.topic, position.partition)
             if state is None:
                 continue  # the partition was deleted
@@ -129,7 +139,7 @@ class GroupLagMetrics:
                     omitted.add(position.labels)
                     continue
                 totals[position.labels] = LagSum()
-            if state.leader == NO_LEADER:
+            if state.leader == NO_LEADER or not position.is_known:
                 totals[position.labels].add_unknown()
             else:
                 by_leader.setdefault(state.leader, []).append(position)
@@ -148,26 +158,47 @@ class GroupLagMetrics:
         }
         self.omitted_count = len(omitted)
 
-    def _positions(self, detail: str) -> Iterator[_Position | None]:
-        """The positions of all groups, perhaps with some that were committed meanwhile. None once
-        for each group: there may be thousands that read nothing."""
+    async def _positions(self, detail: str, pace: LoopYielder) -> AsyncIterator[_Position]:
+        """The positions of all groups, perhaps with some that were committed meanwhile."""
+        if detail not in LABELS:
+            return
         for directory in list(self._directories()):
             for group_id in directory.group_ids():
-                yield None
-                # A share group has no committed offsets.
-                if group_id in directory.shares:
-                    continue
-                commits = {
-                    key: committed.offset for key, committed in directory.offsets.items(group_id)
-                }
-                topics = directory.topics_read(group_id)
-                for (topic, partition), offset in lag_positions(
-                    topics, commits, self._partition_count
-                ):
-                    labels: Labels = (group_id, topic)
+                # There may be thousands that read nothing.
+                await pace.step()
+                share = directory.shares.get(group_id)
+                found = (
+                    self._committed_positions(group_id, directory)
+                    if share is None
+                    else await self._share_positions(group_id, directory, share.states.initialized)
+                )
+                for position in found:
+                    labels = position.labels
                     if detail == "partition":
-                        labels = (group_id, topic, str(partition))
-                    yield _Position(labels, topic, partition, offset)
+                        labels = (*labels, str(position.partition))
+                    yield position._replace(labels=labels)
+
+    def _committed_positions(self, group_id: str, directory: GroupDirectory) -> Iterable[_Position]:
+        commits = {key: committed.offset for key, committed in directory.offsets.items(group_id)}
+        topics = directory.topics_read(group_id)
+        for (topic, partition), offset in lag_positions(topics, commits, self._partition_count):
+            labels = group_id, topic
+            yield _Position(labels, topic, partition, offset, is_committed=offset >= 0)
+
+    async def _share_positions(
+        self, group_id: str, directory: GroupDirectory, states: TopicStates
+    ) -> Iterable[_Position]:
+        topics = directory.topics_read(group_id)
+        keys = [key for key, _ in lag_positions(topics, {}, self._partition_count)]
+        found = await self._find_share_positions(group_id, states, keys)
+        return [
+            _Position((group_id, topic), topic, index, 0, is_known=False)
+            if isinstance(position, ErrorCode)
+            else _Position(
+                (group_id, topic), topic, index, position.offset, done_count=position.done_count
+            )
+            for (topic, index), position in found.items()
+        ]
 
     def _partition_count(self, topic: str) -> int:
         image = self._metadata.image.topics_by_name.get(topic)
@@ -197,8 +228,10 @@ class GroupLagMetrics:
 def _add(total: LagSum, position: _Position, answer: DescribeLagResponsePartition | None) -> None:
     """Add one partition as its leader answers, None if it does not; not one that was deleted."""
     if answer is not None and not answer.error_code:
-        is_committed = position.offset >= 0
-        total.add(answer.records, answer.bytes, answer.lag_ms, is_committed=is_committed)
+        records = answer.records
+        if position.done_count >= 0:
+            records = max(answer.high_watermark - position.offset - position.done_count, 0)
+        total.add(records, answer.bytes, answer.lag_ms, is_committed=position.is_committed)
     elif answer is None or answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         total.add_unknown()
 

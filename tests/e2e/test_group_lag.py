@@ -1,7 +1,7 @@
 """The lag of a group is the same in every command that shows it, and in /metrics.
 
 On three nodes, with real consumers: one that commits as it reads, one that never commits, one that
-commits in some partitions only, one that reads transactions.
+commits in some partitions only, one that reads transactions, and members of a share group.
 """
 
 import json
@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import msgspec
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 
 from odradek.node.cli.main import cli
 from odradek.node.supervisor import STATE_NAME, NodeState
@@ -200,3 +200,29 @@ def test_records_of_an_open_transaction_are_lag_and_markers_are_not(nodes: Clust
     wait_until_all_say(nodes, group, 2, 0)
     producer.abort_transaction(30)
     consumer.close()
+
+
+def test_a_share_group(nodes: Cluster) -> None:
+    group = "jobs"
+    environment = {"ODRADEK_BOOTSTRAP": nodes.bootstrap_servers}
+    early = ["config", "set", "group", group, "share.auto.offset.reset=earliest"]
+    assert CliRunner().invoke(cli, early, env=environment).exit_code == 0
+    consumer = ShareConsumer({"bootstrap.servers": nodes.bootstrap_servers, "group.id": group})
+    consumer.subscribe([TOPIC])
+    done = 0
+
+    def is_read() -> bool:
+        nonlocal done
+        done += len(consumer.poll(0.2))
+        return done == RECORDS * PARTITIONS
+
+    wait_until(is_read, timeout_s=60.0)
+    # What was polled is accepted by the next poll.
+    assert not consumer.poll(0.2)
+    consumer.close()
+    assert wait_until_all_say(nodes, group, 0, 0) == 0
+    producer = Producer({"bootstrap.servers": nodes.bootstrap_servers})
+    for number in range(4):
+        producer.produce(TOPIC, b"x" * 100, partition=number % 2)
+    assert not producer.flush(30)
+    assert wait_until_all_say(nodes, group, 4, 0) > 400

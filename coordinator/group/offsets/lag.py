@@ -20,9 +20,23 @@ partition counts (node/router/handlers/lag.py).
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from odradek.coordinator.group.offsets.committed_offsets import PartitionKey
 from odradek.protocol.types import NO_OFFSET
+
+BEYOND_END: Final = 2**63 - 1
+"""The position of a group that would start at the end of a log."""
+
+
+class SharePosition(NamedTuple):
+    """The position of a share group in a partition."""
+
+    offset: int
+    """The share-partition start offset. Where that is not set yet: where the group would start;
+    NO_OFFSET stands for the log start."""
+    done_count: int = -1
+    """The records beyond that are done with; -1 if the group has not read here."""
 
 
 def lag_positions(
