@@ -13,7 +13,8 @@ requested before a marker and answered after it is void, and so is one of anothe
 
 An older client retries a batch whose coordinator was not available. The batches after it are
 refused until it comes: otherwise the first of them could become the producer's first batch in the
-partition, and the retried one would be out of order.
+partition, and the retried one would be out of order. That holds for the leader epoch: what is
+retried after the partition has moved comes to another leader, perhaps never here.
 """
 
 import asyncio
@@ -80,6 +81,13 @@ class _Verification:
     is_void: bool = False
 
 
+class _RetriedBatch(NamedTuple):
+    """The base sequence of a batch that was to be appended in this leader epoch."""
+
+    leader_epoch: int
+    sequence: int
+
+
 class _VerifiedPartitions(NamedTuple):
     """The verified partitions of a producer in its newest epoch, with the leader epoch of each."""
 
@@ -116,8 +124,8 @@ class PartitionVerification:
         self._adding: dict[_ProducerPartition, list[_PendingAppend]] = {}
         self._verifying: dict[_ProducerPartition, _Verification] = {}
         self._verified: OrderedDict[int, _VerifiedPartitions] = OrderedDict()
-        self._next_retried_sequence: OrderedDict[_ProducerPartition, int] = OrderedDict()
-        """The base sequence of the first batch that the client retries."""
+        self._next_retried: OrderedDict[_ProducerPartition, _RetriedBatch] = OrderedDict()
+        """The first batch that the client retries."""
 
     def is_verified(self, producer: TransactionalProducer, partition: Partition) -> bool:
         """Whether the coordinator has verified the partition, and no marker was written since."""
@@ -131,10 +139,8 @@ class PartitionVerification:
     def on_marker(self, producer_id: int) -> None:
         """A marker of the producer is about to be written to a partition."""
         self._verified.pop(producer_id, None)
-        for key in [
-            key for key in self._next_retried_sequence if key[0].producer_id == producer_id
-        ]:
-            del self._next_retried_sequence[key]
+        for key in [key for key in self._next_retried if key[0].producer_id == producer_id]:
+            del self._next_retried[key]
         for (producer, _), verification in self._verifying.items():
             if producer.producer_id == producer_id:
                 verification.is_void = True
@@ -182,7 +188,7 @@ class PartitionVerification:
         """Append a transactional batch of Produce `version` once the coordinator has the partition.
         The batches of one partition are appended in the order of the calls. `sequence` is the
         batch's base sequence."""
-        if self._next_retried_sequence and self._is_out_of_order(producer, partition, sequence):
+        if self._next_retried and self._is_out_of_order(producer, partition, sequence):
             refused: Reply[AppendReply] = Reply()
             refused.resolve(RequestFailed(0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
             return refused
@@ -261,12 +267,13 @@ class PartitionVerification:
         self, producer: TransactionalProducer, partition: Partition, sequence: int
     ) -> bool:
         """Whether the client must retry an earlier batch first. Ends the wait for that one."""
-        expected = self._next_retried_sequence.get((producer, partition))
+        expected = self._next_retried.get((producer, partition))
         if expected is None:
             return False
-        if 0 < (sequence - expected) & SEQUENCE_MAX <= SEQUENCE_MAX // 2:
+        is_later = 0 < (sequence - expected.sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
+        if is_later and expected.leader_epoch == self._leader_epoch(partition):
             return True
-        del self._next_retried_sequence[producer, partition]
+        del self._next_retried[producer, partition]
         return False
 
     async def _verify_and_append(
@@ -281,9 +288,10 @@ class PartitionVerification:
         elif code is ErrorCode.NONE:
             self._record_verified(producer, {partition: verification.leader_epoch})
         elif code in _RETRIABLE:
-            self._next_retried_sequence[key] = verification.entries[0].sequence
-            while len(self._next_retried_sequence) > VERIFIED_PRODUCERS_MAX:
-                self._next_retried_sequence.popitem(last=False)
+            first = verification.entries[0].sequence
+            self._next_retried[key] = _RetriedBatch(verification.leader_epoch, first)
+            while len(self._next_retried) > VERIFIED_PRODUCERS_MAX:
+                self._next_retried.popitem(last=False)
         _finish_appends(verification.entries, verification.leader_epoch, code)
 
     # -- the coordinator ---------------------------------------------------------------------------

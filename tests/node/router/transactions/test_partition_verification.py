@@ -146,6 +146,21 @@ def test_a_batch_that_must_be_retried_is_appended_before_later_ones(
     assert harness.end_offset() == 2
 
 
+def test_a_batch_that_was_retried_with_another_leader_is_not_waited_for(
+    harness: TransactionHarness,
+) -> None:
+    """librdkafka ends with a fatal error at OUT_OF_ORDER_SEQUENCE_NUMBER."""
+    client = TransactionalClient(harness, version=1)
+    client.init()
+    client.add(0)
+    produce_without_a_coordinator(client)
+    # The leader moves, gets the batch with sequence 0, and moves back.
+    harness.lead("t", epoch=7, leader=9)
+    harness.lead("t", epoch=8)
+    client.sequences[0] = 1
+    assert client.produce(0) == [ErrorCode.NONE]
+
+
 def test_a_new_leader_epoch_needs_a_new_verification(
     harness: TransactionHarness,
 ) -> None:
