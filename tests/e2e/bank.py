@@ -75,6 +75,10 @@ class Bank(threading.Thread):
             while not self._is_stopping.is_set():
                 if not self._move(producer, number):
                     self.replaced_count += 1
+                    # No delivery may be left when it is freed: confluent-kafka would report it from
+                    # there, perhaps while an exception is raised.
+                    producer.purge()
+                    producer.flush(CALL_S)
                     producer = self._new_producer()
                 number += 1
         except BaseException as error:

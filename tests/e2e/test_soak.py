@@ -44,6 +44,7 @@ from tests.e2e.soak_clients import (
     GO_COPIES,
     JAVA_COPIES,
     JAVA_READERS,
+    SESSION_TIMEOUT_MS,
     CheckedGroup,
     ClientProgram,
     CopyGroup,
@@ -76,6 +77,13 @@ INTERNAL: Final = {
     "transaction.state.log.min.isr": "2",
     "share.coordinator.state.topic.replication.factor": "3",
     "share.coordinator.state.topic.min.isr": "2",
+    # A coordinator that loads a group restarts its sessions. Members that were replaced while it
+    # was away must end before it moves again, or they keep partitions as long as there are faults.
+    **{
+        f"group.{kind}.{key}": str(SESSION_TIMEOUT_MS)
+        for kind in ("consumer", "share", "streams")
+        for key in ("session.timeout.ms", "min.session.timeout.ms")
+    },
 }
 CONFLUENT: Final = {
     "confluent-static": [
