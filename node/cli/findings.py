@@ -6,7 +6,7 @@ partition, an application that does not poll), it names both. Called by group_ex
 topic_explain.py and group_lag.py.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -244,12 +244,20 @@ def missing_topic_findings(missing: Iterable[str]) -> list[Finding]:
 # -- partitions -----------------------------------------------------------------------------------
 
 
-def partition_findings(view: PartitionView) -> list[Finding]:
-    """Findings about a partition for all its readers."""
-    return _findings(view.name, _of_partition(view))
+def partition_findings(
+    view: PartitionView, clients: Collection[tuple[str, str]] | None = None
+) -> list[Finding]:
+    """Findings about a partition for all its readers; None of readers that are not among `clients`,
+    (client id, host), unless that is None."""
+    readers = [
+        reader
+        for reader in view.readers
+        if clients is None or (reader.client_id, reader.client_host) in clients
+    ]
+    return _findings(view.name, _of_partition(view, readers))
 
 
-def _of_partition(view: PartitionView) -> Iterator[Advised]:
+def _of_partition(view: PartitionView, readers: Iterable[ExplainedReader]) -> Iterator[Advised]:
     if view.leader < 0:
         # With eligible leader replicas (KIP-966) the ISR may be empty.
         last = f"; last in sync: {_numbers(view.in_sync)}" if view.in_sync else ""
@@ -276,7 +284,7 @@ def _of_partition(view: PartitionView) -> Iterator[Advised]:
             f"Start broker {_numbers(missing)}, or find out why it does not catch up.",
         )
     yield from _of_transaction(view)
-    for reader in view.readers:
+    for reader in readers:
         if reader.error_code and reader.idle_ms < IDLE_MS:
             yield _refused(view, reader)
 

@@ -60,11 +60,12 @@ def findings_of(
         # Its members may acquire records of any partition that they subscribe to.
         partition_ids |= set(queries.partitions)
     views = collect_partition_views(client, queries, partition_ids, group.now_ms)
+    clients = {(member.client_id, member.client_host) for member in group.explained.members}
     return [
         *group_findings(group.explained, group.now_ms),
         *missing_topic_findings(topic for topic in group.explained.topics if topic not in existing),
         *storage_findings_of(views.values()),
-        *(finding for view in views.values() for finding in partition_findings(view)),
+        *(finding for view in views.values() for finding in partition_findings(view, clients)),
         *reader_findings(group.explained, views, group.now_ms),
     ]
 

@@ -256,6 +256,12 @@ def test_refused_fetches_are_a_finding(code: int, name: str, advice: str) -> Non
     assert partition_findings(replace(VIEW, readers=(old,))) == []
 
 
+def test_refused_fetches_of_other_clients_are_no_finding_about_a_group() -> None:
+    refused = replace(VIEW, readers=(reader(error_code=1, offset=99),))
+    assert partition_findings(refused, {("app", "/10.0.0.2"), ("other", "/10.0.0.1")}) == []
+    assert len(partition_findings(refused, {("app", "/10.0.0.1")})) == 1
+
+
 # -- a group in a partition -----------------------------------------------------------------------
 
 
