@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.conformance.dialogue import DialogueCluster, unique
+from tests.conformance.routing import ARE_RESTARTED
 from tests.conformance.test_confluent_kafka import (
     TIMEOUT_S,
     Record,
@@ -71,7 +72,8 @@ class Member:
 
 def run_until(condition: Callable[[], bool], *members: Member, what: str) -> None:
     """Let the members work until it is so."""
-    deadline = time.monotonic() + TIMEOUT_S
+    # A rebalance begins again with each coordinator that is stopped.
+    deadline = time.monotonic() + TIMEOUT_S * (3 if ARE_RESTARTED else 1)
     while not condition():
         assert time.monotonic() < deadline, f"not in time: {what}"
         for member in members:

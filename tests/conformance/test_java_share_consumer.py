@@ -29,6 +29,9 @@ WHY_NOT = why_no_java_tools() or ("" if shutil.which("javac") else "needs javac 
 pytestmark = [
     pytest.mark.java,
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "Java is there"),
+    pytest.mark.no_restarts(
+        "acknowledgements for a leader that moves fail, and the records are delivered again"
+    ),
 ]
 
 

@@ -158,6 +158,7 @@ def test_the_elections_tool(tool: Tool, topic: str) -> None:
     assert f"Valid replica already elected for partitions {topic}-0" in tool(ELECTIONS, *target)
 
 
+@pytest.mark.no_restarts("the tool refuses a plan with a broker that is down")
 def test_the_reassignments_tool(tool: Tool, wire: WireClient, topic: str, tmp_path: Path) -> None:
     replicas = describe_topic(wire, topic).partitions[0].replica_nodes[::-1]
     partition = {"topic": topic, "partition": 0, "replicas": replicas}
