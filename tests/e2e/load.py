@@ -72,6 +72,10 @@ class Writer(threading.Thread):
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
+                # With several in flight, librdkafka bumps its epoch if a later one is out of order,
+                # and repeats what other partitions may have (confluentinc/librdkafka#4953):
+                # rare, but a long run meets it.
+                "max.in.flight": 1 if is_steady else 5,
                 "error_cb": self._on_error,
                 "log_level": 0,
             }
