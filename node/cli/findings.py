@@ -247,8 +247,8 @@ def missing_topic_findings(missing: Iterable[str]) -> list[Finding]:
 def partition_findings(
     view: PartitionView, clients: Collection[tuple[str, str]] | None = None
 ) -> list[Finding]:
-    """Findings about a partition for all its readers; None of readers that are not among `clients`,
-    (client id, host), unless that is None."""
+    """Findings about a partition and its readers: about those of `clients` (client id, host), or
+    about all without it."""
     readers = [
         reader
         for reader in view.readers

@@ -33,6 +33,7 @@ from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorTy
 from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
 from odradek.node.router.shards.transaction_coordinator_type import TransactionCoordinatorType
 from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
+from odradek.node.router.share.lag_positions import ShareLagPositions
 from odradek.node.router.share.partitions import SharePartitions
 from odradek.node.router.share.persister import SharePersister
 from odradek.node.router.share.sessions import ShareSessions
@@ -196,6 +197,9 @@ class Services:
             self.dead_letter_queue,
             now_ms,
             loop,
+        )
+        self.share_lag_positions = ShareLagPositions(
+            self.share_persister, self.offset_lookup, self.share_partitions.group_settings, now_ms
         )
         self.share_state_reloader = ShareStateReloader(
             metadata, inter_broker_client, self.share_partitions

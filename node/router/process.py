@@ -35,7 +35,6 @@ from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.loop_delay import LoopDelayMonitor
-from odradek.node.router.share.lag_positions import ShareLagPositions
 from odradek.node.router.transactions.watchdog import Watchdog
 from odradek.node.router.worker_client import WorkerClient
 from odradek.node.wire.acceptor import Acceptor, ConnectionReaper
@@ -148,18 +147,12 @@ class RouterProcess:
             now_ms,
             loop,
         )
-        share_positions = ShareLagPositions(
-            services.share_persister,
-            services.offset_lookup,
-            services.share_partitions.group_settings,
-            now_ms,
-        )
         self._group_lag = GroupLagMetrics(
             metadata,
             client,
             loop,
             lambda: [shard.directory for shard in shards()],
-            share_positions.find,
+            services.share_lag_positions.find,
         )
 
     async def run(self) -> None:

@@ -20,7 +20,6 @@ from odradek.node.router.handlers.group_offsets import handle_offset_commit
 from odradek.node.router.handlers.groups import handle_find_coordinator
 from odradek.node.router.handlers.lag import handle_describe_lag
 from odradek.node.router.metadata_cache import MetadataCache
-from odradek.node.router.share.lag_positions import ShareLagPositions
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -65,23 +64,13 @@ def directories_of(harness: GroupHarness) -> list[GroupDirectory]:
     return [shard.directory for shard in harness.coordinators.shards()]
 
 
-def share_positions(harness: GroupHarness) -> ShareLagPositions:
-    services = harness.services
-    return ShareLagPositions(
-        services.share_persister,
-        services.offset_lookup,
-        services.share_partitions.group_settings,
-        services.now_ms,
-    )
-
-
 def lag_of(harness: GroupHarness, **static: str) -> GroupLagMetrics:
     return GroupLagMetrics(
         MetadataCache(harness.services.node_id, static, harness.image),
         harness.client,
         harness.loop,
         lambda: directories_of(harness),
-        share_positions(harness).find,
+        harness.services.share_lag_positions.find,
     )
 
 
@@ -206,7 +195,7 @@ def lag_elsewhere(harness: GroupHarness, passage: Passage) -> GroupLagMetrics:
         passage,
         harness.loop,
         lambda: directories_of(harness),
-        share_positions(harness).find,
+        harness.services.share_lag_positions.find,
     )
 
 

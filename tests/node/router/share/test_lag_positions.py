@@ -9,7 +9,6 @@ from odradek.coordinator.group.offsets.committed_offsets import PartitionKey
 from odradek.coordinator.group.offsets.lag import BEYOND_END, SharePosition
 from odradek.coordinator.group.share.records import NamedPartitions, TopicStates
 from odradek.node.bus.reply import Reply, start_coroutine
-from odradek.node.router.share.lag_positions import ShareLagPositions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_OFFSET
 from tests.support.share_fetching import ACCEPT, RELEASE, ShareFetchHarness, batch
@@ -28,17 +27,10 @@ def harness(tmp_path: Path) -> Iterator[ShareFetchHarness]:
 def positions(
     harness: ShareFetchHarness, *partitions: int, group: str = GROUP, states: TopicStates
 ) -> dict[int, SharePosition | ErrorCode]:
-    services = harness.services
-    lag_positions = ShareLagPositions(
-        services.share_persister,
-        services.offset_lookup,
-        services.share_partitions.group_settings,
-        services.now_ms,
-    )
     keys = [(TOPIC, index) for index in partitions]
 
     async def find() -> Reply[dict[PartitionKey, SharePosition | ErrorCode]]:
-        return start_coroutine(lag_positions.find(group, states, keys))
+        return start_coroutine(harness.services.share_lag_positions.find(group, states, keys))
 
     found = harness.result(harness.loop.run_until_complete(find()))
     assert {topic for topic, _ in found} <= {TOPIC}
