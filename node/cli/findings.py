@@ -32,9 +32,13 @@ IDLE_MS: Final = 10_000
 """A client that has not fetched for this long is idle: clients fetch every 500 ms by default."""
 UNCOMMITTED_MS: Final = 30_000
 """A client that has not committed for this long is late: clients commit every 5 s by default."""
+MOVED_MS: Final = 2_000
+"""A client that was refused because the leader moved asks again within retry.backoff.max.ms, 1 s by
+default; after this it fetches elsewhere."""
 OFTEN_MS: Final = 300_000
 OFTEN_COUNT: Final = 5
 """More rebalances than this within OFTEN_MS are reported."""
+_LEADER_MOVED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +289,8 @@ def _of_partition(view: PartitionView, readers: Iterable[ExplainedReader]) -> It
         )
     yield from _of_transaction(view)
     for reader in readers:
-        if reader.error_code and reader.idle_ms < IDLE_MS:
+        recent_ms = MOVED_MS if reader.error_code in _LEADER_MOVED else IDLE_MS
+        if reader.error_code and reader.idle_ms < recent_ms:
             yield _refused(view, reader)
 
 

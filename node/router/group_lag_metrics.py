@@ -191,14 +191,15 @@ class GroupLagMetrics:
         topics = directory.topics_read(group_id)
         keys = [key for key, _ in lag_positions(topics, {}, self._partition_count)]
         found = await self._find_share_positions(group_id, states, keys)
-        return [
+        # One at a time, as the caller takes turns.
+        return (
             _Position((group_id, topic), topic, index, 0, is_known=False)
             if isinstance(position, ErrorCode)
             else _Position(
                 (group_id, topic), topic, index, position.offset, done_count=position.done_count
             )
             for (topic, index), position in found.items()
-        ]
+        )
 
     def _partition_count(self, topic: str) -> int:
         image = self._metadata.image.topics_by_name.get(topic)

@@ -256,6 +256,14 @@ def test_refused_fetches_are_a_finding(code: int, name: str, advice: str) -> Non
     assert partition_findings(replace(VIEW, readers=(old,))) == []
 
 
+@pytest.mark.parametrize("code", [6, 74])
+def test_a_fetch_refused_before_the_leader_moved_is_no_finding(code: int) -> None:
+    refused = reader(error_code=code, offset=99)
+    assert len(partition_findings(replace(VIEW, readers=(refused,)))) == 1
+    gone_on = replace(refused, idle_ms=2_000)
+    assert partition_findings(replace(VIEW, readers=(gone_on,))) == []
+
+
 def test_refused_fetches_of_other_clients_are_no_finding_about_a_group() -> None:
     refused = replace(VIEW, readers=(reader(error_code=1, offset=99),))
     assert partition_findings(refused, {("app", "/10.0.0.2"), ("other", "/10.0.0.1")}) == []
