@@ -138,14 +138,28 @@ async def handle_sync_group(
     has_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= 5 and not has_protocol:
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return await ask_group(request, request.group_id, context, services)
+    try:
+        return await ask_group(request, request.group_id, context, services)
+    except ApiError as error:
+        if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            raise
+        # Clients do not expect that error here. The rebalance is lost with the coordinator that
+        # knew it: as in Kafka before 4.0 the member joins again.
+        raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS) from None
 
 
 async def handle_heartbeat(
     request: HeartbeatRequest, context: RequestContext, services: Services
 ) -> HeartbeatResponse:
     """Keep the member's session alive."""
-    return await ask_group(request, request.group_id, context, services)
+    try:
+        return await ask_group(request, request.group_id, context, services)
+    except ApiError as error:
+        if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            raise
+        # As in Kafka: its session begins anew when the group is loaded. There are clients that end
+        # their heartbeats at this error.
+        return HeartbeatResponse()
 
 
 async def handle_leave_group(

@@ -305,6 +305,25 @@ def test_listing_fails_while_a_shard_loads(ready: GroupHarness) -> None:
     assert ready.call(handle_list_groups, ListGroupsRequest()).error_code == ErrorCode.NONE
 
 
+def test_members_of_a_group_that_is_loaded_get_only_errors_that_clients_expect(
+    ready: GroupHarness,
+) -> None:
+    # As Kafka answers Heartbeat, and SyncGroup before 4.0. At COORDINATOR_LOAD_IN_PROGRESS aiokafka
+    # 0.14 ends its heartbeats for good, and Java's consumer fails.
+    joined = join(ready)
+    ready.bus.is_away = True
+    ready.restart_router()
+    alive = HeartbeatRequest(
+        group_id="g", generation_id=joined.generation_id, member_id=joined.member_id
+    )
+    heartbeat = ready.begin(handle_heartbeat, alive)
+    sync = ready.begin(handle_sync_group, sync_request(joined))
+    assert ready.wait(heartbeat).error_code == ErrorCode.NONE
+    assert ready.wait(sync).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    again = ready.begin(handle_join_group, join_request(member=joined.member_id))
+    assert ready.wait(again).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
 def test_without_the_topic_there_are_no_groups(harness: GroupHarness) -> None:
     listed = harness.call(handle_list_groups, ListGroupsRequest())
     assert (listed.error_code, listed.groups) == (ErrorCode.NONE, [])
