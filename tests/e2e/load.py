@@ -8,7 +8,7 @@ the application are complaints. "All brokers down" is not counted as an error: t
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -160,8 +160,11 @@ class Reader(threading.Thread):
         *,
         rack: str = "",
         is_patient: bool = False,
+        on_expired: Callable[[], None] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
+        """`on_expired` is called when the coordinator does not know the member any more; without it
+        that is a complaint."""
         super().__init__(daemon=True, name=name)
         self._topic = topic
         self._history = history
@@ -169,6 +172,7 @@ class Reader(threading.Thread):
         self._readings: dict[int, ObservedRead] = {}
         self._uncommitted = 0
         self._is_patient = is_patient
+        self._on_expired = on_expired
         self.assignments = 0
         """The number of assignments."""
         self.newest: dict[Stream, int] = {}
@@ -252,6 +256,9 @@ class Reader(threading.Thread):
         """The library retries for a limited time. A reader that tolerates outages commits again
         later."""
         code = error.code()
+        if code == ErrorCode.UNKNOWN_MEMBER_ID and self._on_expired is not None:
+            self._on_expired()
+            return
         may_be_tried_again = code in _PAUSES if code < 0 else ErrorCode(code).is_retriable
         if not (self._is_patient and may_be_tried_again):
             self._history.complaints.append(f"{self.name} could not commit: {error}")

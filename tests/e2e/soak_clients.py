@@ -140,10 +140,15 @@ class CheckedGroup:
                 f"{name}-{number}",
                 self._history,
                 is_patient=True,
+                # A fault can last longer than a session of SESSION_TIMEOUT_MS.
+                on_expired=self._count_restart,
                 properties=properties,
             )
             for number, properties in enumerate(members)
         ]
+
+    def _count_restart(self) -> None:
+        self.restart_count += 1
 
     def start(self) -> None:
         for reader in self._readers:
