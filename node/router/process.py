@@ -39,6 +39,7 @@ from odradek.node.router.transactions.watchdog import Watchdog
 from odradek.node.router.worker_client import WorkerClient
 from odradek.node.wire.acceptor import Acceptor, ConnectionReaper
 from odradek.node.wire.connection import SocketServer
+from odradek.node.wire.listeners import ClientListener
 from odradek.protocol.apis import ApiKey
 
 GC_THRESHOLDS = (8_000, 2, 5_000)
@@ -159,22 +160,25 @@ class RouterProcess:
         """Serve until the supervisor stops the process; then finish the requests in progress."""
         self._link.start()
         await self._link.has_image.wait()
-        listeners = [
+        acceptors = [
             Acceptor(
-                self._socket_server, name=listener.name, host=listener.host, port=listener.port
+                self._socket_server,
+                ClientListener(name=listener.name, security_protocol=listener.security_protocol),
+                host=listener.host,
+                port=listener.port,
             )
             for listener in self._config.listeners
         ]
-        for listener in listeners:
-            await listener.start(reuse_port=self._config.router_count > 1)
+        for acceptor in acceptors:
+            await acceptor.start(reuse_port=self._config.router_count > 1)
         sweeper = ConnectionReaper(self._socket_server)
         self._watchdog.start()
         self._supervisor.watch(self._loop, self._stopped.set)
-        ports = {listener.name: listener.port for listener in listeners}
+        ports = {acceptor.listener.name: acceptor.port for acceptor in acceptors}
         self._supervisor.send(ProcessReady({"ports": ports}))
         await self._stopped.wait()
         await stop_gracefully(
-            self._services, self._socket_server, listeners, self._fail_unanswered_requests
+            self._services, self._socket_server, acceptors, self._fail_unanswered_requests
         )
         sweeper.stop()
         self._watchdog.close()

@@ -11,6 +11,7 @@ import logging
 import socket
 
 from odradek.node.wire.connection import Connection, SocketServer
+from odradek.node.wire.listeners import ClientListener
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +22,13 @@ BACKLOG = 1024
 class Acceptor:
     """One named listener: accepts clients at `host:port`."""
 
-    __slots__ = ("_server", "host", "name", "port", "wire")
+    __slots__ = ("_server", "host", "listener", "port", "wire")
 
-    def __init__(self, wire: SocketServer, *, name: str, host: str, port: int) -> None:
+    def __init__(
+        self, wire: SocketServer, listener: ClientListener, *, host: str, port: int
+    ) -> None:
         self.wire = wire
-        self.name = name
+        self.listener = listener
         self.host = host
         self.port = port
         """The configured port. After `start` the bound port (they differ for port 0)."""
@@ -41,12 +44,12 @@ class Acceptor:
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"listener {self.name} cannot bind {self.host}:{self.port}: {error.strerror}."
-                " Choose another port, or stop the process that uses it.",
+                f"listener {self.listener.name} cannot bind {self.host}:{self.port}:"
+                f" {error.strerror}. Choose another port, or stop the process that uses it.",
             ) from error
         self.port = listening.getsockname()[1]
         self._server = await self.wire.loop.create_server(
-            lambda: Connection(self.wire, self.name), sock=listening, backlog=BACKLOG
+            lambda: Connection(self.wire, self.listener), sock=listening, backlog=BACKLOG
         )
 
     def stop(self) -> None:

@@ -30,10 +30,14 @@ from odradek.node.wire.framing import (
     read_length,
 )
 from odradek.node.wire.limits import ConnectionQuotas, RefusalLog, WireCounters, WireSettings
+from odradek.node.wire.listeners import ClientListener
 from odradek.node.wire.receive_buffer import FrameReceiver, ReceiveBuffer
 from odradek.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
+
+ANONYMOUS = "User:ANONYMOUS"
+"""Kafka's principal of a client that has not authenticated."""
 
 REQUESTS_PER_TURN_MAX = 128
 """Requests of one connection in one iteration of the loop."""
@@ -229,9 +233,10 @@ class Connection(asyncio.BufferedProtocol):
         "id",
         "input",
         "is_closed",
-        "listener_name",
+        "listener",
         "local_host",
         "local_port",
+        "peer_principal",
         "request_count",
         "slots",
         "wire",
@@ -239,9 +244,11 @@ class Connection(asyncio.BufferedProtocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, wire: SocketServer, listener_name: str) -> None:
+    def __init__(self, wire: SocketServer, listener: ClientListener) -> None:
         self.wire = wire
-        self.listener_name = listener_name
+        self.listener = listener
+        self.peer_principal = ANONYMOUS
+        """Who the transport says the client is: of its certificate, or nobody."""
         self.id = wire.next_connection_id
         wire.next_connection_id += 1
         self.authentication: object | None = None
@@ -528,7 +535,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.wire.now_ms - self._activity_ms
 
     def __str__(self) -> str:
-        return f"{self.client_host}:{self.client_port} on listener {self.listener_name}"
+        return f"{self.client_host}:{self.client_port} on listener {self.listener.name}"
 
     def _end_throttle(self) -> None:
         self._throttle = None

@@ -14,6 +14,7 @@ from odradek.node.bus.arena import UNIT_BYTES, Arena
 from odradek.node.wire.acceptor import Acceptor
 from odradek.node.wire.connection import Connection, Slot, SocketServer
 from odradek.node.wire.limits import WireSettings
+from odradek.node.wire.listeners import ClientListener
 
 T = TypeVar("T")
 PATIENCE_S = 10.0
@@ -87,7 +88,9 @@ class WireWorld:
             on_disconnected=self.disconnected.append,
             settings=self.settings,
         )
-        self.listener = Acceptor(self.wire, name="PLAINTEXT", host="127.0.0.1", port=0)
+        self.listener = Acceptor(
+            self.wire, ClientListener(name="PLAINTEXT"), host="127.0.0.1", port=0
+        )
 
     async def connect(self, *, receive_buffer: int = 0) -> RawConnection:
         """A new client."""

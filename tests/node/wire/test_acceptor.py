@@ -10,6 +10,7 @@ import pytest
 from odradek.node.bus.arena import UNIT_BYTES
 from odradek.node.wire.acceptor import Acceptor, ConnectionReaper, drain
 from odradek.node.wire.connection import Slot
+from odradek.node.wire.listeners import ClientListener
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
 
@@ -21,7 +22,9 @@ def echo(slot: Slot, frame: bytes) -> None:
 def test_the_error_for_a_port_in_use_names_the_listener(world: World) -> None:
     async def scenario() -> None:
         await world.connect()
-        second = Acceptor(world.wire, name="EXTERNAL", host="127.0.0.1", port=world.listener.port)
+        second = Acceptor(
+            world.wire, ClientListener(name="EXTERNAL"), host="127.0.0.1", port=world.listener.port
+        )
         with pytest.raises(OSError, match=r"EXTERNAL cannot bind 127\.0\.0\.1:\d+.*another port"):
             await second.start()
 
@@ -30,9 +33,9 @@ def test_the_error_for_a_port_in_use_names_the_listener(world: World) -> None:
 
 def test_several_routers_may_share_a_port(world: World) -> None:
     async def scenario() -> None:
-        first = Acceptor(world.wire, name="P", host="127.0.0.1", port=0)
+        first = Acceptor(world.wire, ClientListener(name="P"), host="127.0.0.1", port=0)
         await first.start(reuse_port=True)
-        second = Acceptor(world.wire, name="P", host="127.0.0.1", port=first.port)
+        second = Acceptor(world.wire, ClientListener(name="P"), host="127.0.0.1", port=first.port)
         await second.start(reuse_port=True)
         first.stop()
         second.stop()
@@ -43,7 +46,7 @@ def test_several_routers_may_share_a_port(world: World) -> None:
 def test_an_empty_host_means_every_address_of_this_machine(world: World) -> None:
     async def scenario() -> None:
         world.answer = echo
-        world.listener = Acceptor(world.wire, name="P", host="", port=0)
+        world.listener = Acceptor(world.wire, ClientListener(name="P"), host="", port=0)
         client = await world.connect()
         await client.send(b"hello")
         assert await client.receive() == b"hello"

@@ -16,12 +16,14 @@ import pytest
 
 from odradek.node.bus.arena import UNIT_BYTES, Arena
 from odradek.node.wire.connection import (
+    ANONYMOUS,
     REQUESTS_PER_TURN_MAX,
     TURN_S_MAX,
     Connection,
     Slot,
     SocketServer,
 )
+from odradek.node.wire.listeners import ClientListener
 from odradek.protocol.errors import ProtocolError
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
@@ -563,7 +565,8 @@ def test_a_connection_knows_both_ends_and_its_listener(world: World) -> None:
         connection = the_connection(world)
         assert (connection.client_host, connection.client_port) == client.sock.getsockname()
         assert (connection.local_host, connection.local_port) == client.sock.getpeername()
-        assert connection.listener_name == "PLAINTEXT"
+        assert connection.listener.name == "PLAINTEXT"
+        assert connection.peer_principal == ANONYMOUS
         assert connection.authentication is None
 
     world.run(scenario())
@@ -600,7 +603,7 @@ def test_a_small_request_costs_little_python(
         waiting.append(slot)
 
     wire = SocketServer(loop=loop, arena=arena, on_request=on_request)
-    connection = Connection(wire, "PLAINTEXT")
+    connection = Connection(wire, ClientListener(name="PLAINTEXT"))
     connection.connection_made(_NoTransport())
     read = (struct.pack(">i", 200) + b"x" * 200) * pipelined
     best = 1.0
