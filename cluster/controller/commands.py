@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from odradek.cluster.metadata.client_quotas import QuotaEntity
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 from odradek.protocol.types import ZERO_UUID, Request, Uuid
 
@@ -110,6 +111,29 @@ class IncrementalAlterConfigs(_Tagged, Request["ConfigsReply"], frozen=True):
 
     resources: tuple[ResourceOperations, ...]
     validate_only: bool = False
+
+
+class QuotaChange(msgspec.Struct, frozen=True, array_like=True):
+    """A quota's new value; null removes it."""
+
+    key: str
+    value: float | None = None
+
+
+class QuotaEntityChanges(msgspec.Struct, frozen=True, array_like=True):
+    """The changes to the quotas of one entity; they take effect together."""
+
+    entity: QuotaEntity
+    changes: tuple[QuotaChange, ...]
+
+
+class AlterClientQuotas(_Tagged, Request["ClientQuotasReply"], frozen=True):
+    """Each entity is changed as a whole or not at all. `unresolved_hosts` are the names of ip
+    entities that are neither addresses nor could be resolved."""
+
+    entries: tuple[QuotaEntityChanges, ...]
+    validate_only: bool = False
+    unresolved_hosts: tuple[str, ...] = ()
 
 
 class AllocateProducerIds(_Tagged, Request["ProducerIdsReply"], frozen=True):
@@ -275,6 +299,7 @@ MetadataCommand: TypeAlias = (
     | ElectLeaders
     | AlterPartitionReassignments
     | UpdateFeatures
+    | AlterClientQuotas
 )
 
 Command: TypeAlias = MetadataCommand | VoterChangeCommand
@@ -310,6 +335,20 @@ class ConfigsReply(_Tagged, frozen=True):
     """Answers AlterConfigs and IncrementalAlterConfigs: one result per resource named, in order."""
 
     results: tuple[ResourceResult, ...]
+
+
+class QuotaEntityResult(msgspec.Struct, frozen=True, array_like=True):
+    """The result for one entity."""
+
+    entity: QuotaEntity
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class ClientQuotasReply(_Tagged, frozen=True):
+    """Answers AlterClientQuotas: one result per entity, in order."""
+
+    results: tuple[QuotaEntityResult, ...]
 
 
 class ProducerIdsReply(_Tagged, frozen=True):
@@ -408,6 +447,7 @@ CommandReply: TypeAlias = (
     | PartitionsReply
     | FeaturesReply
     | VotersReply
+    | ClientQuotasReply
 )
 
 encode_command: Callable[[Request[object]], bytes] = msgspec.msgpack.Encoder().encode

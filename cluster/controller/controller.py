@@ -27,8 +27,10 @@ from odradek.cluster.controller.brokers import (
     register_broker,
     unregister_broker,
 )
+from odradek.cluster.controller.client_quotas import alter_client_quotas
 from odradek.cluster.controller.commands import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterPartitionReassignments,
@@ -111,6 +113,8 @@ class Controller:
                 return alter_reassignments(state, command)
             case UpdateFeatures():
                 return update_features(state, command)
+            case AlterClientQuotas():
+                return alter_client_quotas(state, command)
             case _:
                 assert_never(command)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, assert_never
 
 import msgspec
 
+from odradek.cluster.metadata.client_quotas import ClientQuotasImage, QuotaEntity
 from odradek.cluster.metadata.image import (
     BrokerImage,
     ConfigResource,
@@ -26,6 +27,7 @@ from odradek.cluster.metadata.image import (
 from odradek.cluster.metadata.records import (
     BrokerChanged,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
     FeatureLevelChanged,
@@ -62,6 +64,7 @@ class MetadataDelta:
         self._brokers: dict[int, BrokerImage] | None = None
         self._features: dict[str, int] | None = None
         self._configs: dict[ConfigResource, dict[str, str]] = {}
+        self._quotas: dict[QuotaEntity, dict[str, float]] = {}
 
     def replay(self, record: Record) -> None:
         """Apply one record."""
@@ -82,6 +85,8 @@ class MetadataDelta:
                 self._delete_topic(topic_id)
             case ConfigChanged():
                 self._change_config(record)
+            case ClientQuotaChanged():
+                self._change_quota(record)
             case ProducerIdsAllocated():
                 self._next_producer_id = record.next_producer_id
             case BrokerImage() | BrokerChanged() | BrokerUnregistered():
@@ -111,6 +116,7 @@ class MetadataDelta:
             configs=self._applied_configs(),
             features=image.features if self._features is None else self._features,
             next_producer_id=self._next_producer_id,
+            client_quotas=self._applied_quotas(),
         )
 
     def _topic(self, topic_id: Uuid) -> _TopicDelta:
@@ -141,6 +147,15 @@ class MetadataDelta:
             configs.pop(record.key, None)
         else:
             configs[record.key] = record.value
+
+    def _change_quota(self, record: ClientQuotaChanged) -> None:
+        quotas = self._quotas.get(record.entity)
+        if quotas is None:
+            quotas = self._quotas[record.entity] = dict(self._image.client_quotas.of(record.entity))
+        if record.value is None:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
 
     def _change_broker(self, record: BrokerImage | BrokerChanged | BrokerUnregistered) -> None:
         if self._brokers is None:
@@ -193,6 +208,17 @@ class MetadataDelta:
                 by_resource.pop(resource, None)
         is_broker_change = any(each.type == ConfigResourceType.BROKER for each in self._configs)
         return ConfigsImage(by_resource, None if is_broker_change else self._image.configs)
+
+    def _applied_quotas(self) -> ClientQuotasImage:
+        if not self._quotas:
+            return self._image.client_quotas
+        by_entity = dict(self._image.client_quotas)
+        for entity, quotas in self._quotas.items():
+            if quotas:
+                by_entity[entity] = quotas
+            else:
+                by_entity.pop(entity, None)
+        return ClientQuotasImage(by_entity)
 
 
 def image_after(image: MetadataImage, records: Iterable[Record], offset: int) -> MetadataImage:

@@ -1,4 +1,4 @@
-"""The cluster's metadata at one offset of its log: brokers, topics, partitions, configs.
+"""The cluster's metadata at one offset of its log: brokers, topics, partitions, configs, quotas.
 
 A `MetadataImage` never changes. Every process of a node holds one and replaces it when further
 records are committed: a request that keeps an image sees one consistent state. Parts that two
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from odradek.cluster.metadata.client_quotas import ClientQuotasImage
 from odradek.protocol.types import ZERO_UUID, Uuid
 
 NO_LEADER: Final = -1
@@ -167,6 +168,7 @@ class MetadataImage(msgspec.Struct, frozen=True, eq=False):
     configs: ConfigsImage = msgspec.field(default_factory=lambda: ConfigsImage({}))
     features: Mapping[str, int] = {}
     next_producer_id: int = 0
+    client_quotas: ClientQuotasImage = msgspec.field(default_factory=lambda: ClientQuotasImage({}))
 
     @classmethod
     def empty(cls) -> "MetadataImage":

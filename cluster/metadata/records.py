@@ -81,6 +81,18 @@ class ConfigChanged(msgspec.Struct, frozen=True, array_like=True, tag=10):
     value: str | None
 
 
+class ClientQuotaChanged(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """A client quota was set, or removed if the value is null.
+
+    The components of `entity` are pairs of type and name, sorted by type; a null name is the
+    default.
+    """
+
+    entity: tuple[tuple[str, str | None], ...]
+    key: str
+    value: float | None
+
+
 class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """Producer ids below `next_producer_id` are allocated."""
 
@@ -101,9 +113,10 @@ Record: TypeAlias = (
     | TopicDeleted
     | ConfigChanged
     | ProducerIdsAllocated
+    | ClientQuotaChanged
 )
 
-_KNOWN_TAGS = frozenset(range(1, 12))
+_KNOWN_TAGS = frozenset((*range(1, 12), 16))
 _record_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 _entry_decoder: msgspec.msgpack.Decoder[list[Record]] = msgspec.msgpack.Decoder(list[Record])
 _raw_entry_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])

@@ -5,6 +5,7 @@ Applied to the empty image the records give an image of the same content, withou
 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import (
+    ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
     FeatureLevelChanged,
@@ -29,6 +30,11 @@ def image_records(image: MetadataImage) -> list[Record]:
         ConfigChanged(resource.type, resource.name, key, value)
         for resource, configs in image.configs.items()
         for key, value in configs.items()
+    )
+    records.extend(
+        ClientQuotaChanged(entity, key, value)
+        for entity, quotas in image.client_quotas.items()
+        for key, value in quotas.items()
     )
     if image.next_producer_id:
         records.append(ProducerIdsAllocated(-1, -1, image.next_producer_id))

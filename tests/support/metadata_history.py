@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from odradek.cluster.metadata.client_quotas import ClientQuotasImage, QuotaEntity
 from odradek.cluster.metadata.image import (
     BrokerImage,
     BrokerListener,
@@ -17,6 +18,7 @@ from odradek.cluster.metadata.image import (
 from odradek.cluster.metadata.records import (
     BrokerChanged,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
     FeatureLevelChanged,
@@ -40,6 +42,7 @@ class ModelImage:
     partitions: dict[bytes, list[PartitionImage]] = field(default_factory=dict)
     configs: dict[ConfigResource, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
 
     def replay(self, record: Record) -> None:
         match record:
@@ -95,6 +98,13 @@ class ModelImage:
                     configs[record.key] = record.value
                 if not configs:
                     del self.configs[resource]
+            case ClientQuotaChanged():
+                quotas = self.quotas.setdefault(record.entity, {})
+                quotas.pop(record.key, None)
+                if record.value is not None:
+                    quotas[record.key] = record.value
+                if not quotas:
+                    del self.quotas[record.entity]
             case ProducerIdsAllocated():
                 self.next_producer_id = record.next_producer_id
 
@@ -112,6 +122,9 @@ class ModelImage:
             configs=ConfigsImage({key: dict(value) for key, value in self.configs.items()}),
             features=dict(self.features),
             next_producer_id=self.next_producer_id,
+            client_quotas=ClientQuotasImage(
+                {key: dict(value) for key, value in self.quotas.items()}
+            ),
         )
 
 
@@ -124,7 +137,7 @@ def history(seed: int, count: int) -> Iterator[Record]:
     producer_id = 0
     yield ClusterCreated(f"cluster-{seed}")
     for step in range(count - 1):
-        kind = chance.choice("tttppPPdccccbBuFa")
+        kind = chance.choice("tttppPPdccccbBuFaqq")
         topic_id = chance.choice(sorted(names)) if names else b""
         if kind == "t" or not names:
             free = sorted({f"topic-{n}" for n in range(30)} - set(names.values()))
@@ -161,6 +174,13 @@ def history(seed: int, count: int) -> Iterator[Record]:
             yield BrokerUnregistered(broker)
         elif kind == "F":
             yield FeatureLevelChanged(f"feature-{chance.randrange(3)}", chance.randrange(3))
+        elif kind == "q":
+            user, client_id = chance.choice([None, "u"]), chance.choice([None, "c"])
+            yield ClientQuotaChanged(
+                chance.choice([(("client-id", client_id), ("user", user)), (("user", user),)]),
+                chance.choice(["producer_byte_rate", "consumer_byte_rate"]),
+                chance.choice([None, 1024.0, 0.5]),
+            )
         elif kind == "a":
             producer_id += 1000
             yield ProducerIdsAllocated(1, step, producer_id)
@@ -197,4 +217,5 @@ def have_same_content(one: MetadataImage, other: MetadataImage) -> bool:
         and dict(one.configs) == dict(other.configs)
         and one.features == other.features
         and one.next_producer_id == other.next_producer_id
+        and dict(one.client_quotas) == dict(other.client_quotas)
     )

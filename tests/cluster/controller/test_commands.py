@@ -6,11 +6,13 @@ import pytest
 from odradek.cluster.controller.commands import (
     AddRaftVoter,
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterPartitionReassignments,
     BrokerHeartbeat,
     BrokerReply,
+    ClientQuotasReply,
     Command,
     CommandReply,
     ConfigOperation,
@@ -34,6 +36,9 @@ from odradek.cluster.controller.commands import (
     PartitionReference,
     PartitionsReply,
     ProducerIdsReply,
+    QuotaChange,
+    QuotaEntityChanges,
+    QuotaEntityResult,
     Reassignment,
     RegisterBroker,
     RemoveRaftVoter,
@@ -79,6 +84,11 @@ COMMANDS: list[Command] = [
     RemoveRaftVoter(4, ID),
     AlterPartitionReassignments((Reassignment("t", 1, (2, 3)), Reassignment("t", 2, None)), False),
     UpdateFeatures((FeatureUpdate("f", 1, 2),), True),
+    AlterClientQuotas(
+        (QuotaEntityChanges((("ip", "h"),), (QuotaChange("k", 1.5), QuotaChange("n"))),),
+        True,
+        ("h",),
+    ),
 ]
 REPLIES: list[CommandReply] = [
     TopicsReply((TopicResult("t", 3, "no", ID, 4, 5), TopicResult(None))),
@@ -91,6 +101,7 @@ REPLIES: list[CommandReply] = [
     InSyncReply((InSyncResult(ID, 1, 0, PartitionImage((1, 2), (1,), 1)), InSyncResult(ID, 2, 74))),
     PartitionsReply((PartitionChangeResult("t", 1, 84, "no"), PartitionChangeResult("t", 2))),
     FeaturesReply((FeatureResult("f", 96, "no"),), 95, "no"),
+    ClientQuotasReply((QuotaEntityResult((("user", None),), 42, "no"), QuotaEntityResult(()))),
 ]
 
 
