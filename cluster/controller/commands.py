@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
 from odradek.cluster.metadata.client_quotas import QuotaEntity
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 from odradek.protocol.types import ZERO_UUID, Request, Uuid
@@ -262,6 +263,18 @@ class UpdateFeatures(_Tagged, Request["FeaturesReply"], frozen=True):
     validate_only: bool = False
 
 
+class CreateAcls(_Tagged, Request["AclsReply"], frozen=True):
+    """Each binding is created or refused by itself; one that exists is created again."""
+
+    bindings: tuple[AclBinding, ...]
+
+
+class DeleteAcls(_Tagged, Request["DeletedAclsReply"], frozen=True):
+    """Delete what each of the filters finds."""
+
+    filters: tuple[AclBindingFilter, ...]
+
+
 class AddRaftVoter(_Tagged, Request["VotersReply"], frozen=True):
     """Make an observer a voter, with the data folder of this id (KIP-853).
 
@@ -300,6 +313,8 @@ MetadataCommand: TypeAlias = (
     | AlterPartitionReassignments
     | UpdateFeatures
     | AlterClientQuotas
+    | CreateAcls
+    | DeleteAcls
 )
 
 Command: TypeAlias = MetadataCommand | VoterChangeCommand
@@ -430,6 +445,33 @@ class FeaturesReply(_Tagged, frozen=True):
     error_message: str | None = None
 
 
+class AclResult(msgspec.Struct, frozen=True, array_like=True):
+    """The result for one binding."""
+
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class AclsReply(_Tagged, frozen=True):
+    """Answers CreateAcls: one result for each binding, in order."""
+
+    results: tuple[AclResult, ...]
+
+
+class DeletedAclsResult(msgspec.Struct, frozen=True, array_like=True):
+    """What one filter has found and deleted."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    deleted: tuple[AclBinding, ...] = ()
+
+
+class DeletedAclsReply(_Tagged, frozen=True):
+    """Answers DeleteAcls: one result for each filter, in order."""
+
+    results: tuple[DeletedAclsResult, ...]
+
+
 class VotersReply(_Tagged, frozen=True):
     """The node has become a voter, or is none any more."""
 
@@ -446,6 +488,8 @@ CommandReply: TypeAlias = (
     | InSyncReply
     | PartitionsReply
     | FeaturesReply
+    | AclsReply
+    | DeletedAclsReply
     | VotersReply
     | ClientQuotasReply
 )

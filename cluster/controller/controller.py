@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, assert_never
 
+from odradek.cluster.controller.acls import create_acls, delete_acls
 from odradek.cluster.controller.brokers import (
     allocate_producer_ids,
     fence_stale_brokers,
@@ -35,8 +36,10 @@ from odradek.cluster.controller.commands import (
     AlterPartition,
     AlterPartitionReassignments,
     BrokerHeartbeat,
+    CreateAcls,
     CreatePartitions,
     CreateTopics,
+    DeleteAcls,
     DeleteTopics,
     ElectLeaders,
     IncrementalAlterConfigs,
@@ -115,6 +118,10 @@ class Controller:
                 return update_features(state, command)
             case AlterClientQuotas():
                 return alter_client_quotas(state, command)
+            case CreateAcls():
+                return create_acls(state, command)
+            case DeleteAcls():
+                return delete_acls(state, command)
             case _:
                 assert_never(command)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, assert_never
 
 import msgspec
 
+from odradek.cluster.metadata.acls import AclBinding, AclsImage
 from odradek.cluster.metadata.client_quotas import ClientQuotasImage, QuotaEntity
 from odradek.cluster.metadata.image import (
     BrokerImage,
@@ -25,6 +26,8 @@ from odradek.cluster.metadata.image import (
     TopicImage,
 )
 from odradek.cluster.metadata.records import (
+    AclCreated,
+    AclDeleted,
     BrokerChanged,
     BrokerUnregistered,
     ClientQuotaChanged,
@@ -65,6 +68,7 @@ class MetadataDelta:
         self._features: dict[str, int] | None = None
         self._configs: dict[ConfigResource, dict[str, str]] = {}
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
+        self._acls: dict[AclBinding, bool] = {}
 
     def replay(self, record: Record) -> None:
         """Apply one record."""
@@ -98,6 +102,10 @@ class MetadataDelta:
                     self._features[name] = level
                 else:
                     self._features.pop(name, None)
+            case AclCreated(binding):
+                self._acls[binding] = True
+            case AclDeleted(binding):
+                self._acls[binding] = False
             case ClusterCreated(cluster_id):
                 self._cluster_id = cluster_id
             case _:
@@ -117,6 +125,7 @@ class MetadataDelta:
             features=image.features if self._features is None else self._features,
             next_producer_id=self._next_producer_id,
             client_quotas=self._applied_quotas(),
+            acls=self._applied_acls(),
         )
 
     def _topic(self, topic_id: Uuid) -> _TopicDelta:
@@ -219,6 +228,13 @@ class MetadataDelta:
             else:
                 by_entity.pop(entity, None)
         return ClientQuotasImage(by_entity)
+
+    def _applied_acls(self) -> AclsImage:
+        if not self._acls:
+            return self._image.acls
+        added = (binding for binding, is_there in self._acls.items() if is_there)
+        removed = (binding for binding, is_there in self._acls.items() if not is_there)
+        return self._image.acls.after(added, removed)
 
 
 def image_after(image: MetadataImage, records: Iterable[Record], offset: int) -> MetadataImage:

@@ -8,10 +8,11 @@ The record of a registration, which replaces the previous one, is the `BrokerIma
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import msgspec
 
+from odradek.cluster.metadata.acls import AclBinding
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage
 from odradek.protocol.types import Uuid
 
@@ -101,6 +102,18 @@ class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=11)
     next_producer_id: int
 
 
+class AclCreated(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """An access control list has this binding."""
+
+    binding: AclBinding
+
+
+class AclDeleted(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """The binding was deleted."""
+
+    binding: AclBinding
+
+
 Record: TypeAlias = (
     ClusterCreated
     | FeatureLevelChanged
@@ -114,9 +127,11 @@ Record: TypeAlias = (
     | ConfigChanged
     | ProducerIdsAllocated
     | ClientQuotaChanged
+    | AclCreated
+    | AclDeleted
 )
 
-_KNOWN_TAGS = frozenset((*range(1, 12), 16))
+_KNOWN_TAGS = frozenset(kind.__struct_config__.tag for kind in get_args(Record))
 _record_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 _entry_decoder: msgspec.msgpack.Decoder[list[Record]] = msgspec.msgpack.Decoder(list[Record])
 _raw_entry_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])

@@ -5,6 +5,7 @@ Applied to the empty image the records give an image of the same content, withou
 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import (
+    AclCreated,
     ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
@@ -36,6 +37,7 @@ def image_records(image: MetadataImage) -> list[Record]:
         for entity, quotas in image.client_quotas.items()
         for key, value in quotas.items()
     )
+    records.extend(AclCreated(binding) for binding in image.acls)
     if image.next_producer_id:
         records.append(ProducerIdsAllocated(-1, -1, image.next_producer_id))
     return records

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from odradek.cluster.metadata.acls import AclBinding, AclsImage
 from odradek.cluster.metadata.client_quotas import ClientQuotasImage, QuotaEntity
 from odradek.cluster.metadata.image import (
     BrokerImage,
@@ -16,6 +17,8 @@ from odradek.cluster.metadata.image import (
     TopicImage,
 )
 from odradek.cluster.metadata.records import (
+    AclCreated,
+    AclDeleted,
     BrokerChanged,
     BrokerUnregistered,
     ClientQuotaChanged,
@@ -43,6 +46,7 @@ class ModelImage:
     configs: dict[ConfigResource, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
+    acls: set[AclBinding] = field(default_factory=set)
 
     def replay(self, record: Record) -> None:
         match record:
@@ -107,6 +111,10 @@ class ModelImage:
                     del self.quotas[record.entity]
             case ProducerIdsAllocated():
                 self.next_producer_id = record.next_producer_id
+            case AclCreated():
+                self.acls.add(record.binding)
+            case AclDeleted():
+                self.acls.discard(record.binding)
 
     def image(self, offset: int) -> MetadataImage:
         topics = [
@@ -125,6 +133,7 @@ class ModelImage:
             client_quotas=ClientQuotasImage(
                 {key: dict(value) for key, value in self.quotas.items()}
             ),
+            acls=AclsImage().after(self.acls),
         )
 
 
@@ -137,7 +146,7 @@ def history(seed: int, count: int) -> Iterator[Record]:
     producer_id = 0
     yield ClusterCreated(f"cluster-{seed}")
     for step in range(count - 1):
-        kind = chance.choice("tttppPPdccccbBuFaqq")
+        kind = chance.choice("tttppPPdccccbBuFaqqAAD")
         topic_id = chance.choice(sorted(names)) if names else b""
         if kind == "t" or not names:
             free = sorted({f"topic-{n}" for n in range(30)} - set(names.values()))
@@ -184,6 +193,10 @@ def history(seed: int, count: int) -> Iterator[Record]:
         elif kind == "a":
             producer_id += 1000
             yield ProducerIdsAllocated(1, step, producer_id)
+        elif kind == "A":
+            yield AclCreated(_binding(chance))
+        elif kind == "D":
+            yield AclDeleted(_binding(chance))
         else:
             broker = chance.randrange(5)
             brokers.add(broker)
@@ -194,6 +207,12 @@ def history(seed: int, count: int) -> Iterator[Record]:
                 (BrokerListener("PLAINTEXT", "host", broker + 1),),
                 log_dirs=(chance.randbytes(16),),
             )
+
+
+def _binding(chance: random.Random) -> AclBinding:
+    pattern_type, name = chance.choice([(3, "a"), (3, "*"), (4, "a"), (4, "ab")])
+    principal = chance.choice(["User:a", "User:*"])
+    return AclBinding(2, pattern_type, name, principal, "*", chance.choice([2, 3]), 3)
 
 
 def _partition(chance: random.Random) -> PartitionImage:
@@ -218,4 +237,6 @@ def have_same_content(one: MetadataImage, other: MetadataImage) -> bool:
         and one.features == other.features
         and one.next_producer_id == other.next_producer_id
         and dict(one.client_quotas) == dict(other.client_quotas)
+        and len(one.acls) == len(other.acls)
+        and set(one.acls) == set(other.acls)
     )

@@ -4,6 +4,8 @@ import msgspec
 import pytest
 
 from odradek.cluster.controller.commands import (
+    AclResult,
+    AclsReply,
     AddRaftVoter,
     AllocateProducerIds,
     AlterClientQuotas,
@@ -17,8 +19,12 @@ from odradek.cluster.controller.commands import (
     CommandReply,
     ConfigOperation,
     ConfigsReply,
+    CreateAcls,
     CreatePartitions,
     CreateTopics,
+    DeleteAcls,
+    DeletedAclsReply,
+    DeletedAclsResult,
     DeleteTopics,
     ElectLeaders,
     FeatureResult,
@@ -59,9 +65,11 @@ from odradek.cluster.controller.commands import (
     encode_command,
     encode_reply,
 )
+from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 
 ID = bytes(range(16))
+BINDING = AclBinding(2, 4, "log-", "User:bob", "*", 3, 3)
 COMMANDS: list[Command] = [
     CreateTopics(
         (NewTopic("t", ID, 1, 2, (ReplicaAssignment(0, (1, 2)),), (("k", "v"), ("n", None))),), True
@@ -89,6 +97,8 @@ COMMANDS: list[Command] = [
         True,
         ("h",),
     ),
+    CreateAcls((BINDING,)),
+    DeleteAcls((AclBindingFilter(), AclBindingFilter(2, 2, "t", "User:a", "h", 3, 3))),
 ]
 REPLIES: list[CommandReply] = [
     TopicsReply((TopicResult("t", 3, "no", ID, 4, 5), TopicResult(None))),
@@ -102,6 +112,8 @@ REPLIES: list[CommandReply] = [
     PartitionsReply((PartitionChangeResult("t", 1, 84, "no"), PartitionChangeResult("t", 2))),
     FeaturesReply((FeatureResult("f", 96, "no"),), 95, "no"),
     ClientQuotasReply((QuotaEntityResult((("user", None),), 42, "no"), QuotaEntityResult(()))),
+    AclsReply((AclResult(), AclResult(42, "no"))),
+    DeletedAclsReply((DeletedAclsResult(42, "no"), DeletedAclsResult(deleted=(BINDING,)))),
 ]
 
 
