@@ -28,6 +28,7 @@ from odradek.protocol.messages import (
     quotas,
     rewinds,
     sasl,
+    scram,
     share,
     share_state,
     streams,
@@ -106,8 +107,8 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47, 0, 0, None, group_offsets.OffsetDeleteRequest
     DESCRIBE_CLIENT_QUOTAS = 48, 0, 1, 1, quotas.DescribeClientQuotasRequest
     ALTER_CLIENT_QUOTAS = 49, 0, 1, 1, quotas.AlterClientQuotasRequest
-    DESCRIBE_USER_SCRAM_CREDENTIALS = 50, 0, 0, 0, quotas.DescribeUserScramCredentialsRequest
-    ALTER_USER_SCRAM_CREDENTIALS = 51, 0, 0, 0, quotas.AlterUserScramCredentialsRequest
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50, 0, 0, 0, scram.DescribeUserScramCredentialsRequest
+    ALTER_USER_SCRAM_CREDENTIALS = 51, 0, 0, 0, scram.AlterUserScramCredentialsRequest
     DESCRIBE_QUORUM = 55, 0, 2, 0, cluster.DescribeQuorumRequest
     UPDATE_FEATURES = 57, 0, 2, 0, cluster.UpdateFeaturesRequest
     DESCRIBE_CLUSTER = 60, 0, 2, 0, metadata.DescribeClusterRequest

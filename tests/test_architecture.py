@@ -72,6 +72,7 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
 HOMES: Final[Mapping[str, frozenset[str]]] = {
     "crc32c": ours("protocol.checksum"),
     "cramjam": ours("protocol.compression"),
+    "jwt": ours("cluster.security.access_token"),
     "lmdb": ours("storage"),
     "mypy_extensions": ours("protocol.message_converter", "protocol.record_walker"),
     "msgspec": ours("storage", "cluster", "coordinator", "node"),

@@ -11,9 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
-from odradek.cluster.metadata.client_quotas import QuotaEntity
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
+from odradek.cluster.metadata.scram import ScramCredential
 from odradek.protocol.types import ZERO_UUID, Request, Uuid
 
 
@@ -112,29 +111,6 @@ class IncrementalAlterConfigs(_Tagged, Request["ConfigsReply"], frozen=True):
 
     resources: tuple[ResourceOperations, ...]
     validate_only: bool = False
-
-
-class QuotaChange(msgspec.Struct, frozen=True, array_like=True):
-    """A quota's new value; null removes it."""
-
-    key: str
-    value: float | None = None
-
-
-class QuotaEntityChanges(msgspec.Struct, frozen=True, array_like=True):
-    """The changes to the quotas of one entity; they take effect together."""
-
-    entity: QuotaEntity
-    changes: tuple[QuotaChange, ...]
-
-
-class AlterClientQuotas(_Tagged, Request["ClientQuotasReply"], frozen=True):
-    """Each entity is changed as a whole or not at all. `unresolved_hosts` are the names of ip
-    entities that are neither addresses nor could be resolved."""
-
-    entries: tuple[QuotaEntityChanges, ...]
-    validate_only: bool = False
-    unresolved_hosts: tuple[str, ...] = ()
 
 
 class AllocateProducerIds(_Tagged, Request["ProducerIdsReply"], frozen=True):
@@ -263,18 +239,6 @@ class UpdateFeatures(_Tagged, Request["FeaturesReply"], frozen=True):
     validate_only: bool = False
 
 
-class CreateAcls(_Tagged, Request["AclsReply"], frozen=True):
-    """Each binding is created or refused by itself; one that exists is created again."""
-
-    bindings: tuple[AclBinding, ...]
-
-
-class DeleteAcls(_Tagged, Request["DeletedAclsReply"], frozen=True):
-    """Delete what each of the filters finds."""
-
-    filters: tuple[AclBindingFilter, ...]
-
-
 class AddRaftVoter(_Tagged, Request["VotersReply"], frozen=True):
     """Make an observer a voter, with the data folder of this id (KIP-853).
 
@@ -291,6 +255,30 @@ class RemoveRaftVoter(_Tagged, Request["VotersReply"], frozen=True):
 
     voter_id: int
     voter_directory_id: Uuid
+
+
+class DeleteScramCredential(msgspec.Struct, frozen=True, array_like=True):
+    """A credential to delete. The mechanism is the wire's number, known or not."""
+
+    user: str
+    mechanism: int
+
+
+class SetScramCredential(msgspec.Struct, frozen=True, array_like=True):
+    """A credential to set. It has keys, not the salted password that they were made of; null if the
+    client's salt or salted password cannot be used."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    credential: ScramCredential | None
+
+
+class AlterScramCredentials(_Tagged, Request["ScramCredentialsReply"], frozen=True):
+    """The changes of a user take effect together or not at all (KIP-554)."""
+
+    deletions: tuple[DeleteScramCredential, ...]
+    upsertions: tuple[SetScramCredential, ...]
 
 
 VoterChangeCommand: TypeAlias = AddRaftVoter | RemoveRaftVoter
@@ -312,9 +300,7 @@ MetadataCommand: TypeAlias = (
     | ElectLeaders
     | AlterPartitionReassignments
     | UpdateFeatures
-    | AlterClientQuotas
-    | CreateAcls
-    | DeleteAcls
+    | AlterScramCredentials
 )
 
 Command: TypeAlias = MetadataCommand | VoterChangeCommand
@@ -350,20 +336,6 @@ class ConfigsReply(_Tagged, frozen=True):
     """Answers AlterConfigs and IncrementalAlterConfigs: one result per resource named, in order."""
 
     results: tuple[ResourceResult, ...]
-
-
-class QuotaEntityResult(msgspec.Struct, frozen=True, array_like=True):
-    """The result for one entity."""
-
-    entity: QuotaEntity
-    error_code: int = 0
-    error_message: str | None = None
-
-
-class ClientQuotasReply(_Tagged, frozen=True):
-    """Answers AlterClientQuotas: one result per entity, in order."""
-
-    results: tuple[QuotaEntityResult, ...]
 
 
 class ProducerIdsReply(_Tagged, frozen=True):
@@ -445,31 +417,18 @@ class FeaturesReply(_Tagged, frozen=True):
     error_message: str | None = None
 
 
-class AclResult(msgspec.Struct, frozen=True, array_like=True):
-    """The result for one binding."""
+class ScramCredentialsResult(msgspec.Struct, frozen=True, array_like=True):
+    """The result for one user."""
 
+    user: str
     error_code: int = 0
     error_message: str | None = None
 
 
-class AclsReply(_Tagged, frozen=True):
-    """Answers CreateAcls: one result for each binding, in order."""
+class ScramCredentialsReply(_Tagged, frozen=True):
+    """Answers AlterScramCredentials: one result for each user, in the order of the first naming."""
 
-    results: tuple[AclResult, ...]
-
-
-class DeletedAclsResult(msgspec.Struct, frozen=True, array_like=True):
-    """What one filter has found and deleted."""
-
-    error_code: int = 0
-    error_message: str | None = None
-    deleted: tuple[AclBinding, ...] = ()
-
-
-class DeletedAclsReply(_Tagged, frozen=True):
-    """Answers DeleteAcls: one result for each filter, in order."""
-
-    results: tuple[DeletedAclsResult, ...]
+    results: tuple[ScramCredentialsResult, ...]
 
 
 class VotersReply(_Tagged, frozen=True):
@@ -488,10 +447,8 @@ CommandReply: TypeAlias = (
     | InSyncReply
     | PartitionsReply
     | FeaturesReply
-    | AclsReply
-    | DeletedAclsReply
     | VotersReply
-    | ClientQuotasReply
+    | ScramCredentialsReply
 )
 
 encode_command: Callable[[Request[object]], bytes] = msgspec.msgpack.Encoder().encode

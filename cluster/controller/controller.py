@@ -20,7 +20,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, assert_never
 
-from odradek.cluster.controller.acls import create_acls, delete_acls
 from odradek.cluster.controller.brokers import (
     allocate_producer_ids,
     fence_stale_brokers,
@@ -28,18 +27,15 @@ from odradek.cluster.controller.brokers import (
     register_broker,
     unregister_broker,
 )
-from odradek.cluster.controller.client_quotas import alter_client_quotas
 from odradek.cluster.controller.commands import (
     AllocateProducerIds,
-    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterPartitionReassignments,
+    AlterScramCredentials,
     BrokerHeartbeat,
-    CreateAcls,
     CreatePartitions,
     CreateTopics,
-    DeleteAcls,
     DeleteTopics,
     ElectLeaders,
     IncrementalAlterConfigs,
@@ -60,6 +56,7 @@ from odradek.cluster.controller.in_sync_replicas import alter_partition, resign_
 from odradek.cluster.controller.internal_topics import CHECK_INTERVAL_MS as INTERNAL_TOPICS_CHECK_MS
 from odradek.cluster.controller.internal_topics import raise_replication_factors
 from odradek.cluster.controller.reassignment import alter_reassignments
+from odradek.cluster.controller.scram_credentials import alter_scram_credentials
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.controller.topics import create_partitions, create_topics, delete_topics
 from odradek.cluster.metadata.image import MetadataImage
@@ -116,12 +113,8 @@ class Controller:
                 return alter_reassignments(state, command)
             case UpdateFeatures():
                 return update_features(state, command)
-            case AlterClientQuotas():
-                return alter_client_quotas(state, command)
-            case CreateAcls():
-                return create_acls(state, command)
-            case DeleteAcls():
-                return delete_acls(state, command)
+            case AlterScramCredentials():
+                return alter_scram_credentials(state, command)
             case _:
                 assert_never(command)
 

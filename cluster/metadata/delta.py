@@ -14,8 +14,6 @@ from typing import NamedTuple, assert_never
 
 import msgspec
 
-from odradek.cluster.metadata.acls import AclBinding, AclsImage
-from odradek.cluster.metadata.client_quotas import ClientQuotasImage, QuotaEntity
 from odradek.cluster.metadata.image import (
     BrokerImage,
     ConfigResource,
@@ -26,11 +24,8 @@ from odradek.cluster.metadata.image import (
     TopicImage,
 )
 from odradek.cluster.metadata.records import (
-    AclCreated,
-    AclDeleted,
     BrokerChanged,
     BrokerUnregistered,
-    ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
     FeatureLevelChanged,
@@ -38,9 +33,12 @@ from odradek.cluster.metadata.records import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    ScramCredentialChanged,
+    ScramCredentialRemoved,
     TopicCreated,
     TopicDeleted,
 )
+from odradek.cluster.metadata.scram import ScramCredential, ScramUser
 from odradek.protocol.types import Uuid
 
 
@@ -67,8 +65,7 @@ class MetadataDelta:
         self._brokers: dict[int, BrokerImage] | None = None
         self._features: dict[str, int] | None = None
         self._configs: dict[ConfigResource, dict[str, str]] = {}
-        self._quotas: dict[QuotaEntity, dict[str, float]] = {}
-        self._acls: dict[AclBinding, bool] = {}
+        self._scram_credentials: dict[ScramUser, ScramCredential] | None = None
 
     def replay(self, record: Record) -> None:
         """Apply one record."""
@@ -89,8 +86,6 @@ class MetadataDelta:
                 self._delete_topic(topic_id)
             case ConfigChanged():
                 self._change_config(record)
-            case ClientQuotaChanged():
-                self._change_quota(record)
             case ProducerIdsAllocated():
                 self._next_producer_id = record.next_producer_id
             case BrokerImage() | BrokerChanged() | BrokerUnregistered():
@@ -102,10 +97,8 @@ class MetadataDelta:
                     self._features[name] = level
                 else:
                     self._features.pop(name, None)
-            case AclCreated(binding):
-                self._acls[binding] = True
-            case AclDeleted(binding):
-                self._acls[binding] = False
+            case ScramCredentialChanged() | ScramCredentialRemoved():
+                self._change_scram_credential(record)
             case ClusterCreated(cluster_id):
                 self._cluster_id = cluster_id
             case _:
@@ -124,8 +117,11 @@ class MetadataDelta:
             configs=self._applied_configs(),
             features=image.features if self._features is None else self._features,
             next_producer_id=self._next_producer_id,
-            client_quotas=self._applied_quotas(),
-            acls=self._applied_acls(),
+            scram_credentials=(
+                image.scram_credentials
+                if self._scram_credentials is None
+                else self._scram_credentials
+            ),
         )
 
     def _topic(self, topic_id: Uuid) -> _TopicDelta:
@@ -157,15 +153,6 @@ class MetadataDelta:
         else:
             configs[record.key] = record.value
 
-    def _change_quota(self, record: ClientQuotaChanged) -> None:
-        quotas = self._quotas.get(record.entity)
-        if quotas is None:
-            quotas = self._quotas[record.entity] = dict(self._image.client_quotas.of(record.entity))
-        if record.value is None:
-            quotas.pop(record.key, None)
-        else:
-            quotas[record.key] = record.value
-
     def _change_broker(self, record: BrokerImage | BrokerChanged | BrokerUnregistered) -> None:
         if self._brokers is None:
             self._brokers = dict(self._image.brokers)
@@ -183,6 +170,17 @@ class MetadataDelta:
                 )
             case BrokerUnregistered():
                 self._brokers.pop(broker_id, None)
+
+    def _change_scram_credential(
+        self, record: ScramCredentialChanged | ScramCredentialRemoved
+    ) -> None:
+        if self._scram_credentials is None:
+            self._scram_credentials = dict(self._image.scram_credentials)
+        user = ScramUser(record.user, record.mechanism)
+        if isinstance(record, ScramCredentialChanged):
+            self._scram_credentials[user] = record.credential
+        else:
+            self._scram_credentials.pop(user, None)
 
     def _applied_topics(self) -> tuple[Mapping[str, TopicImage], Mapping[Uuid, TopicImage]]:
         image = self._image
@@ -217,24 +215,6 @@ class MetadataDelta:
                 by_resource.pop(resource, None)
         is_broker_change = any(each.type == ConfigResourceType.BROKER for each in self._configs)
         return ConfigsImage(by_resource, None if is_broker_change else self._image.configs)
-
-    def _applied_quotas(self) -> ClientQuotasImage:
-        if not self._quotas:
-            return self._image.client_quotas
-        by_entity = dict(self._image.client_quotas)
-        for entity, quotas in self._quotas.items():
-            if quotas:
-                by_entity[entity] = quotas
-            else:
-                by_entity.pop(entity, None)
-        return ClientQuotasImage(by_entity)
-
-    def _applied_acls(self) -> AclsImage:
-        if not self._acls:
-            return self._image.acls
-        added = (binding for binding, is_there in self._acls.items() if is_there)
-        removed = (binding for binding, is_there in self._acls.items() if not is_there)
-        return self._image.acls.after(added, removed)
 
 
 def image_after(image: MetadataImage, records: Iterable[Record], offset: int) -> MetadataImage:

@@ -1,4 +1,4 @@
-"""The cluster's metadata at one offset of its log: brokers, topics, configs, quotas, ACLs.
+"""The cluster's metadata at one offset of its log: brokers, topics, partitions, configs, users.
 
 A `MetadataImage` never changes. Every process of a node holds one and replaces it when further
 records are committed: a request that keeps an image sees one consistent state. Parts that two
@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from odradek.cluster.metadata.acls import AclsImage
-from odradek.cluster.metadata.client_quotas import ClientQuotasImage
+from odradek.cluster.metadata.scram import ScramImage
 from odradek.protocol.types import ZERO_UUID, Uuid
 
 NO_LEADER: Final = -1
@@ -169,8 +168,7 @@ class MetadataImage(msgspec.Struct, frozen=True, eq=False):
     configs: ConfigsImage = msgspec.field(default_factory=lambda: ConfigsImage({}))
     features: Mapping[str, int] = {}
     next_producer_id: int = 0
-    client_quotas: ClientQuotasImage = msgspec.field(default_factory=lambda: ClientQuotasImage({}))
-    acls: AclsImage = msgspec.field(default_factory=AclsImage)
+    scram_credentials: ScramImage = {}
 
     @classmethod
     def empty(cls) -> "MetadataImage":

@@ -8,12 +8,12 @@ The record of a registration, which replaces the previous one, is the `BrokerIma
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, get_args
+from typing import TypeAlias
 
 import msgspec
 
-from odradek.cluster.metadata.acls import AclBinding
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage
+from odradek.cluster.metadata.scram import ScramCredential
 from odradek.protocol.types import Uuid
 
 
@@ -82,18 +82,6 @@ class ConfigChanged(msgspec.Struct, frozen=True, array_like=True, tag=10):
     value: str | None
 
 
-class ClientQuotaChanged(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """A client quota was set, or removed if the value is null.
-
-    The components of `entity` are pairs of type and name, sorted by type; a null name is the
-    default.
-    """
-
-    entity: tuple[tuple[str, str | None], ...]
-    key: str
-    value: float | None
-
-
 class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """Producer ids below `next_producer_id` are allocated."""
 
@@ -102,16 +90,19 @@ class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=11)
     next_producer_id: int
 
 
-class AclCreated(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """An access control list has this binding."""
+class ScramCredentialChanged(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """A user has this SCRAM credential for a mechanism."""
 
-    binding: AclBinding
+    user: str
+    mechanism: int
+    credential: ScramCredential
 
 
-class AclDeleted(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """The binding was deleted."""
+class ScramCredentialRemoved(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """A user has no SCRAM credential for a mechanism any more."""
 
-    binding: AclBinding
+    user: str
+    mechanism: int
 
 
 Record: TypeAlias = (
@@ -126,12 +117,11 @@ Record: TypeAlias = (
     | TopicDeleted
     | ConfigChanged
     | ProducerIdsAllocated
-    | ClientQuotaChanged
-    | AclCreated
-    | AclDeleted
+    | ScramCredentialChanged
+    | ScramCredentialRemoved
 )
 
-_KNOWN_TAGS = frozenset(kind.__struct_config__.tag for kind in get_args(Record))
+_KNOWN_TAGS = frozenset({*range(1, 12), 14, 15})
 _record_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 _entry_decoder: msgspec.msgpack.Decoder[list[Record]] = msgspec.msgpack.Decoder(list[Record])
 _raw_entry_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])

@@ -4,8 +4,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from odradek.cluster.metadata.acls import AclBinding, AclsImage
-from odradek.cluster.metadata.client_quotas import ClientQuotasImage, QuotaEntity
 from odradek.cluster.metadata.image import (
     BrokerImage,
     BrokerListener,
@@ -17,11 +15,8 @@ from odradek.cluster.metadata.image import (
     TopicImage,
 )
 from odradek.cluster.metadata.records import (
-    AclCreated,
-    AclDeleted,
     BrokerChanged,
     BrokerUnregistered,
-    ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
     FeatureLevelChanged,
@@ -29,9 +24,12 @@ from odradek.cluster.metadata.records import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    ScramCredentialChanged,
+    ScramCredentialRemoved,
     TopicCreated,
     TopicDeleted,
 )
+from odradek.cluster.metadata.scram import ScramCredential, ScramUser
 
 
 @dataclass
@@ -45,8 +43,7 @@ class ModelImage:
     partitions: dict[bytes, list[PartitionImage]] = field(default_factory=dict)
     configs: dict[ConfigResource, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
-    quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
-    acls: set[AclBinding] = field(default_factory=set)
+    scram_credentials: dict[ScramUser, ScramCredential] = field(default_factory=dict)
 
     def replay(self, record: Record) -> None:
         match record:
@@ -102,19 +99,13 @@ class ModelImage:
                     configs[record.key] = record.value
                 if not configs:
                     del self.configs[resource]
-            case ClientQuotaChanged():
-                quotas = self.quotas.setdefault(record.entity, {})
-                quotas.pop(record.key, None)
-                if record.value is not None:
-                    quotas[record.key] = record.value
-                if not quotas:
-                    del self.quotas[record.entity]
             case ProducerIdsAllocated():
                 self.next_producer_id = record.next_producer_id
-            case AclCreated():
-                self.acls.add(record.binding)
-            case AclDeleted():
-                self.acls.discard(record.binding)
+            case ScramCredentialChanged():
+                user = ScramUser(record.user, record.mechanism)
+                self.scram_credentials[user] = record.credential
+            case ScramCredentialRemoved():
+                self.scram_credentials.pop(ScramUser(record.user, record.mechanism), None)
 
     def image(self, offset: int) -> MetadataImage:
         topics = [
@@ -130,10 +121,7 @@ class ModelImage:
             configs=ConfigsImage({key: dict(value) for key, value in self.configs.items()}),
             features=dict(self.features),
             next_producer_id=self.next_producer_id,
-            client_quotas=ClientQuotasImage(
-                {key: dict(value) for key, value in self.quotas.items()}
-            ),
-            acls=AclsImage().after(self.acls),
+            scram_credentials=dict(self.scram_credentials),
         )
 
 
@@ -146,7 +134,7 @@ def history(seed: int, count: int) -> Iterator[Record]:
     producer_id = 0
     yield ClusterCreated(f"cluster-{seed}")
     for step in range(count - 1):
-        kind = chance.choice("tttppPPdccccbBuFaqqAAD")
+        kind = chance.choice("tttppPPdccccbBuFasS")
         topic_id = chance.choice(sorted(names)) if names else b""
         if kind == "t" or not names:
             free = sorted({f"topic-{n}" for n in range(30)} - set(names.values()))
@@ -183,20 +171,14 @@ def history(seed: int, count: int) -> Iterator[Record]:
             yield BrokerUnregistered(broker)
         elif kind == "F":
             yield FeatureLevelChanged(f"feature-{chance.randrange(3)}", chance.randrange(3))
-        elif kind == "q":
-            user, client_id = chance.choice([None, "u"]), chance.choice([None, "c"])
-            yield ClientQuotaChanged(
-                chance.choice([(("client-id", client_id), ("user", user)), (("user", user),)]),
-                chance.choice(["producer_byte_rate", "consumer_byte_rate"]),
-                chance.choice([None, 1024.0, 0.5]),
-            )
+        elif kind == "s":
+            credential = ScramCredential(chance.randbytes(4), b"stored", b"server", 4096)
+            yield ScramCredentialChanged(f"user-{chance.randrange(3)}", 1, credential)
+        elif kind == "S":
+            yield ScramCredentialRemoved(f"user-{chance.randrange(3)}", 1)
         elif kind == "a":
             producer_id += 1000
             yield ProducerIdsAllocated(1, step, producer_id)
-        elif kind == "A":
-            yield AclCreated(_binding(chance))
-        elif kind == "D":
-            yield AclDeleted(_binding(chance))
         else:
             broker = chance.randrange(5)
             brokers.add(broker)
@@ -207,12 +189,6 @@ def history(seed: int, count: int) -> Iterator[Record]:
                 (BrokerListener("PLAINTEXT", "host", broker + 1),),
                 log_dirs=(chance.randbytes(16),),
             )
-
-
-def _binding(chance: random.Random) -> AclBinding:
-    pattern_type, name = chance.choice([(3, "a"), (3, "*"), (4, "a"), (4, "ab")])
-    principal = chance.choice(["User:a", "User:*"])
-    return AclBinding(2, pattern_type, name, principal, "*", chance.choice([2, 3]), 3)
 
 
 def _partition(chance: random.Random) -> PartitionImage:
@@ -236,7 +212,5 @@ def have_same_content(one: MetadataImage, other: MetadataImage) -> bool:
         and dict(one.configs) == dict(other.configs)
         and one.features == other.features
         and one.next_producer_id == other.next_producer_id
-        and dict(one.client_quotas) == dict(other.client_quotas)
-        and len(one.acls) == len(other.acls)
-        and set(one.acls) == set(other.acls)
+        and one.scram_credentials == other.scram_credentials
     )

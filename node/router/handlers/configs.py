@@ -18,7 +18,6 @@ from odradek.cluster.controller.commands import (
     ResourceConfigs,
     ResourceOperations,
 )
-from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.config_description import (
     describe_broker,
     describe_cluster_default,
@@ -28,6 +27,7 @@ from odradek.cluster.metadata.config_description import (
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.topic_names import topic_name_error
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode

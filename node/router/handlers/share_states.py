@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from odradek.cluster.metadata.acls import AclOperation
 from odradek.coordinator.share.requests import (
     DeleteShareState,
     InitializeShareState,
@@ -25,6 +24,7 @@ from odradek.coordinator.share.requests import (
     WriteShareState,
 )
 from odradek.coordinator.share.state_batches import batches_of, messages_of
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode

@@ -5,12 +5,7 @@ from tests.support.kio_parity import cases, check
 
 @pytest.mark.parametrize(
     ("api", "side", "version"),
-    cases(
-        "DescribeClientQuotas",
-        "AlterClientQuotas",
-        "DescribeUserScramCredentials",
-        "AlterUserScramCredentials",
-    ),
+    cases("DescribeClientQuotas", "AlterClientQuotas"),
 )
 def test_every_version_agrees_with_kio(api: str, side: str, version: int) -> None:
     check(api, side, version)
