@@ -33,8 +33,12 @@ from odradek.node.observability import (
     LINK_KIND,
     LINK_VARIABLE,
     BeginControlledShutdown,
+    ChangeLogLevels,
     CollectMetrics,
+    ConfigurationApplied,
+    ConfigurationChanged,
     Details,
+    LogLevelsChanged,
     MetricsReport,
     ProcessHeartbeat,
     ProcessReady,
@@ -123,6 +127,10 @@ class Child:
         self.storage_problem = ""
         """Why it could not write its files when it last reported; empty if it could."""
         self.on_storage_report: Callable[[Child], None] = lambda _child: None
+        self.on_configuration_applied: Callable[[str, int], None] = lambda _name, _revision: None
+        self.on_log_levels_request: Callable[[Child, ChangeLogLevels], None] = (
+            lambda _child, _message: None
+        )
         self.deadline = 0.0
         """When `on_deadline` is due: the next start, or the end of a timeout."""
         self._command = plan.command
@@ -197,6 +205,10 @@ class Child:
                     self.can_shut_down = True
                 case ResizeWorkers():
                     self.requested_workers = message.worker_count
+                case ConfigurationApplied():
+                    self.on_configuration_applied(self.name, message.revision)
+                case ChangeLogLevels():
+                    self.on_log_levels_request(self, message)
             if self.state is ChildState.READY:
                 self.deadline = time.monotonic() + self._timeouts.heartbeat
 
@@ -216,6 +228,14 @@ class Child:
         """Tell the child which processes cannot write their files, if it is ready."""
         if self.state is ChildState.READY:
             self._send(state)
+
+    def send_configuration(self, revision: int) -> bool:
+        """Tell the child that the node's configuration has changed; False if it does not run."""
+        return self._send(ConfigurationChanged(revision))
+
+    def answer_log_levels(self, request_id: int, problem: str = "") -> None:
+        """Answer the child's request to change levels."""
+        self._send(LogLevelsChanged(request_id, problem))
 
     def on_deadline(self, now: float) -> None:
         """The deadline has passed."""

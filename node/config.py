@@ -116,6 +116,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     arena_bytes: int = 1 << 30
     log_level: str = "INFO"
     log_format: str = "auto"
+    log_levels: dict[str, str] = msgspec.field(default_factory=dict)
+    """Of loggers, as they were set while the node runs; lost when it stops."""
     http_host: str = ""
     http_port: int | None = None
     peers: tuple[PeerConfig, ...] = ()
@@ -138,8 +140,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     def broker_configs(self) -> dict[str, str]:
         """The static layer of broker configs: the profile's, those set, and the node's own."""
         node = {
+            "broker.id": str(self.node_id),
             "node.id": str(self.node_id),
             "listeners": ",".join(f"{x.name}://{x.host}:{x.port}" for x in self.listeners),
+            "log.dir": self.data,
             "log.dirs": self.data,
             "durability": self.durability.value,
             "workers": str(self.configured_worker_count or self.worker_count),
@@ -218,10 +222,13 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.run)
 
     def save_json(self, path: Path) -> None:
-        """Write the configuration for the child processes; only this user can read the file."""
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        """Write the configuration for the child processes; only this user can read the file. A
+        process that reads it meanwhile finds the old one or the new one."""
+        written = path.with_suffix(".new")
+        file = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(file, "wb") as stream:
             stream.write(msgspec.json.encode(self))
+        written.replace(path)
 
     @classmethod
     def load_json(cls, path: Path) -> Self:

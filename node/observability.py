@@ -15,12 +15,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from odradek.node.config import NodeConfig
+from odradek.node.log_levels import set_log_levels
 
 LINK_VARIABLE = "_ODRADEK_LINK"
 """Environment variable with the descriptor of the child's end of the link."""
@@ -50,7 +52,7 @@ def configure_logging(config: NodeConfig, process: str) -> None:
     handler.addFilter(RepeatedLineFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(config.log_level)
+    set_log_levels(config.log_level, config.log_levels)
     logging.raiseExceptions = False
     # They cost time for each line, and no format shows them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
@@ -244,6 +246,32 @@ class BeginControlledShutdown(msgspec.Struct, frozen=True, array_like=True, tag=
     """Begin a controlled shutdown; `ShutdownAllowed` follows."""
 
 
+class ChangeLogLevels(msgspec.Struct, frozen=True, array_like=True, tag="levels"):
+    """Give loggers these levels on all processes of the node, or take theirs away (None)."""
+
+    request_id: int
+    levels: dict[str, str | None]
+
+
+class ConfigurationApplied(msgspec.Struct, frozen=True, array_like=True, tag="applied"):
+    """The child has applied the configuration with this number."""
+
+    revision: int
+
+
+class ConfigurationChanged(msgspec.Struct, frozen=True, array_like=True, tag="configuration"):
+    """The file with the node's configuration has changed: read it and answer with its number."""
+
+    revision: int
+
+
+class LogLevelsChanged(msgspec.Struct, frozen=True, array_like=True, tag="levels"):
+    """The answer to `ChangeLogLevels`: all processes have them, or why they do not."""
+
+    request_id: int
+    problem: str = ""
+
+
 class StopProcess(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """Finish, then exit."""
 
@@ -267,8 +295,17 @@ FromChild = (
     | StorageReport
     | ShutdownAllowed
     | ResizeWorkers
+    | ChangeLogLevels
+    | ConfigurationApplied
 )
-ToChild = StopProcess | CollectMetrics | BeginControlledShutdown | StorageState
+ToChild = (
+    StopProcess
+    | CollectMetrics
+    | BeginControlledShutdown
+    | StorageState
+    | ConfigurationChanged
+    | LogLevelsChanged
+)
 Details = Mapping[str, str | int | dict[str, int]]
 
 encode_link = msgspec.msgpack.Encoder().encode
@@ -293,7 +330,10 @@ class SupervisorLink:
     event loop calls `watch` once.
     """
 
-    def __init__(self, connection: socket.socket | None, name: str) -> None:
+    def __init__(
+        self, connection: socket.socket | None, name: str, config_path: Path | None = None
+    ) -> None:
+        """`config_path` is the file with the node's configuration."""
         self.name = name
         self.metrics = Metrics()
         self.before_report: Callable[[Callable[[], None]], None] = lambda report: report()
@@ -301,9 +341,13 @@ class SupervisorLink:
         are up to date."""
         self.on_storage_state: Callable[[StorageState], None] = lambda _state: None
         """Called when processes of the node can write their files no longer, or can again."""
+        self.on_configuration: Callable[[NodeConfig], None] = lambda _config: None
+        """Called with a changed configuration of the node, whose log levels are applied already."""
+        self.on_log_levels_changed: Callable[[LogLevelsChanged], None] = lambda _message: None
         self.is_in_controlled_shutdown = False
         """Whether the node is in controlled shutdown; changes in `poll`."""
         self._connection = connection
+        self._config_path = config_path
         self._parent = os.getppid()
         self._next_poll = self._next_heartbeat = 0.0
         self._is_stopping = False
@@ -315,12 +359,17 @@ class SupervisorLink:
             connection.setblocking(False)
 
     @classmethod
-    def connect(cls, name: str) -> Self:
+    def connect(cls, name: str, config_path: Path | None = None) -> Self:
         """The link of this process. `name` is the process's, for example `worker-0`."""
         descriptor = os.environ.pop(LINK_VARIABLE, "")
         if not descriptor:
-            return cls(None, name)
-        return cls(socket.socket(fileno=int(descriptor)), name)
+            return cls(None, name, config_path)
+        return cls(socket.socket(fileno=int(descriptor)), name, config_path)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a supervisor."""
+        return self._connection is not None
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
@@ -397,6 +446,17 @@ class SupervisorLink:
                     self.is_in_controlled_shutdown = True
                 case StorageState():
                     self.on_storage_state(message)
+                case ConfigurationChanged():
+                    self._apply_configuration(message.revision)
+                case LogLevelsChanged():
+                    self.on_log_levels_changed(message)
+
+    def _apply_configuration(self, revision: int) -> None:
+        if self._config_path is not None:
+            config = NodeConfig.load_json(self._config_path)
+            set_log_levels(config.log_level, config.log_levels)
+            self.on_configuration(config)
+        self.send(ConfigurationApplied(revision))
 
     def _report(self) -> None:
         samples = self.metrics.collect()

@@ -39,10 +39,13 @@ import msgspec
 from odradek.node.child import Child, ChildPlan, ChildState, ChildTimeouts, python_command
 from odradek.node.config import ListenerConfig, NodeConfig
 from odradek.node.config_sources import ConfigurationError
+from odradek.node.configuration_rollout import ConfigurationRollout
 from odradek.node.controller.clean_shutdown import record_clean_shutdown
 from odradek.node.data_folder import FolderLock, StateFile, adopt_meta_properties
 from odradek.node.http_server import HttpServer, Respond, Route
+from odradek.node.log_levels import merged_levels, set_log_levels
 from odradek.node.observability import (
+    ChangeLogLevels,
     Metrics,
     Sample,
     configure_logging,
@@ -154,6 +157,7 @@ class Supervisor:
         self._timeouts = timeouts
         self._config_path = config.run_folder / _CONFIG_NAME
         self._state_file = StateFile(config.data_folder / STATE_NAME)
+        self._rollout = ConfigurationRollout(lambda: self._children)
         self._children = [self._child(each) for each in plan(config, self._config_path)]
         self._storage = NodeStorage(config.data_folder)
         self._scrapes: list[_Scrape] = []
@@ -177,6 +181,8 @@ class Supervisor:
     def _child(self, plan: ChildPlan) -> Child:
         child = Child(plan, self._timeouts, self._selector, self._on_child_ready)
         child.on_storage_report = self._on_storage_report
+        child.on_configuration_applied = self._rollout.on_applied
+        child.on_log_levels_request = self._change_log_levels
         return child
 
     def run(self) -> int:
@@ -252,6 +258,7 @@ class Supervisor:
             self._begin_stop()
         for scrape in self._scrapes:
             scrape.missing.discard(child.name)
+        self._rollout.on_exit(child.name)
         if child.storage_problem:
             self._send_storage_state()
 
@@ -339,6 +346,23 @@ class Supervisor:
         if listeners != self._config.listeners:
             self._config = msgspec.structs.replace(self._config, listeners=listeners)
             self._config.save_json(self._config_path)
+
+    # -- the configuration ---------------------------------------------------------------------
+
+    def _change_log_levels(self, child: Child, message: ChangeLogLevels) -> None:
+        """Change levels on all processes, as a client has asked of a router."""
+        levels = merged_levels(self._config.log_levels, message.levels)
+        config = msgspec.structs.replace(self._config, log_levels=levels)
+        try:
+            config.save_json(self._config_path)
+        except OSError as error:
+            child.answer_log_levels(message.request_id, f"{self._config_path}: {error.strerror}")
+            return
+        self._config = config
+        set_log_levels(config.log_level, levels)
+        for name, level in message.levels.items():
+            log.warning("The log level of %s is %s", name, level or "that of its parent again")
+        self._rollout.begin(lambda: child.answer_log_levels(message.request_id))
 
     # -- stopping ---------------------------------------------------------------------------------
 

@@ -48,10 +48,9 @@ def check_resource(state: ControllerState, resource_type: int, name: str) -> Con
         case ConfigResourceType.CLIENT_METRICS:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
-        case ConfigResourceType.BROKER_LOGGER:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "Log levels cannot be set as configs.")
         case _:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}.")
+            # Also BROKER_LOGGER: no log level is stored.
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
     return ConfigResourceType(resource_type)
 
 

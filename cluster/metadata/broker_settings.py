@@ -351,6 +351,19 @@ class BrokerSettings:
         enforced_by=BY_CONSTRUCTION,
         scope=READ_ONLY,
     )
+    log_dir: Strings | None = strings(
+        None,
+        "Another name of log.dirs.",
+        enforced_by=BY_CONSTRUCTION,
+        scope=READ_ONLY,
+    )
+    broker_id: int = integer(
+        -1,
+        "Another name of node.id.",
+        enforced_by=BY_CONSTRUCTION,
+        validator=at_least(-1),
+        scope=READ_ONLY,
+    )
     node_id: int = integer(
         0,
         "The broker's number in the cluster.",

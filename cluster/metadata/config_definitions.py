@@ -81,6 +81,9 @@ def config_text(value: ConfigValue | None) -> str | None:
             return "true" if value else "false"
         case tuple():
             return ",".join(value)
+        case float():
+            # Java writes 1.5E10.
+            return str(value).replace("e+", "E").replace("e-", "E-")
         case _:
             return str(value)
 

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import click
 
+from odradek.cluster.metadata.config_definitions import ConfigSource
 from odradek.node.cli import configs
 from odradek.node.cli.cluster_client import (
     ClusterClient,
@@ -27,22 +28,29 @@ R = TypeVar("R")
 
 DEFAULT: Final = "default"
 """What the command line calls all brokers: the broker with the empty name in the protocol."""
-KINDS = ("topic", "broker", "group")
+KINDS: Final[Mapping[str, int]] = {
+    "topic": configs.TOPIC,
+    "broker": configs.BROKER,
+    "group": configs.GROUP,
+    "broker-logger": configs.BROKER_LOGGER,
+}
+_OF_ONE_BROKER: Final = (configs.BROKER, configs.BROKER_LOGGER)
 
 
 def resource_arguments(command: Callable[..., R]) -> Callable[..., R]:
     """The arguments that name what is configured: `topic orders`, `broker 1`, `broker default` (all
-    brokers), `group workers`."""
-    return click.argument("kind", type=click.Choice(KINDS), metavar="topic|broker|group")(
-        click.argument("name")(command)
-    )
+    brokers), `group workers`, `broker-logger 1` (the levels of broker 1's loggers)."""
+    return click.argument(
+        "kind", type=click.Choice(list(KINDS)), metavar="topic|broker|group|broker-logger"
+    )(click.argument("name")(command))
 
 
 @click.group()
 def config() -> None:
-    """Read and change settings of topics, brokers and groups.
+    """Read and change settings of topics, brokers and groups, and log levels.
 
-    `broker default` is what holds for all brokers, unless one has its own.
+    `broker default` is what holds for all brokers, unless one has its own. `broker-logger 1` has
+    the log levels of broker 1, until it restarts.
     """
 
 
@@ -55,13 +63,9 @@ def list_configs(
 ) -> None:
     """List the settings that differ from the default.
 
-    NAME is a topic, a broker id or `default`, or a group.
+    NAME is a topic, a group, or a broker id; `default` for all brokers.
     """
-    rows = [
-        _row(entry)
-        for entry in read_configs(kind, name, client)
-        if show_all or _source(entry.config_source) != "default_config"
-    ]
+    rows = [_row(entry) for entry in read_configs(kind, name, client) if show_all or _is_set(entry)]
     output.rows(
         rows,
         ["key", "value", "source"],
@@ -151,12 +155,10 @@ def _resource(kind: str, name: str) -> tuple[int, str]:
     """The resource type and name as the protocol has them: all brokers have the empty name."""
     if kind == "broker" and name == DEFAULT:
         return configs.BROKER, ""
-    if kind == "broker" and not name.isdigit():
-        raise click.BadParameter(
-            f"{name!r} is not a broker id such as 0, nor {DEFAULT!r} for all of them",
-            param_hint="NAME",
-        )
-    return {"topic": configs.TOPIC, "broker": configs.BROKER, "group": configs.GROUP}[kind], name
+    if KINDS[kind] in _OF_ONE_BROKER and not name.isdigit():
+        hint = f", nor {DEFAULT!r} for all of them" if kind == "broker" else ""
+        raise click.BadParameter(f"{name!r} is not a broker id such as 0{hint}", param_hint="NAME")
+    return KINDS[kind], name
 
 
 def read_configs(
@@ -181,14 +183,17 @@ def _alter(
 ) -> None:
     resource_type, resource_name = _resource(kind, name)
     _check_broker(resource_type, resource_name, client)
-    [done] = configs.alter(client, resource_type, {resource_name: changes}, is_dry_run=dry_run)
+    answers = configs.alter(client, resource_type, {resource_name: changes}, is_dry_run=dry_run)
+    if not answers:
+        raise click.ClickException(f"{kind} {name} does not answer")
+    done = answers[0]
     _raise_refusal(kind, name, done, client)
 
 
 def _check_broker(resource_type: int, name: str, client: ClusterClient) -> None:
     """ClickException for a broker that is not registered."""
     client.metadata()
-    if resource_type != configs.BROKER or not name or int(name) in client.broker_ids:
+    if resource_type not in _OF_ONE_BROKER or not name or int(name) in client.broker_ids:
         return
     known = client.ask(DescribeClusterRequest(include_fenced_brokers=True)).brokers
     registered = {broker.broker_id for broker in known}
@@ -200,6 +205,16 @@ def _raise_refusal(kind: str, name: str, result: RequestResult, client: ClusterC
     if kind == "topic":
         raise_refusal(client, TOPIC, name, result)
     raise_on_error(result, f"{kind} {name}")
+
+
+def _is_set(entry: DescribeConfigsResourceResult) -> bool:
+    """Whether the value is not the default. All levels of loggers have the same source; ours say
+    what gives them."""
+    source = entry.config_source
+    if source == ConfigSource.DYNAMIC_BROKER_LOGGER and entry.synonyms:
+        source = entry.synonyms[0].source
+        return source == ConfigSource.DYNAMIC_BROKER_LOGGER
+    return _source(source) != "default_config"
 
 
 def _row(entry: DescribeConfigsResourceResult) -> dict[str, Json]:

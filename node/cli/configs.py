@@ -21,6 +21,7 @@ from odradek.protocol.messages.configs import (
 TOPIC: Final = ConfigResourceType.TOPIC
 BROKER: Final = ConfigResourceType.BROKER
 GROUP: Final = ConfigResourceType.GROUP
+BROKER_LOGGER: Final = ConfigResourceType.BROKER_LOGGER
 SET: Final = 0
 DELETE: Final = 1
 SOURCES: Final[Mapping[int, str]] = {
@@ -61,7 +62,7 @@ def describe(
         ],
         include_synonyms=synonyms,
     )
-    if kind == BROKER and any(names):
+    if kind in (BROKER, BROKER_LOGGER) and any(names):
         (name,) = names
         answer = client.ask_node(int(name), request)
         return [] if answer is None else answer.results
@@ -111,9 +112,12 @@ def alter(
         validate_only=is_dry_run,
     )
     answer = None
-    if kind == BROKER and any(changes):
+    if kind in (BROKER, BROKER_LOGGER) and any(changes):
         (name,) = changes
         answer = client.ask_node(int(name), request)
+        if kind == BROKER_LOGGER:
+            # Nobody else knows its loggers.
+            return [] if answer is None else answer.responses
     if answer is None or any(ErrorCode(each.error_code).is_retriable for each in answer.responses):
         answer = client.ask(
             request,

@@ -59,7 +59,8 @@ from odradek.node.observability import SupervisorLink, configure_logging
 from odradek.node.storage_health import StorageHealth
 from odradek.storage.metadata_log import MetadataLog, MetadataLogError
 
-log = logging.getLogger(__name__)
+# Its __name__ is "__main__".
+log = logging.getLogger("odradek.node.controller.process")
 
 _IDLE_POLL_MS = 1_000
 _DISK_CHECK_MS = 1_000
@@ -337,7 +338,7 @@ def main() -> None:
     config = NodeConfig.load_json(Path(sys.argv[1]))
     configure_logging(config, "controller")
     exit_code = 0
-    with SupervisorLink.connect("controller") as supervisor:
+    with SupervisorLink.connect("controller", Path(sys.argv[1])) as supervisor:
         try:
             ControllerProcess(config, supervisor).run()
         except MetadataLogError as error:

@@ -25,6 +25,7 @@ from odradek.node.router.fetch_sessions import FetchSessionCache
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.node_control import NodeControl
 from odradek.node.router.offset_lookup import OffsetLookup
 from odradek.node.router.patterns import TopicPatterns
 from odradek.node.router.producer_ids import ProducerIds
@@ -115,6 +116,7 @@ class Services:
         worker_client: WorkerClient,
         inter_broker_client: InterBrokerClient,
         logs: Logs,
+        node_control: NodeControl,
         now_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -125,6 +127,7 @@ class Services:
         self.controller = controller
         self.worker_client = worker_client
         self.logs = logs
+        self.node_control = node_control
         self.fetch_purgatory = FetchPurgatory(loop, logs.set_watch)
         self.now_ms = now_ms
         self.storage_problem = ""

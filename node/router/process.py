@@ -34,6 +34,7 @@ from odradek.node.router.group_lag_metrics import GroupLagMetrics
 from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.node_control import NodeControl
 from odradek.node.router.shards.loop_delay import LoopDelayMonitor
 from odradek.node.router.transactions.watchdog import Watchdog
 from odradek.node.router.worker_client import WorkerClient
@@ -97,10 +98,14 @@ class RouterProcess:
             worker_client=worker_client,
             inter_broker_client=self._inter_broker_client,
             logs=logs,
+            node_control=NodeControl(
+                supervisor, log_level=config.log_level, log_levels=config.log_levels
+            ),
             now_ms=now_ms,
             loop=loop,
         )
         supervisor.on_storage_state = services.on_storage_state
+        supervisor.on_configuration = self._on_configuration
         worker_client.on_advanced = services.fetch_purgatory.on_advanced
         worker_client.on_relayed_request = self._inter_broker_client.answer
         self._build_background_tasks(services)
@@ -281,6 +286,9 @@ class RouterProcess:
         ):
             metrics.gauge(name, text, value)
 
+    def _on_configuration(self, config: NodeConfig) -> None:
+        self._services.node_control.follow(config.log_level, config.log_levels)
+
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         self._metadata.image = new
         if old.configs is not new.configs or old.offset == 0:
@@ -324,7 +332,7 @@ def main() -> None:
         set_affinity(placement.routers)
 
     async def serve() -> None:
-        with SupervisorLink.connect(f"router-{index}") as supervisor:
+        with SupervisorLink.connect(f"router-{index}", Path(sys.argv[1])) as supervisor:
             await RouterProcess(config, index, supervisor, asyncio.get_running_loop()).run()
 
     # Imported objects stay, and requests leave no reference cycles: the collector need not scan

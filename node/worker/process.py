@@ -53,7 +53,8 @@ from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
 from odradek.storage.settings import StoreOptions
 
-log = logging.getLogger(__name__)
+# Its __name__ is "__main__".
+log = logging.getLogger("odradek.node.worker.process")
 
 GC_ALLOCATIONS = 50_000
 """Allocations minus deallocations between two collections of the youngest generation."""
@@ -424,7 +425,7 @@ def main() -> None:
             "the check of produced records is not compiled and takes fifty times as long;"
             " reinstall on a machine with a C compiler"
         )
-    with SupervisorLink.connect(f"worker-{index}") as supervisor:
+    with SupervisorLink.connect(f"worker-{index}", Path(sys.argv[1])) as supervisor:
         try:
             WorkerProcess(config, index, supervisor, pin_offload_thread).run()
         except StorageError as error:

@@ -481,3 +481,35 @@ def test_an_address_that_stays_in_use_is_refused() -> None:
         listener = _listener(server)
         with pytest.raises(ConfigurationError, match="Address already in use; choose another"):
             check_address(listener)
+
+
+# -- the configuration ----------------------------------------------------------------------------
+
+
+def test_log_levels_are_answered_when_every_process_has_them(node: Node) -> None:
+    node.start().wait_ready()
+    (node.data / "wanted-levels").write_text(json.dumps({"odradek.node.wire": "DEBUG"}))
+    wait_until(lambda: bool(node.events("is answered 7$")), what="the answer")
+    told = node.events("has levels|is answered")
+    assert set(told[:3]) == {
+        f"{name} has levels [('odradek.node.wire', 'DEBUG')]"
+        for name in ("controller", "worker-0", "router-0")
+    }
+    assert told[3:] == ["router-0 is answered 7"]
+    assert "The log level of odradek.node.wire is DEBUG" in node.logged()
+
+
+def test_a_process_that_ends_is_not_waited_for_and_has_the_levels_when_it_returns(
+    node: Node,
+) -> None:
+    node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER).wait_ready()
+    (node.data / "worker-0.behaviour").write_text("works")
+    wait_until(lambda: bool(node.events("worker-0 hangs")), what="a worker that hangs")
+    (node.data / "wanted-levels").write_text(json.dumps({"root": "ERROR"}))
+    wait_until(lambda: len(node.events("has levels")) == 2, what="the others have the levels")
+    assert not node.events("is answered")
+    os.kill(node.pid("worker-0"), signal.SIGKILL)
+    wait_until(lambda: bool(node.events("is answered 7$")), what="the answer")
+    wait_until(lambda: len(node.events("worker-0 starts")) == 2, what="the worker is back")
+    config = json.loads((node.folder / "run" / "config.json").read_text())
+    assert config["log_levels"] == {"root": "ERROR"}

@@ -39,6 +39,7 @@ from odradek.node.bus.messages import (
     WorkerRequest,
 )
 from odradek.node.bus.reply import Reply, drive, start_coroutine
+from odradek.node.observability import SupervisorLink
 from odradek.node.router.authorizer import (
     AclOperation,
     AuthorizableRequestContext,
@@ -51,6 +52,7 @@ from odradek.node.router.dispatch import HANDLERS
 from odradek.node.router.fetch_sessions import FetchSessionCache
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.node_control import NodeControl
 from odradek.node.router.worker_client import WorkerClient
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.turns import Request, RouterState, TurnExecutor
@@ -262,6 +264,9 @@ class RouterHarness:
             worker_client=cast("WorkerClient", self._link_to_worker()),
             inter_broker_client=self.client,
             logs=self._logs,
+            node_control=NodeControl(
+                SupervisorLink(None, "router-0"), log_level="INFO", log_levels={}
+            ),
             now_ms=self.clock_ms,
             loop=self.loop,
         )

@@ -18,6 +18,7 @@ from odradek.node.child import ChildPlan, ChildTimeouts
 from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.observability import (
+    ChangeLogLevels,
     ProcessReady,
     ResizeWorkers,
     ShutdownAllowed,
@@ -41,6 +42,14 @@ def wish_workers(config: NodeConfig, link: SupervisorLink) -> None:
         wish.unlink()
 
 
+def change_levels(config: NodeConfig, link: SupervisorLink) -> None:
+    """Ask for the log levels that a test has written into a file."""
+    wanted = config.data_folder / "wanted-levels"
+    if wanted.exists():
+        link.send(ChangeLogLevels(7, json.loads(wanted.read_text())))
+        wanted.unlink()
+
+
 def run_child(config_path: Path, name: str, behaviour: str) -> int:
     config = NodeConfig.load_json(config_path)
     configure_logging(config, name)
@@ -50,11 +59,17 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
     note(config, f"{name} starts {os.getpid()}")
     if behaviour == "fails":
         return 3
-    with SupervisorLink.connect(name) as link:
+    with SupervisorLink.connect(name, config_path) as link:
         link.metrics.counter("odradek_stand_ins", "Turns", lambda: {"a": 1, 'b"': 2}, label="kind")
         if behaviour != "never ready":
             ports = {listener.name: listener.port or 40_000 for listener in config.listeners}
             link.send(ProcessReady({"ports": ports} if name.startswith("router") else {}))
+        link.on_configuration = lambda changed: note(
+            config, f"{name} has levels {sorted(changed.log_levels.items())}"
+        )
+        link.on_log_levels_changed = lambda answer: note(
+            config, f"{name} is answered {answer.request_id}{answer.problem}"
+        )
         has_left = False
         while not link.poll():
             if link.is_in_controlled_shutdown and not has_left:
@@ -64,6 +79,8 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
                     link.send(ShutdownAllowed())
             if name == "controller":
                 wish_workers(config, link)
+            if name == "router-0":
+                change_levels(config, link)
             if behaviour == "hangs":
                 note(config, f"{name} hangs")
                 signal.pause()

@@ -5,10 +5,12 @@ DescribeConfigs: v0 marks values that are the default; v1 has the source of a va
 (KIP-226); v3 type and documentation (KIP-569). A null or empty list of keys means all keys.
 AlterConfigs replaces all configs of a resource and exists for older clients.
 IncrementalAlterConfigs changes single keys (KIP-339). ListConfigResources: v0 lists client metrics
-subscriptions only (KIP-714), v1 any type (KIP-1142).
+subscriptions only (KIP-714), v1 any type (KIP-1142). The levels of loggers are configs of the type
+BROKER_LOGGER (KIP-412): a broker describes and changes its own, without the controller.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from odradek.cluster.controller.commands import (
@@ -18,6 +20,8 @@ from odradek.cluster.controller.commands import (
     ResourceConfigs,
     ResourceOperations,
 )
+from odradek.cluster.controller.configs import AlterConfigOperation
+from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType
 from odradek.cluster.metadata.config_description import (
     describe_broker,
     describe_cluster_default,
@@ -27,6 +31,7 @@ from odradek.cluster.metadata.config_description import (
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.topic_names import topic_name_error
+from odradek.node.log_levels import LOGGERS, check_level, level_chain
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
@@ -41,6 +46,7 @@ from odradek.protocol.messages.configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+    DescribeConfigsSynonym,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
@@ -58,6 +64,7 @@ DOCUMENTED_CONFIGS_MAX = 100_000
 RESOURCES_ALTERED_MAX = 10_000
 """Kafka's limit of the records that one request writes to the metadata log."""
 _DESCRIPTION_COST = 10
+_LOGGER = ConfigResourceType.BROKER_LOGGER
 _LISTED_TYPES = frozenset(ConfigResourceType)
 
 E = TypeVar("E", ResourceConfigs, ResourceOperations)
@@ -131,6 +138,7 @@ async def handle_incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext, services: Services
 ) -> IncrementalAlterConfigsResponse:
     """Change single keys. Needs ALTER_CONFIGS on the topic, group or cluster."""
+    logger_answers = await _alter_loggers(request, context, services)
 
     def entry(resource: IncrementalAlterConfigsResource) -> ResourceOperations:
         operations = tuple(
@@ -142,8 +150,14 @@ async def handle_incremental_alter_configs(
     def command(entries: tuple[ResourceOperations, ...]) -> IncrementalAlterConfigs:
         return IncrementalAlterConfigs(entries, request.validate_only)
 
-    responses = await _alter(request.resources, entry, command, context, services)
-    return IncrementalAlterConfigsResponse(responses=responses)
+    others = [each for each in request.resources if each.resource_type != _LOGGER]
+    answers = iter(await _alter(others, entry, command, context, services))
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            next(logger_answers if each.resource_type == _LOGGER else answers)
+            for each in request.resources
+        ]
+    )
 
 
 async def handle_list_config_resources(
@@ -197,17 +211,15 @@ def _describe(
             return describe_topic(image, services.node_id, services.static_configs, name)
         case ConfigResourceType.BROKER if name == CLUSTER_DEFAULT_BROKER:
             return describe_cluster_default(image)
-        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
-            if name != str(services.node_id):
-                # Only the broker itself has its static configs.
-                raise ApiError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"Unexpected broker id, expected {services.node_id} or empty string,"
-                    f" but received {name}",
-                )
-            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
-                return []
+        case ConfigResourceType.BROKER:
+            # Only the broker itself has its static configs.
+            _check_broker_name(name, services.node_id, "or empty string, ")
             return describe_broker(image, services.node_id, services.static_configs)
+        case ConfigResourceType.BROKER_LOGGER:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            _check_broker_name(name, services.node_id, "")
+            return [_describe_logger(logger, services) for logger in LOGGERS]
         case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS:
             if not name:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "The resource name must not be empty.")
@@ -216,6 +228,39 @@ def _describe(
             return describe_group(image, services.node_id, services.static_configs, name)
         case unknown:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {unknown}")
+
+
+def _check_broker_name(name: str, node_id: int, alternative: str) -> None:
+    """ApiError, with Kafka's text, unless it is the name of this broker."""
+    if not _is_integer(name):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+        )
+    if int(name) != node_id:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {node_id} {alternative}but received {name}",
+        )
+
+
+def _is_integer(name: str) -> bool:
+    return name.isascii() and name.removeprefix("-").isdecimal() and len(name) <= 11
+
+
+def _describe_logger(name: str, services: Services) -> DescribeConfigsResourceResult:
+    control = services.node_control
+    chain = level_chain(name, control.log_level, control.log_levels)
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=chain[0][1],
+        config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+        synonyms=[
+            DescribeConfigsSynonym(name=logger, value=level, source=source)
+            for logger, level, source in chain
+        ],
+        config_type=ConfigType.STRING,
+        documentation=f"The least level of the lines that {name} logs, until the broker restarts.",
+    )
 
 
 def _names(image: MetadataImage, resource_type: int) -> Iterable[str]:
@@ -291,3 +336,78 @@ def _authorize(
             services.authorizer.authorize(context, operation, ResourceType.GROUP, name)
         case _:
             services.authorizer.authorize(context, operation, ResourceType.CLUSTER)
+
+
+# -- loggers ---------------------------------------------------------------------------------
+
+
+async def _alter_loggers(
+    request: IncrementalAlterConfigsRequest, context: RequestContext, services: Services
+) -> Iterator[AlterConfigsResourceResponse]:
+    """Change the levels of this broker's loggers on all of its processes. The answers to the
+    resources of that type, in order."""
+    answers = []
+    times_named = Counter(r.resource_name for r in request.resources if r.resource_type == _LOGGER)
+    for resource in request.resources:
+        if resource.resource_type != _LOGGER:
+            continue
+        answer = AlterConfigsResourceResponse(
+            error_message=None, resource_type=_LOGGER, resource_name=resource.resource_name
+        )
+        answers.append(answer)
+        try:
+            _authorize(resource, AclOperation.ALTER_CONFIGS, context, services)
+            if times_named[resource.resource_name] > 1:
+                text = "Each resource must appear at most once."
+                raise ApiError(ErrorCode.INVALID_REQUEST, text)
+            changes = _level_changes(resource, services.node_id)
+            if changes and not request.validate_only:
+                await services.node_control.change_log_levels(changes)
+        except ApiError as error:
+            answer.error_code, answer.error_message = error.code, error.message
+    return iter(answers)
+
+
+def _level_changes(
+    resource: IncrementalAlterConfigsResource, node_id: int
+) -> Mapping[str, str | None]:
+    """The levels by logger; ApiError, with Kafka's texts, if one of them cannot be changed."""
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    delete = AlterConfigOperation.DELETE
+    nulls = [c.name for c in resource.configs if c.value is None and c.config_operation != delete]
+    if nulls:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}"
+        )
+    broker = resource.resource_name
+    if not _is_integer(broker):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {broker}"
+        )
+    if int(broker) != node_id:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected node id. Expected {node_id}, but received {broker}",
+        )
+    changes: dict[str, str | None] = {}
+    for config in resource.configs:
+        match config.config_operation:
+            case AlterConfigOperation.SET | AlterConfigOperation.DELETE:
+                is_set = config.config_operation == AlterConfigOperation.SET
+                changes[config.name] = config.value if is_set else None
+                check_level(config.name, changes[config.name])
+            case AlterConfigOperation.APPEND | AlterConfigOperation.SUBTRACT as operation:
+                name = AlterConfigOperation(operation).name
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{name} operation is not allowed for the BROKER_LOGGER resource",
+                )
+            case unknown:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Unknown operation type {unknown} is not allowed for the BROKER_LOGGER"
+                    " resource",
+                )
+    return changes

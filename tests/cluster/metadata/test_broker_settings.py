@@ -160,7 +160,14 @@ THROTTLES: Final = {
     "leader.replication.throttled.rate": ("LONG", "9223372036854775807"),
 }
 """KIP-73; Kafka describes them only once they are set."""
-INSTALLATION: Final = {"advertised.listeners", "listeners", "log.dirs", "node.id"}
+INSTALLATION: Final = {
+    "advertised.listeners",
+    "broker.id",
+    "listeners",
+    "log.dir",
+    "log.dirs",
+    "node.id",
+}
 """Keys whose defaults depend on how the broker was set up."""
 # Kafka leaves it unset and then takes log.flush.scheduler.interval.ms, which is "never".
 NEVER: Final = {"log.flush.interval.ms": ("LONG", "9223372036854775807")}
@@ -276,6 +283,8 @@ def test_keys_true_by_construction_are_listed() -> None:
         "preallocate",
         "segment.index.bytes",
         "log.dirs",
+        "log.dir",
+        "broker.id",
         "node.id",
     ]
 

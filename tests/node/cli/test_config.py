@@ -65,3 +65,22 @@ def test_a_brokers_name_is_its_id(kafka: Run) -> None:
     ran = kafka("config", "list", "broker", "first")
     assert ran.exit_code == 2
     assert "'first' is not a broker id such as 0, nor 'default' for all of them" in ran.stderr
+
+
+def test_log_levels_of_a_broker_are_listed_set_and_unset(kafka: Run) -> None:
+    name = ("broker-logger", "0")
+    assert own_settings(kafka, *name) == {}
+    kafka("config", "set", *name, "odradek.node.wire=DEBUG")
+    set_ones = ("odradek.node.wire", "odradek.node.wire.acceptor", "odradek.node.wire.connection")
+    assert own_settings(kafka, *name) == dict.fromkeys(
+        set_ones, ("DEBUG", "dynamic_broker_logger_config")
+    )
+    described = kafka("config", "describe", *name, "odradek.node.wire.acceptor", "-o", "json")
+    rows = described.json()
+    assert isinstance(rows, list)
+    assert [layer["key"] for layer in rows[0]["layers"]] == ["odradek.node.wire", "log.level"]
+    wrong = kafka("config", "set", *name, "odradek.node.wire=LOUD")
+    assert (wrong.exit_code, "not a supported log level" in wrong.stderr) == (1, True)
+    kafka("config", "unset", *name, "odradek.node.wire")
+    assert own_settings(kafka, *name) == {}
+    assert kafka("config", "list", "broker-logger", "default").exit_code == 2

@@ -153,7 +153,7 @@ def test_the_cluster_default_lists_dynamic_default_configs(harness: RouterHarnes
     assert (config.name, config.value, config.config_source) == ("num.partitions", "9", 3)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(LOGGER, "0"), (METRICS, "m")])
+@pytest.mark.parametrize(("kind", "name"), [(METRICS, "m")])
 def test_resource_types_without_configs_are_described_as_empty(
     harness: RouterHarness, kind: int, name: str
 ) -> None:
