@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
+from odradek.cluster.metadata.client_quotas import QuotaEntity
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 from odradek.cluster.metadata.scram import ScramCredential
 from odradek.protocol.types import ZERO_UUID, Request, Uuid
@@ -111,6 +113,29 @@ class IncrementalAlterConfigs(_Tagged, Request["ConfigsReply"], frozen=True):
 
     resources: tuple[ResourceOperations, ...]
     validate_only: bool = False
+
+
+class QuotaChange(msgspec.Struct, frozen=True, array_like=True):
+    """A quota's new value; null removes it."""
+
+    key: str
+    value: float | None = None
+
+
+class QuotaEntityChanges(msgspec.Struct, frozen=True, array_like=True):
+    """The changes to the quotas of one entity; they take effect together."""
+
+    entity: QuotaEntity
+    changes: tuple[QuotaChange, ...]
+
+
+class AlterClientQuotas(_Tagged, Request["ClientQuotasReply"], frozen=True):
+    """Each entity is changed as a whole or not at all. `unresolved_hosts` are the names of ip
+    entities that are neither addresses nor could be resolved."""
+
+    entries: tuple[QuotaEntityChanges, ...]
+    validate_only: bool = False
+    unresolved_hosts: tuple[str, ...] = ()
 
 
 class AllocateProducerIds(_Tagged, Request["ProducerIdsReply"], frozen=True):
@@ -239,6 +264,18 @@ class UpdateFeatures(_Tagged, Request["FeaturesReply"], frozen=True):
     validate_only: bool = False
 
 
+class CreateAcls(_Tagged, Request["AclsReply"], frozen=True):
+    """Each binding is created or refused by itself; one that exists is created again."""
+
+    bindings: tuple[AclBinding, ...]
+
+
+class DeleteAcls(_Tagged, Request["DeletedAclsReply"], frozen=True):
+    """Delete what each of the filters finds."""
+
+    filters: tuple[AclBindingFilter, ...]
+
+
 class AddRaftVoter(_Tagged, Request["VotersReply"], frozen=True):
     """Make an observer a voter, with the data folder of this id (KIP-853).
 
@@ -301,6 +338,9 @@ MetadataCommand: TypeAlias = (
     | AlterPartitionReassignments
     | UpdateFeatures
     | AlterScramCredentials
+    | AlterClientQuotas
+    | CreateAcls
+    | DeleteAcls
 )
 
 Command: TypeAlias = MetadataCommand | VoterChangeCommand
@@ -336,6 +376,20 @@ class ConfigsReply(_Tagged, frozen=True):
     """Answers AlterConfigs and IncrementalAlterConfigs: one result per resource named, in order."""
 
     results: tuple[ResourceResult, ...]
+
+
+class QuotaEntityResult(msgspec.Struct, frozen=True, array_like=True):
+    """The result for one entity."""
+
+    entity: QuotaEntity
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class ClientQuotasReply(_Tagged, frozen=True):
+    """Answers AlterClientQuotas: one result per entity, in order."""
+
+    results: tuple[QuotaEntityResult, ...]
 
 
 class ProducerIdsReply(_Tagged, frozen=True):
@@ -431,6 +485,33 @@ class ScramCredentialsReply(_Tagged, frozen=True):
     results: tuple[ScramCredentialsResult, ...]
 
 
+class AclResult(msgspec.Struct, frozen=True, array_like=True):
+    """The result for one binding."""
+
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class AclsReply(_Tagged, frozen=True):
+    """Answers CreateAcls: one result for each binding, in order."""
+
+    results: tuple[AclResult, ...]
+
+
+class DeletedAclsResult(msgspec.Struct, frozen=True, array_like=True):
+    """What one filter has found and deleted."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    deleted: tuple[AclBinding, ...] = ()
+
+
+class DeletedAclsReply(_Tagged, frozen=True):
+    """Answers DeleteAcls: one result for each filter, in order."""
+
+    results: tuple[DeletedAclsResult, ...]
+
+
 class VotersReply(_Tagged, frozen=True):
     """The node has become a voter, or is none any more."""
 
@@ -447,8 +528,11 @@ CommandReply: TypeAlias = (
     | InSyncReply
     | PartitionsReply
     | FeaturesReply
+    | AclsReply
+    | DeletedAclsReply
     | VotersReply
     | ScramCredentialsReply
+    | ClientQuotasReply
 )
 
 encode_command: Callable[[Request[object]], bytes] = msgspec.msgpack.Encoder().encode

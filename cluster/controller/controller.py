@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, assert_never
 
+from odradek.cluster.controller.acls import create_acls, delete_acls
 from odradek.cluster.controller.brokers import (
     allocate_producer_ids,
     fence_stale_brokers,
@@ -27,15 +28,19 @@ from odradek.cluster.controller.brokers import (
     register_broker,
     unregister_broker,
 )
+from odradek.cluster.controller.client_quotas import alter_client_quotas
 from odradek.cluster.controller.commands import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterPartitionReassignments,
     AlterScramCredentials,
     BrokerHeartbeat,
+    CreateAcls,
     CreatePartitions,
     CreateTopics,
+    DeleteAcls,
     DeleteTopics,
     ElectLeaders,
     IncrementalAlterConfigs,
@@ -115,6 +120,12 @@ class Controller:
                 return update_features(state, command)
             case AlterScramCredentials():
                 return alter_scram_credentials(state, command)
+            case AlterClientQuotas():
+                return alter_client_quotas(state, command)
+            case CreateAcls():
+                return create_acls(state, command)
+            case DeleteAcls():
+                return delete_acls(state, command)
             case _:
                 assert_never(command)
 

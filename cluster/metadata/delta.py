@@ -14,6 +14,8 @@ from typing import NamedTuple, assert_never
 
 import msgspec
 
+from odradek.cluster.metadata.acls import AclBinding, AclsImage
+from odradek.cluster.metadata.client_quotas import ClientQuotasImage, QuotaEntity
 from odradek.cluster.metadata.image import (
     BrokerImage,
     ConfigResource,
@@ -24,8 +26,11 @@ from odradek.cluster.metadata.image import (
     TopicImage,
 )
 from odradek.cluster.metadata.records import (
+    AclCreated,
+    AclDeleted,
     BrokerChanged,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
     FeatureLevelChanged,
@@ -66,6 +71,8 @@ class MetadataDelta:
         self._features: dict[str, int] | None = None
         self._configs: dict[ConfigResource, dict[str, str]] = {}
         self._scram_credentials: dict[ScramUser, ScramCredential] | None = None
+        self._quotas: dict[QuotaEntity, dict[str, float]] = {}
+        self._acls: dict[AclBinding, bool] = {}
 
     def replay(self, record: Record) -> None:
         """Apply one record."""
@@ -86,6 +93,8 @@ class MetadataDelta:
                 self._delete_topic(topic_id)
             case ConfigChanged():
                 self._change_config(record)
+            case ClientQuotaChanged():
+                self._change_quota(record)
             case ProducerIdsAllocated():
                 self._next_producer_id = record.next_producer_id
             case BrokerImage() | BrokerChanged() | BrokerUnregistered():
@@ -99,6 +108,10 @@ class MetadataDelta:
                     self._features.pop(name, None)
             case ScramCredentialChanged() | ScramCredentialRemoved():
                 self._change_scram_credential(record)
+            case AclCreated(binding):
+                self._acls[binding] = True
+            case AclDeleted(binding):
+                self._acls[binding] = False
             case ClusterCreated(cluster_id):
                 self._cluster_id = cluster_id
             case _:
@@ -122,6 +135,8 @@ class MetadataDelta:
                 if self._scram_credentials is None
                 else self._scram_credentials
             ),
+            client_quotas=self._applied_quotas(),
+            acls=self._applied_acls(),
         )
 
     def _topic(self, topic_id: Uuid) -> _TopicDelta:
@@ -152,6 +167,15 @@ class MetadataDelta:
             configs.pop(record.key, None)
         else:
             configs[record.key] = record.value
+
+    def _change_quota(self, record: ClientQuotaChanged) -> None:
+        quotas = self._quotas.get(record.entity)
+        if quotas is None:
+            quotas = self._quotas[record.entity] = dict(self._image.client_quotas.of(record.entity))
+        if record.value is None:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
 
     def _change_broker(self, record: BrokerImage | BrokerChanged | BrokerUnregistered) -> None:
         if self._brokers is None:
@@ -215,6 +239,24 @@ class MetadataDelta:
                 by_resource.pop(resource, None)
         is_broker_change = any(each.type == ConfigResourceType.BROKER for each in self._configs)
         return ConfigsImage(by_resource, None if is_broker_change else self._image.configs)
+
+    def _applied_quotas(self) -> ClientQuotasImage:
+        if not self._quotas:
+            return self._image.client_quotas
+        by_entity = dict(self._image.client_quotas)
+        for entity, quotas in self._quotas.items():
+            if quotas:
+                by_entity[entity] = quotas
+            else:
+                by_entity.pop(entity, None)
+        return ClientQuotasImage(by_entity)
+
+    def _applied_acls(self) -> AclsImage:
+        if not self._acls:
+            return self._image.acls
+        added = (binding for binding, is_there in self._acls.items() if is_there)
+        removed = (binding for binding, is_there in self._acls.items() if not is_there)
+        return self._image.acls.after(added, removed)
 
 
 def image_after(image: MetadataImage, records: Iterable[Record], offset: int) -> MetadataImage:

@@ -1,4 +1,4 @@
-"""The cluster's metadata at one offset of its log: brokers, topics, partitions, configs, users.
+"""The cluster's metadata at one offset of its log: topics, brokers, configs, quotas, ACLs, users.
 
 A `MetadataImage` never changes. Every process of a node holds one and replaces it when further
 records are committed: a request that keeps an image sees one consistent state. Parts that two
@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from odradek.cluster.metadata.acls import AclsImage
+from odradek.cluster.metadata.client_quotas import ClientQuotasImage
 from odradek.cluster.metadata.scram import ScramImage
 from odradek.protocol.types import ZERO_UUID, Uuid
 
@@ -169,6 +171,8 @@ class MetadataImage(msgspec.Struct, frozen=True, eq=False):
     features: Mapping[str, int] = {}
     next_producer_id: int = 0
     scram_credentials: ScramImage = {}
+    client_quotas: ClientQuotasImage = msgspec.field(default_factory=lambda: ClientQuotasImage({}))
+    acls: AclsImage = msgspec.field(default_factory=AclsImage)
 
     @classmethod
     def empty(cls) -> "MetadataImage":

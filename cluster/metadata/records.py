@@ -8,10 +8,11 @@ The record of a registration, which replaces the previous one, is the `BrokerIma
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import msgspec
 
+from odradek.cluster.metadata.acls import AclBinding
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage
 from odradek.cluster.metadata.scram import ScramCredential
 from odradek.protocol.types import Uuid
@@ -82,6 +83,18 @@ class ConfigChanged(msgspec.Struct, frozen=True, array_like=True, tag=10):
     value: str | None
 
 
+class ClientQuotaChanged(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """A client quota was set, or removed if the value is null.
+
+    The components of `entity` are pairs of type and name, sorted by type; a null name is the
+    default.
+    """
+
+    entity: tuple[tuple[str, str | None], ...]
+    key: str
+    value: float | None
+
+
 class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """Producer ids below `next_producer_id` are allocated."""
 
@@ -105,6 +118,18 @@ class ScramCredentialRemoved(msgspec.Struct, frozen=True, array_like=True, tag=1
     mechanism: int
 
 
+class AclCreated(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """An access control list has this binding."""
+
+    binding: AclBinding
+
+
+class AclDeleted(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """The binding was deleted."""
+
+    binding: AclBinding
+
+
 Record: TypeAlias = (
     ClusterCreated
     | FeatureLevelChanged
@@ -119,9 +144,12 @@ Record: TypeAlias = (
     | ProducerIdsAllocated
     | ScramCredentialChanged
     | ScramCredentialRemoved
+    | ClientQuotaChanged
+    | AclCreated
+    | AclDeleted
 )
 
-_KNOWN_TAGS = frozenset({*range(1, 12), 14, 15})
+_KNOWN_TAGS = frozenset(kind.__struct_config__.tag for kind in get_args(Record))
 _record_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 _entry_decoder: msgspec.msgpack.Decoder[list[Record]] = msgspec.msgpack.Decoder(list[Record])
 _raw_entry_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])

@@ -5,6 +5,8 @@ Applied to the empty image the records give an image of the same content, withou
 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import (
+    AclCreated,
+    ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
     FeatureLevelChanged,
@@ -31,6 +33,12 @@ def image_records(image: MetadataImage) -> list[Record]:
         for resource, configs in image.configs.items()
         for key, value in configs.items()
     )
+    records.extend(
+        ClientQuotaChanged(entity, key, value)
+        for entity, quotas in image.client_quotas.items()
+        for key, value in quotas.items()
+    )
+    records.extend(AclCreated(binding) for binding in image.acls)
     if image.next_producer_id:
         records.append(ProducerIdsAllocated(-1, -1, image.next_producer_id))
     records.extend(

@@ -4,40 +4,10 @@ No authorizer is implemented yet, so everything is allowed, as in Kafka without
 `authorizer.class.name`. The handlers already name the operation that they need.
 """
 
-from enum import IntEnum
 from typing import Protocol
 
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.protocol.errors import ApiError, ErrorCode
-
-
-class AclOperation(IntEnum):
-    """ACL operations, numbered as on the wire (KIP-50)."""
-
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class ResourceType(IntEnum):
-    """ACL resource types, numbered as on the wire."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-CLUSTER_NAME = "kafka-cluster"
 
 DENIALS = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,

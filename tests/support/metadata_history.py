@@ -4,6 +4,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from odradek.cluster.metadata.acls import AclBinding, AclsImage
+from odradek.cluster.metadata.client_quotas import ClientQuotasImage, QuotaEntity
 from odradek.cluster.metadata.image import (
     BrokerImage,
     BrokerListener,
@@ -15,8 +17,11 @@ from odradek.cluster.metadata.image import (
     TopicImage,
 )
 from odradek.cluster.metadata.records import (
+    AclCreated,
+    AclDeleted,
     BrokerChanged,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
     FeatureLevelChanged,
@@ -44,6 +49,8 @@ class ModelImage:
     configs: dict[ConfigResource, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     scram_credentials: dict[ScramUser, ScramCredential] = field(default_factory=dict)
+    quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
+    acls: set[AclBinding] = field(default_factory=set)
 
     def replay(self, record: Record) -> None:
         match record:
@@ -99,6 +106,13 @@ class ModelImage:
                     configs[record.key] = record.value
                 if not configs:
                     del self.configs[resource]
+            case ClientQuotaChanged():
+                quotas = self.quotas.setdefault(record.entity, {})
+                quotas.pop(record.key, None)
+                if record.value is not None:
+                    quotas[record.key] = record.value
+                if not quotas:
+                    del self.quotas[record.entity]
             case ProducerIdsAllocated():
                 self.next_producer_id = record.next_producer_id
             case ScramCredentialChanged():
@@ -106,6 +120,10 @@ class ModelImage:
                 self.scram_credentials[user] = record.credential
             case ScramCredentialRemoved():
                 self.scram_credentials.pop(ScramUser(record.user, record.mechanism), None)
+            case AclCreated():
+                self.acls.add(record.binding)
+            case AclDeleted():
+                self.acls.discard(record.binding)
 
     def image(self, offset: int) -> MetadataImage:
         topics = [
@@ -122,6 +140,10 @@ class ModelImage:
             features=dict(self.features),
             next_producer_id=self.next_producer_id,
             scram_credentials=dict(self.scram_credentials),
+            client_quotas=ClientQuotasImage(
+                {key: dict(value) for key, value in self.quotas.items()}
+            ),
+            acls=AclsImage().after(self.acls),
         )
 
 
@@ -134,7 +156,7 @@ def history(seed: int, count: int) -> Iterator[Record]:
     producer_id = 0
     yield ClusterCreated(f"cluster-{seed}")
     for step in range(count - 1):
-        kind = chance.choice("tttppPPdccccbBuFasS")
+        kind = chance.choice("tttppPPdccccbBuFasSqqAAD")
         topic_id = chance.choice(sorted(names)) if names else b""
         if kind == "t" or not names:
             free = sorted({f"topic-{n}" for n in range(30)} - set(names.values()))
@@ -176,9 +198,20 @@ def history(seed: int, count: int) -> Iterator[Record]:
             yield ScramCredentialChanged(f"user-{chance.randrange(3)}", 1, credential)
         elif kind == "S":
             yield ScramCredentialRemoved(f"user-{chance.randrange(3)}", 1)
+        elif kind == "q":
+            user, client_id = chance.choice([None, "u"]), chance.choice([None, "c"])
+            yield ClientQuotaChanged(
+                chance.choice([(("client-id", client_id), ("user", user)), (("user", user),)]),
+                chance.choice(["producer_byte_rate", "consumer_byte_rate"]),
+                chance.choice([None, 1024.0, 0.5]),
+            )
         elif kind == "a":
             producer_id += 1000
             yield ProducerIdsAllocated(1, step, producer_id)
+        elif kind == "A":
+            yield AclCreated(_binding(chance))
+        elif kind == "D":
+            yield AclDeleted(_binding(chance))
         else:
             broker = chance.randrange(5)
             brokers.add(broker)
@@ -189,6 +222,12 @@ def history(seed: int, count: int) -> Iterator[Record]:
                 (BrokerListener("PLAINTEXT", "host", broker + 1),),
                 log_dirs=(chance.randbytes(16),),
             )
+
+
+def _binding(chance: random.Random) -> AclBinding:
+    pattern_type, name = chance.choice([(3, "a"), (3, "*"), (4, "a"), (4, "ab")])
+    principal = chance.choice(["User:a", "User:*"])
+    return AclBinding(2, pattern_type, name, principal, "*", chance.choice([2, 3]), 3)
 
 
 def _partition(chance: random.Random) -> PartitionImage:
@@ -213,4 +252,7 @@ def have_same_content(one: MetadataImage, other: MetadataImage) -> bool:
         and one.features == other.features
         and one.next_producer_id == other.next_producer_id
         and one.scram_credentials == other.scram_credentials
+        and dict(one.client_quotas) == dict(other.client_quotas)
+        and len(one.acls) == len(other.acls)
+        and set(one.acls) == set(other.acls)
     )

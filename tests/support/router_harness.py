@@ -22,6 +22,7 @@ from odradek.cluster.controller.commands import (
     VoterChangeCommand,
     VotersReply,
 )
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import PartitionChanged
 from odradek.cluster.metadata.settings import broker_settings
@@ -40,12 +41,7 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.node.observability import SupervisorLink
-from odradek.node.router.authorizer import (
-    AclOperation,
-    AuthorizableRequestContext,
-    Authorizer,
-    ResourceType,
-)
+from odradek.node.router.authorizer import AuthorizableRequestContext, Authorizer
 from odradek.node.router.context import RequestContext, Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.dispatch import HANDLERS

@@ -29,9 +29,9 @@ from odradek.cluster.controller.commands import (
 from odradek.cluster.controller.features import UpgradeType
 from odradek.cluster.controller.reassignment import ongoing_reassignments
 from odradek.cluster.controller.topics import PARTITIONS_PER_COMMAND_MAX
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.bus.messages import QuorumReplica, QuorumState
 from odradek.node.router.addresses import address_of
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode

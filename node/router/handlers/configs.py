@@ -21,6 +21,7 @@ from odradek.cluster.controller.commands import (
     ResourceOperations,
 )
 from odradek.cluster.controller.configs import AlterConfigOperation
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType
 from odradek.cluster.metadata.config_description import (
     describe_broker,
@@ -32,7 +33,6 @@ from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.node.log_levels import LOGGERS, check_level, level_chain
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode

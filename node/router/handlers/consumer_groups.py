@@ -10,8 +10,8 @@ expression.
 
 from collections.abc import Iterator
 
+from odradek.cluster.metadata.acls import AclOperation
 from odradek.coordinator.group.requests import ConsumerHeartbeat, DescribeConsumerGroup
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.group_descriptions import describe_groups
 from odradek.node.router.handlers.shard_requests import authorize_member, shard_error

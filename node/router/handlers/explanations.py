@@ -9,11 +9,11 @@ the three (node/cli/findings.py).
 from collections.abc import Sequence
 from typing import Final
 
+from odradek.cluster.metadata.acls import AclOperation
 from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.group.requests import ExplainGroup
 from odradek.coordinator.share.partition import SharePartition
 from odradek.coordinator.share.state_batches import RecordState
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.shard_requests import ask_groups, ask_hosted_shards

@@ -15,12 +15,12 @@ where librdkafka would reset if it saw a high watermark above its offset.
 from dataclasses import dataclass, field
 from functools import partial
 
+from odradek.cluster.metadata.acls import AclOperation
 from odradek.cluster.metadata.broker_settings import RACK_AWARE_SELECTOR
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from odradek.cluster.replication.partition import ANY_EPOCH, check_read
 from odradek.cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
 from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import run_work, take_turn
 from odradek.node.router.fetch_sessions import (

@@ -8,7 +8,7 @@ succeeds or fails by itself. Called by consumer_groups, share_groups and streams
 from collections.abc import Callable, Iterable
 from typing import TypeAlias, TypeVar
 
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.shard_requests import ask_groups

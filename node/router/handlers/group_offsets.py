@@ -15,13 +15,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.group.offsets.committed_offsets import (
     CommitResponse,
     refuse_commit_in_slices,
 )
 from odradek.coordinator.group.requests import FetchOffsets
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import (
     LoopYielder,

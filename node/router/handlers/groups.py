@@ -14,10 +14,10 @@ The group's shard decides (coordinator.group). The handlers authorize and build 
 
 from typing import Any, Final
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.coordinator.group.requests import DeleteGroup, DescribeGroup
 from odradek.coordinator.share.requests import ShareKey
 from odradek.node.router.addresses import address_of
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.shard_requests import ask_group, ask_groups, ask_hosted_shards

@@ -8,8 +8,8 @@ coordinator/group/offsets/lag.py.
 
 from typing import Final
 
+from odradek.cluster.metadata.acls import AclOperation
 from odradek.cluster.replication.partition import ANY_EPOCH
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.offsets import locate_leader

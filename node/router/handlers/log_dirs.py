@@ -9,8 +9,8 @@ that of its live batches in all segments. A data folder that cannot be written i
 
 import shutil
 
+from odradek.cluster.metadata.acls import AclOperation
 from odradek.cluster.metadata.image import PartitionImage
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ErrorCode

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.controller.topics import PARTITIONS_PER_COMMAND_MAX
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
 from odradek.node.router.addresses import address_of, leader_for_clients
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import (
     LoopYielder,

@@ -10,9 +10,9 @@ the largest epoch up to the requested one. The router reads both from the stores
 
 from collections import Counter
 
+from odradek.cluster.metadata.acls import AclOperation
 from odradek.cluster.metadata.image import PartitionImage, TopicImage
 from odradek.cluster.replication.partition import check_leader
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, run_work
 from odradek.protocol.errors import ErrorCode

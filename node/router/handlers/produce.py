@@ -10,12 +10,12 @@ Transactional batches wait until the transaction coordinator has added or verifi
 add it, for others it is verified.
 """
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.image import TopicImage
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.node.bus.messages import UNSENT, Append, AppendBytes, Appended, AppendReply
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import CLUSTER_PRINCIPAL, RequestContext, Services
 from odradek.node.router.transactions.partition_verification import (
     TRANSACTION_V2_MIN_VERSION,

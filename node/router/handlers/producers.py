@@ -4,8 +4,8 @@ Every replica answers from its own state: tools that look for hanging transactio
 name all its partitions, not only those that it leads.
 """
 
+from odradek.cluster.metadata.acls import AclOperation
 from odradek.node.bus.messages import UNSENT, DescribeProducers, ProducersDescribed
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder
 from odradek.protocol.errors import ErrorCode

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.group.modern.group import GROUP_TYPE_SHARE
 from odradek.coordinator.group.rewind.records import OffsetMove
@@ -27,7 +28,6 @@ from odradek.coordinator.group.rewind.requests import (
 from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX
 from odradek.coordinator.group.share.requests import FindShareStates
 from odradek.coordinator.share.requests import ShareStateSummary
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.offsets import EARLIEST
 from odradek.node.router.offset_lookup import LogBounds

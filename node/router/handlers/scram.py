@@ -9,6 +9,7 @@ from odradek.cluster.controller.commands import (
     DeleteScramCredential,
     SetScramCredential,
 )
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.scram import (
     ScramCredential,
     ScramImage,
@@ -16,7 +17,6 @@ from odradek.cluster.metadata.scram import (
     ScramUser,
     credential_of,
 )
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode

@@ -9,7 +9,7 @@ offsets, transactions and share groups.
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively, unique_cooperatively
 from odradek.node.router.shards.coordinator_service import CoordinatorService

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.image import PartitionImage
 from odradek.coordinator.share.acknowledgements import batches_error
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.fetch import NOT_LEADER_ERRORS

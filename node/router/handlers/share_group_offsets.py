@@ -8,9 +8,9 @@ The group's shard has the partitions of the group, and decides whether they may 
 from collections.abc import Mapping
 from typing import TypeVar
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.coordinator.group.share.requests import FindShareStates
 from odradek.coordinator.share.requests import ShareStateSummary
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.share_groups import is_share_group_protocol_enabled

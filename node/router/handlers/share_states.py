@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
+from odradek.cluster.metadata.acls import AclOperation
 from odradek.coordinator.share.requests import (
     DeleteShareState,
     InitializeShareState,
@@ -24,7 +25,6 @@ from odradek.coordinator.share.requests import (
     WriteShareState,
 )
 from odradek.coordinator.share.state_batches import batches_of, messages_of
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode

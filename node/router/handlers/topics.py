@@ -22,11 +22,11 @@ from odradek.cluster.controller.commands import (
     TopicResult,
 )
 from odradek.cluster.controller.topics import PARTITIONS_PER_COMMAND_MAX
+from odradek.cluster.metadata.acls import AclOperation
 from odradek.cluster.metadata.config_description import describe_topic
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.node.bus.messages import UNSENT, DeleteRecords, DeleteRecordsReply, RecordsDeleted
 from odradek.node.bus.reply import Reply
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.node.router.topic_log import caller_text, log_created_topic, log_deleted_topic

@@ -7,13 +7,13 @@ v6 names topics by id.
 
 from typing import Final
 
+from odradek.cluster.metadata.acls import AclOperation
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
 from odradek.coordinator.group.offsets.committed_offsets import (
     CommitResponse,
     refuse_commit_in_slices,
 )
 from odradek.coordinator.group.requests import CommitInTransaction, VerificationRequired
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import run_in_slices
 from odradek.node.router.handlers.group_offsets import commit_offsets

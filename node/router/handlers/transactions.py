@@ -17,6 +17,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.transaction.records import partitions_of
@@ -31,7 +32,6 @@ from odradek.coordinator.transaction.transaction_metadata import (
     is_epoch_exhausted,
 )
 from odradek.node.bus.reply import start_coroutine
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import (
     LoopYielder,

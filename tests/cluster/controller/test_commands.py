@@ -4,19 +4,27 @@ import msgspec
 import pytest
 
 from odradek.cluster.controller.commands import (
+    AclResult,
+    AclsReply,
     AddRaftVoter,
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterPartitionReassignments,
     BrokerHeartbeat,
     BrokerReply,
+    ClientQuotasReply,
     Command,
     CommandReply,
     ConfigOperation,
     ConfigsReply,
+    CreateAcls,
     CreatePartitions,
     CreateTopics,
+    DeleteAcls,
+    DeletedAclsReply,
+    DeletedAclsResult,
     DeleteTopics,
     ElectLeaders,
     FeatureResult,
@@ -34,6 +42,9 @@ from odradek.cluster.controller.commands import (
     PartitionReference,
     PartitionsReply,
     ProducerIdsReply,
+    QuotaChange,
+    QuotaEntityChanges,
+    QuotaEntityResult,
     Reassignment,
     RegisterBroker,
     RemoveRaftVoter,
@@ -54,9 +65,11 @@ from odradek.cluster.controller.commands import (
     encode_command,
     encode_reply,
 )
+from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 
 ID = bytes(range(16))
+BINDING = AclBinding(2, 4, "log-", "User:bob", "*", 3, 3)
 COMMANDS: list[Command] = [
     CreateTopics(
         (NewTopic("t", ID, 1, 2, (ReplicaAssignment(0, (1, 2)),), (("k", "v"), ("n", None))),), True
@@ -79,6 +92,13 @@ COMMANDS: list[Command] = [
     RemoveRaftVoter(4, ID),
     AlterPartitionReassignments((Reassignment("t", 1, (2, 3)), Reassignment("t", 2, None)), False),
     UpdateFeatures((FeatureUpdate("f", 1, 2),), True),
+    AlterClientQuotas(
+        (QuotaEntityChanges((("ip", "h"),), (QuotaChange("k", 1.5), QuotaChange("n"))),),
+        True,
+        ("h",),
+    ),
+    CreateAcls((BINDING,)),
+    DeleteAcls((AclBindingFilter(), AclBindingFilter(2, 2, "t", "User:a", "h", 3, 3))),
 ]
 REPLIES: list[CommandReply] = [
     TopicsReply((TopicResult("t", 3, "no", ID, 4, 5), TopicResult(None))),
@@ -91,6 +111,9 @@ REPLIES: list[CommandReply] = [
     InSyncReply((InSyncResult(ID, 1, 0, PartitionImage((1, 2), (1,), 1)), InSyncResult(ID, 2, 74))),
     PartitionsReply((PartitionChangeResult("t", 1, 84, "no"), PartitionChangeResult("t", 2))),
     FeaturesReply((FeatureResult("f", 96, "no"),), 95, "no"),
+    ClientQuotasReply((QuotaEntityResult((("user", None),), 42, "no"), QuotaEntityResult(()))),
+    AclsReply((AclResult(), AclResult(42, "no"))),
+    DeletedAclsReply((DeletedAclsResult(42, "no"), DeletedAclsResult(deleted=(BINDING,)))),
 ]
 
 

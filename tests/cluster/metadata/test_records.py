@@ -3,10 +3,14 @@
 import msgspec
 import pytest
 
+from odradek.cluster.metadata.acls import AclBinding
 from odradek.cluster.metadata.image import BrokerImage, BrokerListener, FeatureRange, PartitionImage
 from odradek.cluster.metadata.records import (
+    AclCreated,
+    AclDeleted,
     BrokerChanged,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
     FeatureLevelChanged,
@@ -61,6 +65,10 @@ EVERY_RECORD: list[Record] = [
     ProducerIdsAllocated(1, 17, 3000),
     ScramCredentialChanged("alice", 2, ScramCredential(b"salt", b"stored", b"server", 4096)),
     ScramCredentialRemoved("alice", 2),
+    ClientQuotaChanged((("client-id", "c"), ("user", None)), "producer_byte_rate", 1024.0),
+    ClientQuotaChanged((("ip", "127.0.0.1"),), "connection_creation_rate", None),
+    AclCreated(AclBinding(2, 4, "log-", "User:bob", "*", 3, 3)),
+    AclDeleted(AclBinding(2, 4, "log-", "User:bob", "*", 3, 3)),
 ]
 
 
@@ -80,7 +88,7 @@ def test_an_entry_holds_its_records_in_order() -> None:
 def test_tags_never_change() -> None:
     # Changing one would make every existing log unreadable.
     tags = [fields[0] for fields in msgspec.msgpack.decode(encode_records(EVERY_RECORD))]
-    assert tags == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11, 14, 15]
+    assert tags == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11, 14, 15, 16, 16, 12, 13]
 
 
 def test_fields_that_a_newer_release_added_are_skipped() -> None:

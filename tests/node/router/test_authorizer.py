@@ -2,13 +2,8 @@
 
 import pytest
 
-from odradek.node.router.authorizer import (
-    CLUSTER_NAME,
-    AclOperation,
-    AuthorizableRequestContext,
-    Authorizer,
-    ResourceType,
-)
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.node.router.authorizer import AuthorizableRequestContext, Authorizer
 from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS
 
 

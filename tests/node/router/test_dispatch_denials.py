@@ -9,12 +9,8 @@ from random import Random
 
 import pytest
 
-from odradek.node.router.authorizer import (
-    AclOperation,
-    AuthorizableRequestContext,
-    Authorizer,
-    ResourceType,
-)
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
+from odradek.node.router.authorizer import AuthorizableRequestContext, Authorizer
 from odradek.node.router.context import RequestContext
 from odradek.node.router.dispatch import HANDLERS, error_response
 from odradek.protocol.apis import APIS, Api

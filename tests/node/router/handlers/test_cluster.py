@@ -13,9 +13,9 @@ from odradek.cluster.controller.commands import (
     InSyncReplica,
     RemoveRaftVoter,
 )
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.cluster.metadata.records import FeatureLevelChanged
 from odradek.node.bus.messages import QuorumReplica, QuorumState
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.cluster import (
     METADATA_TOPIC,
     REMOVE_VOTER_TIMEOUT_MS,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.consumer_groups import (
     handle_consumer_group_describe,
     handle_consumer_group_heartbeat,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.router.handlers import explanations as explain_handlers
 from odradek.node.router.handlers.explanations import handle_explain_group, handle_explain_topic
 from odradek.node.router.handlers.fetch import handle_fetch

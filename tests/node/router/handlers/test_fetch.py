@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.controller.commands import DeleteTopics, TopicReference
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.bus.messages import DeleteRecords
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.fetch import ABORTED_PER_TURN, handle_fetch
 from odradek.node.worker.turns import RouterState
 from odradek.protocol.compression import Codec

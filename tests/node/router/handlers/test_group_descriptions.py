@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.features import SHARE_VERSION, STREAMS_VERSION
 from odradek.cluster.metadata.records import FeatureLevelChanged
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.consumer_groups import handle_consumer_group_describe
 from odradek.node.router.handlers.groups import handle_find_coordinator
 from odradek.node.router.handlers.share_groups import handle_share_group_describe

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.router.handlers import group_offsets
 from odradek.node.router.handlers.consumer_groups import handle_consumer_group_heartbeat
 from odradek.node.router.handlers.group_offsets import (

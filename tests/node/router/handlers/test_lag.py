@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.router.handlers.lag import handle_describe_lag
 from odradek.node.router.handlers.topics import handle_delete_records
 from odradek.protocol.errors import ErrorCode

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.log_dirs import (
     handle_alter_replica_log_dirs,
     handle_describe_log_dirs,

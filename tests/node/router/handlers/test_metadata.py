@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.controller.commands import RegisterBroker
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.cluster.metadata.image import BrokerListener, ConfigResourceType, PartitionImage
 from odradek.cluster.metadata.records import PartitionChanged
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.metadata import (
     handle_describe_cluster,
     handle_describe_topic_partitions,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.bus.messages import DeleteRecords
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.offsets import (
     DEBUGGING_REPLICA_ID,
     EARLIEST,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.image import PartitionImage
 from odradek.cluster.metadata.records import PartitionChanged
 from odradek.node.bus.messages import Append
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.produce import handle_produce
 from odradek.protocol.compression import Codec, compress
 from odradek.protocol.errors import ErrorCode

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.router.handlers.producers import handle_describe_producers
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.partitions import TopicPartitions

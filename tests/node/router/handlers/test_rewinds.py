@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.router.handlers.group_offsets import handle_offset_commit
 from odradek.node.router.handlers.groups import handle_find_coordinator
 from odradek.node.router.handlers.rewinds import (

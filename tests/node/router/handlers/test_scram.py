@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.cluster.metadata.scram import (
     ScramMechanism,
     ScramUser,
     credential_of,
     salted_password,
 )
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.scram import (
     CHANGES_MAX,
     handle_alter_user_scram_credentials,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.coordinator.share.requests import InitializeShareState, ShareKey
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import AcknowledgementBatch
 from tests.support.share_fetching import (

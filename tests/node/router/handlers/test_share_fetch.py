@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.controller.commands import DeleteTopics, TopicReference
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.bus.messages import DeleteRecords
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.worker.turns import RouterState
 from odradek.protocol.control_records import ControlType
 from odradek.protocol.errors import ErrorCode

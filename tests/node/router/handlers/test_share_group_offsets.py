@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.features import SHARE_VERSION
 from odradek.cluster.metadata.records import FeatureLevelChanged
 from odradek.coordinator.share.requests import ReadShareState, ShareKey, WriteShareState
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.groups import handle_find_coordinator
 from odradek.node.router.handlers.share_group_offsets import (
     handle_alter_share_group_offsets,

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.features import SHARE_VERSION
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import FeatureLevelChanged
 from odradek.coordinator.share.requests import ShareStateSummary
 from odradek.node.bus.reply import start_coroutine
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.groups import (
     handle_delete_groups,
     handle_describe_groups,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.coordinator.share.requests import InitializeShareState, ShareKey
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.cooperative_iteration import ITEMS_PER_TURN
 from odradek.node.router.handlers import share_states
 from odradek.node.router.handlers.groups import KEY_TYPE_SHARE, handle_find_coordinator

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import FeatureLevelChanged
 from odradek.coordinator.group.streams.responses import DescriptionStatus
 from odradek.coordinator.group.streams.topology import StatusCode
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.groups import handle_find_coordinator, handle_list_groups
 from odradek.node.router.handlers.streams import (
     handle_streams_group_describe,

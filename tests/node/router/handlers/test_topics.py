@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import PartitionChanged
 from odradek.node.bus.messages import AppendBytes
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.topics import (
     fresh_topic_id,
     handle_create_partitions,

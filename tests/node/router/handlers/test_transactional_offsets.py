@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.coordinator.group.requests import EndProducerTransaction
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.transaction.requests import AddPartitions
-from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from tests.support.transaction_harness import TOPIC, TransactionalClient, TransactionHarness
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.controller.commands import RegisterBroker
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.transactions import (
     handle_add_partitions_to_txn,
     handle_describe_transactions,
