@@ -17,6 +17,8 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from functools import cache, partial
 
+from msgspec import structs
+
 from odradek.storage.catalog import Catalog
 from odradek.storage.compaction import CompactionPass, CompactionPlan, plan_compaction, scratch_path
 from odradek.storage.environment import StorageError
@@ -78,6 +80,12 @@ class Maintenance:
                 return None
             self._running = self._run(now_ms)
         return self._running
+
+    def set_retention_check_interval_ms(self, interval_ms: int) -> None:
+        """Apply retention that often, counted from the last time."""
+        if self._retention_ms is not None:
+            self._retention_ms += interval_ms - self._options.retention_check_interval_ms
+        self._options = structs.replace(self._options, retention_check_interval_ms=interval_ms)
 
     def close(self) -> None:
         """Abort the current run and remove its unfinished segment."""

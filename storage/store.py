@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
+
 from odradek.protocol.types import NEVER
 from odradek.storage import log_loader, recovery
 from odradek.storage.append import Turn, write_checkpoints
@@ -387,6 +389,18 @@ class Store:
         expiration_ms = self.options.producer_id_expiration_ms
         for log in self._logs.values():
             log.expire_producers(now_ms, expiration_ms)
+
+    def set_intervals(self, *, producer_id_expiration_ms: int, retention_check_ms: int) -> None:
+        """Use these values of producer.id.expiration.ms and log.retention.check.interval.ms."""
+        if self.options.producer_id_expiration_ms != producer_id_expiration_ms:
+            self._expiration_check_ms = 0
+        if self.options.retention_check_interval_ms != retention_check_ms:
+            self._maintenance.set_retention_check_interval_ms(retention_check_ms)
+        self.options = structs.replace(
+            self.options,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            retention_check_interval_ms=retention_check_ms,
+        )
 
     def maintenance(self, now_ms: int) -> Iterator[bool] | None:
         """Retention, compaction and reclaiming of space, in slices of a few milliseconds that run

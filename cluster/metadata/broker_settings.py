@@ -58,7 +58,7 @@ def _partition_count(topic: str, kind: str) -> int:
         f"How many partitions {topic} gets. It cannot be changed once the topic exists.",
         enforced_by=f"odradek.node.router.shards.{kind}_coordinator_type",
         validator=at_least(1),
-        scope=READ_ONLY,
+        scope=ConfigScope.CLUSTER,
     )
 
 
@@ -69,7 +69,7 @@ def _replication_factor(topic: str, kind: str) -> int:
         " unless internal.topics.replication.adaptive is set.",
         enforced_by=f"odradek.node.router.shards.{kind}_coordinator_type",
         validator=at_least(1),
-        scope=READ_ONLY,
+        scope=ConfigScope.CLUSTER,
     )
 
 
@@ -80,7 +80,7 @@ def _segment_bytes(topic: str, kind: str, default: int) -> int:
         " reads that much of its log, and what compaction has left.",
         enforced_by=f"odradek.node.router.shards.{kind}_coordinator_type",
         validator=at_least(1 << 20),
-        scope=READ_ONLY,
+        scope=ConfigScope.CLUSTER,
     )
 
 
@@ -287,7 +287,7 @@ class BrokerSettings:
         " the configured replication factor or not at all. The dev profile and a single node"
         " have it.",
         enforced_by="odradek.cluster.controller.controller",
-        scope=READ_ONLY,
+        scope=ConfigScope.CLUSTER,
     )
     offsets_topic_segment_bytes: int = _segment_bytes(CONSUMER_OFFSETS, "group", 16_777_216)
     workers: int | None = integer(
@@ -311,21 +311,21 @@ class BrokerSettings:
         "How often retention is applied to the logs.",
         enforced_by="odradek.storage.maintenance",
         validator=at_least(1),
-        scope=READ_ONLY,
+        scope=BROKER,
     )
     producer_id_expiration_ms: int = integer(
         86_400_000,
         "How long a producer's sequence numbers are kept after its last batch.",
         enforced_by="odradek.storage.store",
         validator=at_least(1),
-        scope=READ_ONLY,
+        scope=BROKER,
     )
     replica_lag_time_max_ms: int = long(
         30_000,
         "How long a follower may lag behind before it leaves the in-sync replicas.",
         enforced_by="odradek.node.worker.process",
         validator=at_least(1),
-        scope=READ_ONLY,
+        scope=BROKER,
     )
     advertised_listeners: Strings | None = strings(
         None,
@@ -394,7 +394,7 @@ class BrokerSettings:
         "The min.insync.replicas that __transaction_state is created with.",
         enforced_by="odradek.node.router.shards.transaction_coordinator_type",
         validator=at_least(1),
-        scope=READ_ONLY,
+        scope=ConfigScope.CLUSTER,
     )
     transaction_state_log_num_partitions: int = _partition_count(TRANSACTION_STATE, "transaction")
     transaction_state_log_replication_factor: int = _replication_factor(
@@ -440,7 +440,7 @@ class BrokerSettings:
         "The min.insync.replicas that __share_group_state is created with.",
         enforced_by="odradek.node.router.shards.share_coordinator_type",
         validator=at_least(1),
-        scope=READ_ONLY,
+        scope=ConfigScope.CLUSTER,
     )
     share_coordinator_state_topic_num_partitions: int = _partition_count(SHARE_GROUP_STATE, "share")
     share_coordinator_state_topic_replication_factor: int = _replication_factor(

@@ -53,7 +53,7 @@ V = TypeVar("V")
 
 
 class CoarserKey(NamedTuple):
-    """A broker's read-only key for the same default in a larger unit, as log.retention.hours."""
+    """A broker's key for the same default in a larger unit, as log.retention.hours."""
 
     name: str
     unit_ms: int
@@ -92,7 +92,7 @@ class TopicDefault(NamedTuple):
                 " milliseconds wins.",
                 enforced_by=own.enforced_by,
                 validator=at_least(key.low),
-                scope=ConfigScope.READ_ONLY,
+                scope=self.scope,
             )
 
 

@@ -124,8 +124,8 @@ class LeaderPartition(Generic[T]):
         "_followers",
         "_ineligible",
         "_is_successor",
-        "_lag_max_ms",
         "_retry_ms",
+        "lag_max_ms",
         "partition",
         "pending",
         "replica",
@@ -149,7 +149,7 @@ class LeaderPartition(Generic[T]):
         self.topic_id = topic_id
         self.partition = partition
         self._epoch_start_offset = epoch_start_offset
-        self._lag_max_ms = lag_max_ms
+        self.lag_max_ms = lag_max_ms
         self._ineligible = ineligible
         self._followers: dict[int, _FollowerProgress] = {}
         self._delayed: deque[_DelayedAppend[T]] = deque()
@@ -365,7 +365,7 @@ class LeaderPartition(Generic[T]):
             and self.replica.end_of(broker_id) >= self.replica.log_end_offset
         ):
             caught_up_ms = max(caught_up_ms, progress.broker.fetch_ms)
-        return now_ms - caught_up_ms > self._lag_max_ms
+        return now_ms - caught_up_ms > self.lag_max_ms
 
     def _can_join(self, broker_id: int, now_ms: int, *, has_fetched: bool) -> bool:
         end = self.replica.end_of(broker_id)

@@ -288,6 +288,9 @@ class RouterProcess:
 
     def _on_configuration(self, config: NodeConfig) -> None:
         self._services.node_control.follow(config.log_level, config.log_levels)
+        if config.broker_configs != self._metadata.static_configs:
+            self._metadata.static_configs = config.broker_configs
+            self._apply_settings(self._metadata.broker_settings())
 
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         self._metadata.image = new

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import (
     ConfigResourceType,
     MetadataImage,
@@ -79,12 +80,14 @@ class HostedPartitions:
         self._worker_count = worker_count
         self._store_count = store_count
         self._static_configs = static_configs
+        self._has_new_static_configs = False
         self.stores: dict[int, Store] = {
             index: open_store(store_folder(folder, index), options, now_ms)
             for index in range(worker, store_count, worker_count)
         }
         self._admissions: dict[PartitionLocation, AppendAdmission] = {}
         self._image = MetadataImage.empty()
+        self._applied_settings: BrokerSettings | None = None
         self.replicated: dict[PartitionLocation, ReplicatedPartition] = {}
         self.changed: set[PartitionLocation] = set()
         """Partitions whose entry in `replicated` is new, different or removed. Replication empties
@@ -105,7 +108,10 @@ class HostedPartitions:
             if old.offset == 0
             else self._locations(_deleted_partitions(old, image))
         )
-        changed = list(_changed_topics(old, image))
+        if self._has_new_static_configs:
+            changed = list(image.topics_by_id.values())
+        else:
+            changed = list(_changed_topics(old, image))
         vanished |= self._locations(
             (topic.topic_id, partition)
             for topic in changed
@@ -122,7 +128,29 @@ class HostedPartitions:
             self.stores[store].delete_partitions(deleted)
         self._create_or_update(image, changed)
         self._image = image
+        self._has_new_static_configs = False
+        self._set_intervals(image)
         return vanished
+
+    def set_static_configs(self, static_configs: Mapping[str, str]) -> None:
+        """The broker's own configuration has changed: the next image that is applied, which may be
+        the same as the last, applies it."""
+        self._static_configs = static_configs
+        self._has_new_static_configs = True
+
+    def broker_settings(self) -> BrokerSettings:
+        """The settings of this broker, as of the image that was applied last."""
+        return broker_settings(self._image, self._node_id, self._static_configs)
+
+    def _set_intervals(self, image: MetadataImage) -> None:
+        settings = broker_settings(image, self._node_id, self._static_configs)
+        if settings is not self._applied_settings:
+            self._applied_settings = settings
+            for store in self.stores.values():
+                store.set_intervals(
+                    producer_id_expiration_ms=settings.producer_id_expiration_ms,
+                    retention_check_ms=settings.log_retention_check_interval_ms,
+                )
 
     def close(self) -> None:
         """Sync and close every store."""

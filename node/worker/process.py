@@ -126,6 +126,7 @@ class WorkerProcess:
         self._health = StorageHealth(supervisor.send)
         self._monitor = StorageMonitor(self._partitions.stores, self._health)
         self._proposals = AlterPartitionSender(config.node_id, self._send_to_controller)
+        supervisor.on_configuration = self._on_configuration
         self._poller = zmq.Poller()
         self._wakeup_descriptor = self._routers.wakeup_pipe.fileno()
         self._data_sockets: set[object] = {self._wakeup_descriptor}
@@ -378,12 +379,19 @@ class WorkerProcess:
         self._retry_ms = NEVER
         self._health.set_problem("metadata", None)
         self._has_applied_image = True
+        self._replication.set_lag_max_ms(self._partitions.broker_settings().replica_lag_time_max_ms)
         self._replication.apply_image(self._image, self._replication_ms())
         for store, number in vanished:
             self._turns.notify(store, (number,))
         self._routers.send_replies()
         self._send_to_controller(MetadataApplied(self._name, self._image.offset))
         self._report_ready()
+
+    def _on_configuration(self, config: NodeConfig) -> None:
+        """The node's configuration has changed while it runs."""
+        self._partitions.set_static_configs(config.broker_configs)
+        if self._has_applied_image:
+            self._apply_image()
 
     def _report_ready(self) -> None:
         """Report to the supervisor once that the stores are open and all routers are connected."""

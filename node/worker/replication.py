@@ -232,6 +232,14 @@ class Replication:
             if leader.pending == proposal:
                 leader.on_proposal_response(proposal, code, now_ms)
 
+    def set_lag_max_ms(self, lag_max_ms: int) -> None:
+        """Use this value of replica.lag.time.max.ms."""
+        if lag_max_ms != self._lag_max_ms:
+            self._lag_max_ms = lag_max_ms
+            self._lag_check_ms = self._now_ms
+            for leader in self._leaders.values():
+                leader.lag_max_ms = lag_max_ms
+
     def close(self) -> None:
         """Close the sockets."""
         self.server.close()

@@ -331,3 +331,18 @@ def test_random_maintenance_equals_lists(tmp_path: Path, seed: int) -> None:
     assert sum(row.byte_count for row in sealed) <= 2 * alive + 20_000
     assert set(segment_ids(tmp_path)) == set(store.catalog.segments)
     store.close()
+
+
+def test_another_check_interval_counts_from_the_last_check(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    number = create(store, retention_ms=-1)
+    append_now(store, number, batch_of(2))
+    assert store.maintenance(NOW_MS) is None
+    drain(store, NOW_MS + 10_000)
+    store.set_settings(number, LogSettings(retention_ms=1))
+    store.set_intervals(producer_id_expiration_ms=86_400_000, retention_check_ms=5_000)
+    drain(store, NOW_MS + 14_999)
+    assert log_starts(store) == [0]
+    drain(store, NOW_MS + 15_000)
+    assert log_starts(store) == [2]
+    store.close()

@@ -603,6 +603,21 @@ def test_expired_producers_are_removed(tmp_path: Path) -> None:
     assert open_store(tmp_path).producers(number) == []
 
 
+def test_a_shorter_expiration_of_producers_is_applied_at_the_next_maintenance(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path)
+    number = create(store)
+    append_now(store, number, batch_of(producer_id=1, producer_epoch=0, base_sequence=0))
+    store.roll(NOW_MS)
+    store.maintenance(NOW_MS + 1_000)
+    assert [p.producer_id for p in store.producers(number)] == [1]
+    store.set_intervals(producer_id_expiration_ms=500, retention_check_ms=300_000)
+    store.maintenance(NOW_MS + 1_000)
+    assert store.producers(number) == []
+    store.close()
+
+
 def test_a_turn_must_end_before_the_next_begins(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     create(store)

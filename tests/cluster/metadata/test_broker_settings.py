@@ -197,12 +197,21 @@ def test_every_default_of_topics_has_a_key_here() -> None:
     assert asked <= BROKER_CONFIGS.keys()
 
 
-def test_coarser_units_are_only_set_in_the_brokers_own_configuration() -> None:
-    coarse = [name for name in BROKER_CONFIGS if name.endswith((".hours", ".minutes"))]
-    assert len(coarse) == 5
-    for name in coarse:
-        is_read_only = BROKER_CONFIGS[name].scope is ConfigScope.READ_ONLY
-        assert is_read_only == name.startswith("log."), name
+def test_only_what_the_node_is_started_with_cannot_be_changed_while_it_runs() -> None:
+    assert {
+        name
+        for name, definition in BROKER_CONFIGS.items()
+        if definition.has_effect and definition.scope is ConfigScope.READ_ONLY
+    } == {
+        "advertised.listeners",
+        "broker.id",
+        "broker.rack",
+        "durability",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "node.id",
+    }
 
 
 # The names that some keys have where they are enforced: there they are parts of other structures.

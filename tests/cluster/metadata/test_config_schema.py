@@ -91,7 +91,7 @@ def test_a_topics_key_has_a_default_of_the_broker_and_coarser_ones() -> None:
     assert (coarse.name, coarse.default, coarse.scope) == (
         "log.keep.hours",
         "2",
-        ConfigScope.READ_ONLY,
+        ConfigScope.BROKER,
     )
     assert fine.documentation == "The keep.ms of topics that set none: how long it is kept."
 

@@ -189,3 +189,29 @@ def test_a_log_has_the_defaults_of_topics_and_every_field_of_its_topic() -> None
     assert log_settings_of(TopicSettings()) == LogSettings()
     changed = log_settings_of(TopicSettings(retention_ms=7, cleanup_policy=("compact",)))
     assert changed == LogSettings(retention_ms=7, cleanup_compact=True, cleanup_delete=False)
+
+
+def test_intervals_of_the_stores_are_those_of_the_broker(tmp_path: Path) -> None:
+    partitions = open_partitions(tmp_path)
+    image = image_after(MetadataImage.empty(), *topic("aa", TOPIC_ID, 0))
+    partitions.apply_image(image)
+    expiration = ConfigChanged(ConfigResourceType.BROKER, "", "producer.id.expiration.ms", "777")
+    check = ConfigChanged(ConfigResourceType.BROKER, "0", "log.retention.check.interval.ms", "888")
+    partitions.apply_image(image_after(image, expiration, check))
+    for store in partitions.stores.values():
+        assert store.options.producer_id_expiration_ms == 777
+        assert store.options.retention_check_interval_ms == 888
+    partitions.close()
+
+
+def test_a_changed_configuration_of_the_broker_is_applied_with_the_same_image(
+    tmp_path: Path,
+) -> None:
+    partitions = open_partitions(tmp_path)
+    image = image_after(MetadataImage.empty(), *topic("aa", TOPIC_ID, 0))
+    partitions.apply_image(image)
+    partitions.set_static_configs({"log.retention.ms": "5", "replica.lag.time.max.ms": "6"})
+    partitions.apply_image(image)
+    assert partitions.log(place(partitions, TOPIC_ID, 0)).settings.retention_ms == 5
+    assert partitions.broker_settings().replica_lag_time_max_ms == 6
+    partitions.close()

@@ -711,3 +711,20 @@ def test_a_leader_that_restarts_within_its_epoch_invalidates_older_proposals(
     assert (leader.log().log_end_offset, leader.log().high_watermark) == (1, 0)
     harness.change(state(0, 1, 0, partition_epoch=1))
     harness.run_until(lambda: leader.log().high_watermark == 1, "nothing older holds any more")
+
+
+def test_a_shorter_lag_limit_removes_a_follower_sooner(tmp_path: Path) -> None:
+    harness = ReplicaHarness(tmp_path)
+    harness.start(state(0, 1, 0, 1))
+    leader, follower = harness.nodes
+    harness.settle()
+    follower.stop()
+    leader.append(1, batch_of())
+    harness.now_ms += 2_000
+    leader.run()
+    assert leader.proposals == []
+    assert leader.replication is not None
+    leader.replication.set_lag_max_ms(1_000)
+    leader.run()
+    assert [{broker for broker, _ in each.in_sync} for each in leader.proposals] == [{0}]
+    harness.close()

@@ -90,7 +90,6 @@ NOT_DESCRIBED: Final[Mapping[str, str]] = {
 }
 READ_ONLY_HERE: Final[Mapping[str, str]] = {
     "listeners": "sockets are bound while the node starts",
-    "producer.id.expiration.ms": "the stores are opened with it",
 }
 
 
