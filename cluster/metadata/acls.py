@@ -160,11 +160,9 @@ _NO_PREFIXES: Final[Mapping[int, list[str]]] = MappingProxyType({})
 class AclsImage:
     """All bindings, by pattern and principal; the prefixes that a name begins with are found by
     bisection. An evaluation costs about the same with ten bindings and with 100,000.
-
-    `cache` holds what was derived from these bindings and from nothing else that changes.
     """
 
-    __slots__ = ("_count", "_entries", "_prefixes", "cache")
+    __slots__ = ("_count", "_entries", "_prefixes")
 
     def __init__(
         self,
@@ -175,7 +173,6 @@ class AclsImage:
         self._entries = entries
         self._prefixes = prefixes
         self._count = count
-        self.cache: dict[object, object] = {}
 
     def __len__(self) -> int:
         return self._count

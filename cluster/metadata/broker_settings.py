@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Final
 
+from odradek.cluster.metadata.authorizer_settings import AuthorizerSettings
 from odradek.cluster.metadata.config_definitions import (
     BY_CONSTRUCTION,
     INT32_MAX,
@@ -470,5 +471,6 @@ class BrokerSettings:
     streams: StreamsGroupSettings = StreamsGroupSettings()
     share: ShareGroupSettings = ShareGroupSettings()
     policies: GroupPolicySettings = GroupPolicySettings()
+    authorizer: AuthorizerSettings = AuthorizerSettings()
     group_bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Between what a group may set a key of its own, both included."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from odradek.cluster.metadata.authorizer_settings import AuthorizerSettings
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.config_definitions import (
     WITHOUT_EFFECT,
@@ -37,7 +38,7 @@ GROUP_SETTINGS: Final = (
     ShareGroupSettings,
     GroupPolicySettings,
 )
-_ALL_SETTINGS: Final = (TopicSettings, BrokerSettings, *GROUP_SETTINGS)
+_ALL_SETTINGS: Final = (TopicSettings, BrokerSettings, AuthorizerSettings, *GROUP_SETTINGS)
 
 
 def _resource_keys(*kinds: type) -> Iterable[ConfigDefinition]:

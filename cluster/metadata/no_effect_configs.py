@@ -165,7 +165,6 @@ _BROKER_KEYS: Final[_Table] = {
         replication.quota.window.size.seconds int 1 >=1
     """,
     _SECURITY: """
-        authorizer.class.name string ""
         connection.failed.authentication.delay.ms int 100 >=0
         connections.max.reauth.ms long 0
         delegation.token.expiry.check.interval.ms long 3600000 >=1
@@ -325,7 +324,6 @@ _TIMESTAMP_BOUNDS: Final = (
 )
 _ONLY: Final[Mapping[str, tuple[tuple[ConfigValue, ...], str]]] = {
     "alter.config.policy.class.name": ((), _PLUGINS),
-    "authorizer.class.name": (("",), "Odradek has no authorizer: every client may do everything."),
     "client.quota.callback.class": ((), _PLUGINS),
     "config.providers": (((),), "Values are taken as they are written, not looked up elsewhere."),
     "create.topic.policy.class.name": ((), _PLUGINS),

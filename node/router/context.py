@@ -17,7 +17,7 @@ from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.node.observability import StorageState
-from odradek.node.router.authorizer import Authorizer
+from odradek.node.router.authorizer import CLUSTER_PRINCIPAL, Authorizer
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.fetch_activity import FetchActivity
 from odradek.node.router.fetch_purgatory import FetchPurgatory
@@ -48,9 +48,6 @@ from odradek.protocol.errors import ErrorCode
 
 STOPPING_FETCH_WAIT_MS = 100
 """Consumers that fetch from a stopping broker do not spin."""
-
-CLUSTER_PRINCIPAL = "User:CLUSTER"
-"""The principal of other nodes of the cluster."""
 
 
 class RequestContext(msgspec.Struct, kw_only=True, eq=False):
@@ -211,6 +208,7 @@ class Services:
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Apply a new image, which the metadata cache has already."""
+        self.authorizer.follow(self.metadata)
         self.group_coordinator.on_image(old, new)
         self.transaction_coordinator.on_image(old, new)
         self.share_coordinator.on_image(old, new)

@@ -16,6 +16,7 @@ from odradek.node.bus.reply import drive, start_coroutine
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import run_in_slices
 from odradek.node.router.handlers import (
+    acls,
     api_versions,
     cluster,
     configs,
@@ -95,6 +96,9 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.WRITE_TXN_MARKERS: transactions.handle_write_txn_markers,
     ApiKey.TXN_OFFSET_COMMIT: transactional_offsets.handle_txn_offset_commit,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.handle_offset_for_leader_epoch,
+    ApiKey.DESCRIBE_ACLS: acls.handle_describe_acls,
+    ApiKey.CREATE_ACLS: acls.handle_create_acls,
+    ApiKey.DELETE_ACLS: acls.handle_delete_acls,
     ApiKey.DESCRIBE_CONFIGS: configs.handle_describe_configs,
     ApiKey.ALTER_CONFIGS: configs.handle_alter_configs,
     ApiKey.ALTER_REPLICA_LOG_DIRS: log_dirs.handle_alter_replica_log_dirs,

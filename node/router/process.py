@@ -211,6 +211,11 @@ class RouterProcess:
             label="event",
         )
         counter(
+            "odradek_authorizations_denied",
+            "Operations on resources that the authorizer has denied",
+            lambda: services.authorizer.denied_count,
+        )
+        counter(
             "odradek_dead_letters",
             "Records that share groups gave up: told to a dead-letter topic, or lost",
             lambda: {"told": dead_letters.written_count, "lost": dead_letters.dropped_count},
@@ -264,6 +269,7 @@ class RouterProcess:
                 "Client connections",
                 lambda: len(self._socket_server.connections),
             ),
+            ("odradek_acls", "Access control entries", lambda: len(services.image.acls)),
             ("odradek_parked_fetches", "Long polls", lambda: services.fetch_purgatory.parked_count),
             ("odradek_fetch_sessions", "Fetch sessions", lambda: len(services.fetch_sessions)),
             (

@@ -33,11 +33,6 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
         ApiKey.EXPIRE_DELEGATION_TOKEN,
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ),
-    "There are no access rules yet: everybody may do everything.": (
-        ApiKey.DESCRIBE_ACLS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-    ),
     "Nobody is throttled by quota yet.": (
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.ALTER_CLIENT_QUOTAS,

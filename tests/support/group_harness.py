@@ -142,6 +142,7 @@ class GroupHarness(RouterHarness):
             local_host=LOCAL_HOST,
             local_port=LOCAL_PORT,
             listener_name="PLAINTEXT",
+            principal=self.principal,
             offset_of=self.offset_of,
         )
         future: asyncio.Future[Response] = self.loop.create_future()

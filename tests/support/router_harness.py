@@ -76,6 +76,7 @@ class DenyingAuthorizer(Authorizer):
     """Denies what is in `denied`, and records all checks in `asked`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.denied: set[Denial] = set()
         self.asked: set[Denial] = set()
 
@@ -88,6 +89,11 @@ class DenyingAuthorizer(Authorizer):
     ) -> bool:
         self.asked.add((operation, resource, name))
         return (operation, resource, name) not in self.denied
+
+    def is_any_allowed(
+        self, context: AuthorizableRequestContext, operation: AclOperation, resource: ResourceType
+    ) -> bool:
+        return (operation, resource, "*") not in self.denied
 
 
 class DirectController:
@@ -241,6 +247,8 @@ class RouterHarness:
         )
         self.turns = TurnExecutor(self.partitions, self._on_broadcast)
         self.authorizer = DenyingAuthorizer()
+        self.principal = "User:ANONYMOUS"
+        """Whose requests `call` and `begin` send."""
         self.link = DirectController(self)
         self.worker_client = DirectWorkerClient(self)
         self.client = LocalInterBrokerClient(self)
@@ -395,6 +403,7 @@ class RouterHarness:
             local_host=LOCAL_HOST,
             local_port=LOCAL_PORT,
             listener_name=listener,
+            principal=self.principal,
             frame=frame,
             arena_offset=self.offset_of(frame) if len(frame) else 0,
             offset_of=self.offset_of,

@@ -22,6 +22,7 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.controller.configs import AlterConfigOperation
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
+from odradek.cluster.metadata.authorizer_settings import ACCESS_CONTROL_KEYS
 from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType
 from odradek.cluster.metadata.config_description import (
     describe_broker,
@@ -299,6 +300,7 @@ async def _alter(
         answers.append(answer)
         try:
             _authorize(resource, AclOperation.ALTER_CONFIGS, context, services)
+            _authorize_access_control(resource, context, services)
             if is_too_large:
                 raise ApiError(
                     ErrorCode.POLICY_VIOLATION,
@@ -320,6 +322,23 @@ async def _alter(
     for answer, result in zip(allowed, reply.results, strict=True):
         answer.error_code, answer.error_message = result.error_code, result.error_message
     return answers
+
+
+def _authorize_access_control(
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource,
+    context: RequestContext,
+    services: Services,
+) -> None:
+    """ALTER on the cluster for the keys that say who may do everything: see AuthorizerSettings."""
+    if resource.resource_type != ConfigResourceType.BROKER:
+        return
+    changed = {config.name for config in resource.configs}
+    if isinstance(resource, AlterConfigsResource):
+        # What is not named is removed.
+        own = services.image.configs.of(ConfigResourceType.BROKER, resource.resource_name)
+        changed.update(own)
+    if not ACCESS_CONTROL_KEYS.isdisjoint(changed):
+        services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
 
 
 def _authorize(

@@ -16,7 +16,8 @@ from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.node.bus.messages import UNSENT, Append, AppendBytes, Appended, AppendReply
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
-from odradek.node.router.context import CLUSTER_PRINCIPAL, RequestContext, Services
+from odradek.node.router.authorizer import CLUSTER_PRINCIPAL
+from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.transactions.partition_verification import (
     TRANSACTION_V2_MIN_VERSION,
     TransactionalProducer,

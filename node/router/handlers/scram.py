@@ -82,7 +82,26 @@ def _described(
 async def handle_alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext, services: Services
 ) -> AlterUserScramCredentialsResponse:
-    """Set and delete credentials. Needs ALTER on the cluster."""
+    """Set and delete credentials. Needs ALTER on the cluster. An error for the whole request is
+    repeated for every user."""
+    try:
+        return await _alter(request, context, services)
+    except ApiError as error:
+        users = dict.fromkeys(each.name for each in request.deletions)
+        users.update(dict.fromkeys(each.name for each in request.upsertions))
+        return AlterUserScramCredentialsResponse(
+            results=[
+                AlterUserScramCredentialsResult(
+                    user=user, error_code=error.code, error_message=error.message
+                )
+                for user in users
+            ]
+        )
+
+
+async def _alter(
+    request: AlterUserScramCredentialsRequest, context: RequestContext, services: Services
+) -> AlterUserScramCredentialsResponse:
     services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
     if len(request.deletions) + len(request.upsertions) > CHANGES_MAX:
         raise ApiError(

@@ -109,7 +109,10 @@ async def _init_producer_id(
 ) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
     if transactional_id is None:
-        if not _can_write_any_topic(context, services):
+        authorizer = services.authorizer
+        if not authorizer.is_cluster_allowed(
+            context, AclOperation.IDEMPOTENT_WRITE
+        ) and not authorizer.is_any_allowed(context, AclOperation.WRITE, ResourceType.TOPIC):
             raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         producer_id = await services.producer_ids.next_id()
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
@@ -121,14 +124,6 @@ async def _init_producer_id(
     command = InitProducer(request, await services.producer_ids.next_id())
     reply = services.transaction_coordinator.call(transactional_id, command, context)
     return await answer_of(reply, too_large=ErrorCode.INVALID_REQUEST)
-
-
-def _can_write_any_topic(context: RequestContext, services: Services) -> bool:
-    authorizer = services.authorizer
-    return authorizer.is_cluster_allowed(context, AclOperation.IDEMPOTENT_WRITE) or any(
-        authorizer.is_topic_allowed(context, AclOperation.WRITE, name)
-        for name in services.image.topics_by_name
-    )
 
 
 def _authorize(

@@ -12,6 +12,7 @@ from odradek.cluster.controller.commands import (
     AlterConfigs,
     AlterPartition,
     AlterPartitionReassignments,
+    AlterScramCredentials,
     BrokerHeartbeat,
     BrokerReply,
     ClientQuotasReply,
@@ -25,6 +26,7 @@ from odradek.cluster.controller.commands import (
     DeleteAcls,
     DeletedAclsReply,
     DeletedAclsResult,
+    DeleteScramCredential,
     DeleteTopics,
     ElectLeaders,
     FeatureResult,
@@ -53,6 +55,9 @@ from odradek.cluster.controller.commands import (
     ResourceConfigs,
     ResourceOperations,
     ResourceResult,
+    ScramCredentialsReply,
+    ScramCredentialsResult,
+    SetScramCredential,
     TopicReference,
     TopicResult,
     TopicsReply,
@@ -67,6 +72,7 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
+from odradek.cluster.metadata.scram import ScramCredential
 
 ID = bytes(range(16))
 BINDING = AclBinding(2, 4, "log-", "User:bob", "*", 3, 3)
@@ -98,6 +104,13 @@ COMMANDS: list[Command] = [
         ("h",),
     ),
     CreateAcls((BINDING,)),
+    AlterScramCredentials(
+        (DeleteScramCredential("u", 1),),
+        (
+            SetScramCredential("u", 2, 4096, ScramCredential(b"salt", b"stored", b"server", 4096)),
+            SetScramCredential("v", 2, 1, None),
+        ),
+    ),
     DeleteAcls((AclBindingFilter(), AclBindingFilter(2, 2, "t", "User:a", "h", 3, 3))),
 ]
 REPLIES: list[CommandReply] = [
@@ -112,6 +125,7 @@ REPLIES: list[CommandReply] = [
     PartitionsReply((PartitionChangeResult("t", 1, 84, "no"), PartitionChangeResult("t", 2))),
     FeaturesReply((FeatureResult("f", 96, "no"),), 95, "no"),
     ClientQuotasReply((QuotaEntityResult((("user", None),), 42, "no"), QuotaEntityResult(()))),
+    ScramCredentialsReply((ScramCredentialsResult("u"), ScramCredentialsResult("v", 42, "no"))),
     AclsReply((AclResult(), AclResult(42, "no"))),
     DeletedAclsReply((DeletedAclsResult(42, "no"), DeletedAclsResult(deleted=(BINDING,)))),
 ]

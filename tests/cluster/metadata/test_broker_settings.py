@@ -172,6 +172,13 @@ INSTALLATION: Final = {
 # Kafka leaves it unset and then takes log.flush.scheduler.interval.ms, which is "never".
 NEVER: Final = {"log.flush.interval.ms": ("LONG", "9223372036854775807")}
 
+# Of Kafka's StandardAuthorizer, which reads the last two by itself.
+AUTHORIZER: Final = {
+    "authorizer.class.name": ("STRING", ""),
+    "super.users": ("STRING", ""),
+    "allow.everyone.if.no.acl.found": ("BOOLEAN", "false"),
+}
+
 ROOT: Final = Path(__file__).parents[3]
 
 
@@ -181,7 +188,7 @@ def test_types_and_defaults_are_kafkas() -> None:
         for name, definition in BROKER_CONFIGS.items()
         if name not in OURS | INSTALLATION and definition.has_effect
     }
-    assert ours == KAFKA | KIP_1191 | NEVER | FASTER | THROTTLES
+    assert ours == KAFKA | KIP_1191 | NEVER | FASTER | THROTTLES | AUTHORIZER
 
 
 def test_every_default_is_a_value_that_may_be_set() -> None:

@@ -36,6 +36,11 @@ class DenyAllAuthorizer(Authorizer):
     ) -> bool:
         return False
 
+    def is_any_allowed(
+        self, context: AuthorizableRequestContext, operation: AclOperation, resource: ResourceType
+    ) -> bool:
+        return False
+
 
 @pytest.fixture(scope="module")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GroupHarness]:

@@ -324,6 +324,21 @@ def test_altering_needs_alter_configs(
     assert not harness.link.timeouts_ms, "nothing that is denied reaches the controller"
 
 
+def test_who_may_do_everything_is_changed_by_who_may_change_acls(harness: RouterHarness) -> None:
+    # Otherwise ALTER_CONFIGS would be enough to become a super user.
+    super_users: list[tuple[str, int, str | None]] = [("super.users", SET, "User:eve")]
+    others: list[tuple[str, int, str | None]] = [("num.partitions", SET, "2")]
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert change(harness, (BROKER, "", super_users)) == [0]
+    harness.deny(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    assert change(harness, (BROKER, "", super_users)) == [denied]
+    assert change(harness, (BROKER, "", [("authorizer.class.name", DELETE, None)])) == [denied]
+    assert change(harness, (BROKER, "", others)) == [0]
+    # AlterConfigs removes what is not named.
+    assert replace(harness, BROKER, "") == denied
+    assert replace(harness, BROKER, "0") == 0
+
+
 def test_a_controller_that_does_not_answer_fails_each_resource(harness: RouterHarness) -> None:
     harness.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     assert change(harness, (TOPIC, "aa", []), (BROKER, "", [])) == [7, 7]

@@ -123,16 +123,16 @@ def test_bytes_that_make_no_credential(
 
 
 def test_a_request_is_bounded(harness: RouterHarness) -> None:
-    with pytest.raises(ApiError) as raised:
-        alter(harness, delete=("alice",) * (CHANGES_MAX + 1))
-    assert raised.value.code == ErrorCode.POLICY_VIOLATION
+    answered = alter(harness, delete=("alice",) * (CHANGES_MAX + 1))
+    assert answered == {"alice": ErrorCode.POLICY_VIOLATION}
 
 
 def test_rights_on_the_cluster_are_needed(harness: RouterHarness) -> None:
     harness.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     harness.deny(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    for attempt in (lambda: describe(harness), lambda: alter(harness, upsertion("alice"))):
-        with pytest.raises(ApiError) as raised:
-            attempt()
-        assert raised.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    with pytest.raises(ApiError) as raised:
+        describe(harness)
+    assert raised.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    answered = alter(harness, upsertion("alice"))
+    assert answered == {"alice": ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
     assert not harness.image.scram_credentials
