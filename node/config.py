@@ -43,6 +43,7 @@ from odradek.node.config_parsers import (
 from odradek.node.config_sources import (
     ConfigurationError,
     Setting,
+    chains,
     from_environment,
     from_file,
     merge,
@@ -67,6 +68,8 @@ DEFAULT_STORE_COUNT = 8
 _SERVED_SECURITY_PROTOCOLS = ("PLAINTEXT",)
 _REQUEST_BYTES_MAX = "socket.request.max.bytes"
 _SECRET = "cluster.secret"
+HIDDEN = "[hidden]"
+"""In place of a secret value."""
 
 WORKER_LISTENER_PREFIX = "worker-"
 """The prefix, before the worker's number, of the listener in a broker's registration at which the
@@ -118,6 +121,12 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "auto"
     log_levels: dict[str, str] = msgspec.field(default_factory=dict)
     """Of loggers, as they were set while the node runs; lost when it stops."""
+    sources: dict[str, tuple[tuple[str, str], ...]] = msgspec.field(default_factory=dict)
+    """Of each key that is set: (value, origin), the strongest first. Secret values are hidden."""
+    file_problem: str = ""
+    """Why the configuration file, as it is now, is refused; empty if it is in effect."""
+    restart_keys: tuple[str, ...] = ()
+    """The keys that have changed in the file and need a restart."""
     http_host: str = ""
     http_port: int | None = None
     peers: tuple[PeerConfig, ...] = ()
@@ -246,12 +255,23 @@ def load(
 
     Raises ConfigurationError with all errors.
     """
-    settings = merge(
+    sources = (
         from_file(file) if file is not None else {},
         from_environment(environment),
         {key: Setting(text, "the command line") for key, text in (options or {}).items()},
     )
-    return _ConfigReader(settings).read()
+    config = _ConfigReader(merge(*sources)).read()
+    shown = {
+        key: tuple((HIDDEN if is_secret(key) else each.text, each.origin) for each in chain)
+        for key, chain in chains(*sources).items()
+    }
+    return msgspec.structs.replace(config, sources=shown)
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of a key must not be shown."""
+    definition = broker_config(key)
+    return key == _SECRET or (definition is not None and definition.is_sensitive)
 
 
 def default_data_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -355,7 +375,7 @@ class _ConfigReader:
 
     def _add_error(self, key: str, setting: Setting, reason: str) -> None:
         # Kafka's text. An error must not show the secret.
-        text = "[hidden]" if key == _SECRET else setting.text
+        text = HIDDEN if key == _SECRET else setting.text
         self._faults.append(f"{invalid_value(key, text, reason)} ({setting.origin})")
 
     def _listeners(self) -> tuple[ListenerConfig, ...]:

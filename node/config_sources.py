@@ -15,6 +15,9 @@ from typing import NamedTuple
 ENVIRONMENT_PREFIX = "ODRADEK_"
 
 # As Java has it: the first equals sign or colon ends the key.
+_TOML_LINE = re.compile(
+    r"""\s*(?P<table>\[)?\s*(?P<name>[\w"'-]+(?:\s*\.\s*[\w"'-]+)*)\s*(?(table)\]|=)"""
+)
 _PROPERTY = re.compile(r"(?P<key>[^\s=:]+)\s*[=:]\s*(?P<value>.*)")
 
 SYNONYMS: Mapping[str, str] = {
@@ -46,6 +49,16 @@ def merge(*sources: Mapping[str, Setting]) -> dict[str, Setting]:
     return {
         SYNONYMS.get(key, key): setting for source in sources for key, setting in source.items()
     }
+
+
+def chains(*sources: Mapping[str, Setting]) -> dict[str, tuple[Setting, ...]]:
+    """Every value of each key by its canonical name, the strongest first."""
+    found: dict[str, tuple[Setting, ...]] = {}
+    for source in sources:
+        for key, setting in source.items():
+            name = SYNONYMS.get(key, key)
+            found[name] = (setting, *found.get(name, ()))
+    return found
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
@@ -80,18 +93,36 @@ def _from_toml(text: str, path: Path) -> dict[str, Setting]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is not TOML: {error}") from error
     settings: dict[str, Setting] = {}
+    lines = _toml_lines(text)
 
     def flatten(prefix: str, value: object) -> None:
         if isinstance(value, dict):
             for key, inner in value.items():
                 flatten(f"{prefix}.{key}" if prefix else str(key), inner)
-        elif isinstance(value, list):
-            settings[prefix] = Setting(",".join(map(_text, value)), str(path))
-        else:
-            settings[prefix] = Setting(_text(value), str(path))
+            return
+        line = lines.get(prefix)
+        origin = str(path) if line is None else f"{path} line {line}"
+        written = ",".join(map(_text, value)) if isinstance(value, list) else _text(value)
+        settings[prefix] = Setting(written, origin)
 
     flatten("", document)
     return settings
+
+
+def _toml_lines(text: str) -> dict[str, int]:
+    """The lines of the keys in a TOML file, as far as they begin one; tomllib does not say them."""
+    lines: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        matched = _TOML_LINE.match(line)
+        if matched is None:
+            continue
+        name = ".".join(part.strip(" \t\"'") for part in matched["name"].split("."))
+        if matched["table"]:
+            table = f"{name}."
+        else:
+            lines.setdefault(table + name, number)
+    return lines
 
 
 def _text(value: object) -> str:

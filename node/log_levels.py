@@ -30,6 +30,8 @@ _MODULES: Final = (
     "asyncio",
     "odradek.node.bus.peers",
     "odradek.node.child",
+    "odradek.node.config_watch",
+    "odradek.node.configuration_updates",
     "odradek.node.controller.active_controller",
     "odradek.node.controller.broker_lifecycle",
     "odradek.node.controller.clean_shutdown",

@@ -454,7 +454,7 @@ class SupervisorLink:
     def _apply_configuration(self, revision: int) -> None:
         if self._config_path is not None:
             config = NodeConfig.load_json(self._config_path)
-            set_log_levels(config.log_level, config.log_levels)
+            configure_logging(config, self.name)
             self.on_configuration(config)
         self.send(ConfigurationApplied(revision))
 

@@ -22,7 +22,6 @@ One thread, one selector, no event loop library: the supervisor has to be small 
 """
 
 import contextlib
-import errno
 import logging
 import os
 import selectors
@@ -36,16 +35,17 @@ from pathlib import Path
 
 import msgspec
 
+from odradek.node.address_check import check_address
 from odradek.node.child import Child, ChildPlan, ChildState, ChildTimeouts, python_command
 from odradek.node.config import ListenerConfig, NodeConfig
 from odradek.node.config_sources import ConfigurationError
+from odradek.node.config_watch import ConfigFileWatch
 from odradek.node.configuration_rollout import ConfigurationRollout
+from odradek.node.configuration_updates import ConfigurationUpdates
 from odradek.node.controller.clean_shutdown import record_clean_shutdown
 from odradek.node.data_folder import FolderLock, StateFile, adopt_meta_properties
 from odradek.node.http_server import HttpServer, Respond, Route
-from odradek.node.log_levels import merged_levels, set_log_levels
 from odradek.node.observability import (
-    ChangeLogLevels,
     Metrics,
     Sample,
     configure_logging,
@@ -61,8 +61,6 @@ _CONFIG_NAME = "config.json"
 _TICK_S = 1.0
 FIRST_START_FAILURES_MAX = 3
 _METRICS_S = 1.0
-ADDRESS_WAIT_S = 2.0
-_ADDRESS_POLL_S = 0.05
 _ROUTERS, _WORKERS, _CONTROLLER = range(3)
 """The rounds of the shutdown."""
 
@@ -97,12 +95,14 @@ def run(
     on_ready: Callable[[NodeState], None] = lambda _state: None,
     plan: Callable[[NodeConfig, Path], Iterable[ChildPlan]] = plan_children,
     timeouts: ChildTimeouts | None = None,
+    watch: ConfigFileWatch | None = None,
 ) -> int:
     """Run a node until a signal stops it; the exit code of the process.
 
     `formats`: format the data folder if it is not formatted. `on_ready` is called once, when all
-    processes are ready. Raises ConfigurationError before anything is started if the configuration,
-    the data folder or an address is unusable.
+    processes are ready. `watch` watches the configuration file, if there is one. Raises
+    ConfigurationError before anything is started if the configuration, the data folder or an
+    address is unusable.
     """
     configure_logging(config, "supervisor")
     if config.settings_without_effect:
@@ -122,7 +122,11 @@ def run(
             peers = ListenerConfig(name="peers", host=config.peer_host, port=config.peer_port)
             check_address(peers, key="peer.listen")
         supervisor = Supervisor(
-            config, plan=plan, timeouts=timeouts or ChildTimeouts(), on_ready=on_ready
+            config,
+            plan=plan,
+            timeouts=timeouts or ChildTimeouts(),
+            on_ready=on_ready,
+            watch=watch,
         )
         return supervisor.run()
     finally:
@@ -139,6 +143,7 @@ class Supervisor:
         plan: Callable[[NodeConfig, Path], Iterable[ChildPlan]],
         timeouts: ChildTimeouts,
         on_ready: Callable[[NodeState], None],
+        watch: ConfigFileWatch | None = None,
     ) -> None:
         self._config = config
         self._on_ready = on_ready
@@ -158,31 +163,21 @@ class Supervisor:
         self._config_path = config.run_folder / _CONFIG_NAME
         self._state_file = StateFile(config.data_folder / STATE_NAME)
         self._rollout = ConfigurationRollout(lambda: self._children)
+        self._updates = ConfigurationUpdates(
+            self._rollout, watch, current=lambda: self._config, adopt=self._adopt
+        )
         self._children = [self._child(each) for each in plan(config, self._config_path)]
         self._storage = NodeStorage(config.data_folder)
         self._scrapes: list[_Scrape] = []
         self._own_metrics = Metrics()
         self._register_metrics()
-        self._http: HttpServer | None = None
-        if config.http_port is not None:
-            routes: dict[str, Route] = {
-                "/livez": lambda respond: respond(200, "alive\n"),
-                "/readyz": self._readyz,
-                "/metrics": self._metrics,
-            }
-            self._http = HttpServer(
-                self._selector,
-                host=config.http_host,
-                port=config.http_port,
-                routes=routes,
-                clock=time.monotonic,
-            )
+        self._http = self._serve_http(config)
 
     def _child(self, plan: ChildPlan) -> Child:
         child = Child(plan, self._timeouts, self._selector, self._on_child_ready)
         child.on_storage_report = self._on_storage_report
         child.on_configuration_applied = self._rollout.on_applied
-        child.on_log_levels_request = self._change_log_levels
+        child.on_log_levels_request = self._updates.change_log_levels
         return child
 
     def run(self) -> int:
@@ -243,6 +238,7 @@ class Supervisor:
             self._stop_next(now)
         else:
             self._resize_workers(now)
+            self._updates.tick(now)
 
     def _on_exit(self, child: Child) -> None:
         is_stopping = self._stop_round is not None and self._controlled_shutdown_deadline is None
@@ -349,20 +345,45 @@ class Supervisor:
 
     # -- the configuration ---------------------------------------------------------------------
 
-    def _change_log_levels(self, child: Child, message: ChangeLogLevels) -> None:
-        """Change levels on all processes, as a client has asked of a router."""
-        levels = merged_levels(self._config.log_levels, message.levels)
-        config = msgspec.structs.replace(self._config, log_levels=levels)
-        try:
-            config.save_json(self._config_path)
-        except OSError as error:
-            child.answer_log_levels(message.request_id, f"{self._config_path}: {error.strerror}")
-            return
+    def _adopt(self, config: NodeConfig) -> None:
+        """Make this the node's configuration. Raises ConfigurationError if http.listen cannot be
+        bound, OSError if the disk is full; then nothing has changed."""
+        http, before = self._http, self._config
+        is_moved = (config.http_host, config.http_port) != (before.http_host, before.http_port)
+        if is_moved:
+            if http is not None and config.http_port == before.http_port:
+                # Two addresses with one port may exclude each other.
+                http.close()
+                self._http = None
+            try:
+                new_http = self._serve_http(config)
+            except ConfigurationError:
+                self._http = self._http or self._serve_http(before)
+                raise
+            if self._http is not None:
+                self._http.close()
+            self._http = new_http
+        config.save_json(self._config_path)
         self._config = config
-        set_log_levels(config.log_level, levels)
-        for name, level in message.levels.items():
-            log.warning("The log level of %s is %s", name, level or "that of its parent again")
-        self._rollout.begin(lambda: child.answer_log_levels(message.request_id))
+        configure_logging(config, "supervisor")
+        if is_moved and self._has_been_ready:
+            self._write_state(self._state())
+
+    def _serve_http(self, config: NodeConfig) -> HttpServer | None:
+        if config.http_port is None:
+            return None
+        routes: dict[str, Route] = {
+            "/livez": lambda respond: respond(200, "alive\n"),
+            "/readyz": self._readyz,
+            "/metrics": self._metrics,
+        }
+        return HttpServer(
+            self._selector,
+            host=config.http_host,
+            port=config.http_port,
+            routes=routes,
+            clock=time.monotonic,
+        )
 
     # -- stopping ---------------------------------------------------------------------------------
 
@@ -500,6 +521,7 @@ class Supervisor:
         if self._storage.problem:
             is_ready = False
             text += f"{self._config.data_folder} cannot be written: {self._storage.problem}\n"
+        text += self._updates.problem_text
         respond(200 if is_ready else 503, text)
 
     def _metrics(self, respond: Respond) -> None:
@@ -518,6 +540,7 @@ class Supervisor:
 
     def _register_metrics(self) -> None:
         metrics = self._own_metrics
+        self._updates.register_metrics(metrics)
         metrics.gauge(
             "odradek_uptime_seconds",
             "Time since the node was started",
@@ -555,29 +578,3 @@ class _Scrape:
     deadline: float
     samples: dict[str, list[Sample]]
     missing: set[str] = field(default_factory=set)
-
-
-def check_address(listener: ListenerConfig, key: str = "listeners") -> None:
-    """Raise ConfigurationError if the listener's address cannot be bound. Waits ADDRESS_WAIT_S for
-    an address in use: the processes of a node that was killed end a moment after it."""
-    host = listener.host or "0.0.0.0"
-    deadline = time.monotonic() + ADDRESS_WAIT_S
-    try:
-        found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        while True:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind(address)
-                except OSError as error:
-                    if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                        raise
-                else:
-                    return
-            time.sleep(_ADDRESS_POLL_S)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{key}={listener.name}://{listener.host}:{listener.port}: {error.strerror};"
-            " choose another address or stop the process that uses it."
-        ) from error

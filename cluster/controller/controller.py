@@ -80,6 +80,10 @@ class Controller:
         self._next_rebalance_ms: int | None = None
         self._next_internal_topics_ms: int | None = None
 
+    def set_static(self, static: Mapping[str, str]) -> None:
+        """The configuration of this controller's own node has changed."""
+        self._state.static = static
+
     @property
     def image(self) -> MetadataImage:
         """The state that the next command will see."""

@@ -28,6 +28,7 @@ from odradek.node.cli.parameters import pair
 if TYPE_CHECKING:
     # The node's own modules are imported when a node is started, not for `odradek --help`.
     from odradek.node.config import NodeConfig
+    from odradek.node.config_watch import ConfigFileWatch
     from odradek.node.supervisor import NodeState
 
 # Environment variables of the command line's client side, which are not settings of a node.
@@ -160,10 +161,14 @@ def start(file: Path, formats: bool, settings: tuple[tuple[str, str], ...], outp
     """Run the node that FILE describes.
 
     Values of the file are overridden by environment variables (ODRADEK_NODE_ID is node.id) and
-    these by --set.
+    these by --set. FILE is watched: a change takes effect while the node runs, or is refused as a
+    whole.
     """
+    from odradek.node.config_watch import ConfigFileWatch
+
     config = _load(file, os.environ, settings, {})
-    click.get_current_context().exit(_run(config, formats=formats, output=output))
+    watch = ConfigFileWatch(file, lambda: _read(file, os.environ, settings, {}), config)
+    click.get_current_context().exit(_run(config, formats=formats, output=output, watch=watch))
 
 
 @click.command("format")
@@ -236,16 +241,28 @@ def _load(
     settings: tuple[tuple[str, str], ...],
     options: Mapping[str, object],
 ) -> NodeConfig:
-    """The configuration of a node. Options that are None are not set; others override `--set`."""
-    from odradek.node.config import load
+    """The configuration of a node, or ClickException."""
     from odradek.node.config_sources import ConfigurationError
+
+    try:
+        return _read(file, environment, settings, options)
+    except ConfigurationError as fault:
+        raise click.ClickException("\n  ".join(["wrong settings", *fault.faults])) from fault
+
+
+def _read(
+    file: Path | None,
+    environment: Mapping[str, str],
+    settings: tuple[tuple[str, str], ...],
+    options: Mapping[str, object],
+) -> NodeConfig:
+    """The configuration of a node, or ConfigurationError. Options that are None are not set; others
+    override `--set`."""
+    from odradek.node.config import load
 
     variables = {name: text for name, text in environment.items() if name not in CLIENT_VARIABLES}
     chosen = {key: str(value) for key, value in options.items() if value is not None}
-    try:
-        return load(file=file, environment=variables, options={**dict(settings), **chosen})
-    except ConfigurationError as fault:
-        raise click.ClickException("\n  ".join(["wrong settings", *fault.faults])) from fault
+    return load(file=file, environment=variables, options={**dict(settings), **chosen})
 
 
 def _exit(_number: int, _frame: FrameType | None) -> None:
@@ -259,7 +276,9 @@ def _stop_with_stdin() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run(config: NodeConfig, *, formats: bool, output: Output) -> int:
+def _run(
+    config: NodeConfig, *, formats: bool, output: Output, watch: ConfigFileWatch | None = None
+) -> int:
     from odradek.node.config_sources import ConfigurationError
     from odradek.node.supervisor import run
 
@@ -267,7 +286,10 @@ def _run(config: NodeConfig, *, formats: bool, output: Output) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return run(
-            config, formats=formats, on_ready=lambda state: _print_ready(config, state, output)
+            config,
+            formats=formats,
+            on_ready=lambda state: _print_ready(config, state, output),
+            watch=watch,
         )
     except ConfigurationError as fault:
         raise click.ClickException("\n  ".join(fault.faults)) from fault

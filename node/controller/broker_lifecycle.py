@@ -80,6 +80,8 @@ class BrokerLifecycle:
         self._registering = self._registered = config
         """The configuration that is being registered, and the one that is. A change, as of the
         number of workers, is registered again."""
+        self._has_changed = False
+        """Whether others do not know the configuration yet."""
         self._response_ms = 0
         self.is_refused = False
         """Whether the last registration failed because the disk is full."""
@@ -111,6 +113,16 @@ class BrokerLifecycle:
         self._config = self._config.with_workers(worker_count)
         self._due_ms = self._now_ms
 
+    def follow(self, config: NodeConfig) -> None:
+        """The configuration of this node has changed while it runs: register again if others see
+        the difference, as another rack or advertised address."""
+        config = config.with_workers(self._config.worker_count)
+        incarnation = self._incarnation_id
+        if registration(config, incarnation, None) != registration(self._config, incarnation, None):
+            self._config = config
+            self._has_changed = True
+            self._due_ms = self._now_ms
+
     def next_deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         return None if self._is_awaiting_response or self._is_done() else self._due_ms
@@ -118,7 +130,8 @@ class BrokerLifecycle:
     def _is_done(self) -> bool:
         if self.shutdown_offset is not None:
             return True
-        return self._broker_epoch is not None and not self._config.is_clustered
+        is_registered = self._broker_epoch is not None and not self._has_changed
+        return is_registered and not self._config.is_clustered
 
     def tick(self, now_ms: int, *, offset: int, is_complete: bool) -> None:
         """Send what is due. `offset` is what the processes of this node have applied; without
@@ -159,6 +172,7 @@ class BrokerLifecycle:
             if isinstance(reply, BrokerReply):
                 self._broker_epoch = self._previous_epoch = reply.broker_epoch
                 self._registered = self._registering
+                self._has_changed &= self._registered is not self._config
                 self._on_registered(reply.broker_epoch)
                 self.is_refused = False
                 self._due_ms = self._now_ms + FIRST_HEARTBEAT_MS

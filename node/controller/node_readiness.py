@@ -47,6 +47,11 @@ class NodeReadiness:
         self._has_released = False
         self._applied_configs: object = None
 
+    def follow(self, config: NodeConfig) -> None:
+        """The configuration of this node has changed while it runs."""
+        self._config = config
+        self._applied_configs = None
+
     def tick(self, image: MetadataImage, now_ms: int) -> None:
         """Send heartbeats and liveness checks that are due; report that the node may stop."""
         lifecycle, publisher = self._lifecycle, self._publisher

@@ -81,6 +81,7 @@ class ControllerProcess:
         self._wire_node(image)
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
         self._register_metrics()
+        supervisor.on_configuration = self._on_configuration
         self._poller.register(self._publisher.socket, zmq.POLLIN)
         self._poller.register(self._driver.fileno(), zmq.POLLIN)
         for socket in supervisor.sockets:
@@ -191,6 +192,13 @@ class ControllerProcess:
                 lambda: {"dropped": peers.dropped_count, "refused": peers.refused_count},
                 label="event",
             )
+
+    def _on_configuration(self, config: NodeConfig) -> None:
+        """The node's configuration has changed while it runs."""
+        self._config = config
+        self._leadership.follow(config)
+        self._lifecycle.follow(config)
+        self._readiness.follow(config)
 
     def run(self) -> None:
         """Serve until the supervisor stops the process."""

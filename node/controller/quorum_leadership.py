@@ -101,6 +101,12 @@ class QuorumLeadership:
             self._warn_of_lost_vote()
         self._forwarding.set_leader(state.leader_id, self.active, self._clock_ms())
 
+    def follow(self, config: NodeConfig) -> None:
+        """The configuration of this node has changed while it runs."""
+        self._config = config
+        if self.active is not None:
+            self.active.controller.set_static(config.broker_configs)
+
     def on_configuration(self) -> None:
         """The voters have changed, or were read from a snapshot."""
         self._directory.update_voters(self._driver.node.configuration)

@@ -1,4 +1,5 @@
-"""What a router asks of the supervisor for the whole node: the levels of its loggers.
+"""The configuration of the node, and what a router asks of the supervisor for the whole node: the
+levels of its loggers.
 
 The supervisor answers when every process of the node has applied a change. A router that was
 started by hand has no supervisor and changes itself.
@@ -6,7 +7,10 @@ started by hand has no supervisor and changes itself.
 
 from collections.abc import Mapping
 
+import msgspec
+
 from odradek.node.bus.reply import Reply
+from odradek.node.config import NodeConfig
 from odradek.node.log_levels import merged_levels, set_log_levels
 from odradek.node.observability import (
     ChangeLogLevels,
@@ -19,29 +23,22 @@ from odradek.protocol.errors import ApiError, ErrorCode
 class NodeControl:
     """See the module's docstring."""
 
-    def __init__(
-        self, link: SupervisorLink, *, log_level: str, log_levels: Mapping[str, str]
-    ) -> None:
-        self.log_level = log_level
-        """The configured level of all loggers."""
-        self.log_levels = log_levels
-        """The levels that were set while the node runs, by logger."""
+    def __init__(self, link: SupervisorLink, config: NodeConfig) -> None:
+        self.config = config
+        """The node's configuration, which changes while the node runs."""
         self._link = link
         self._pending: dict[int, Reply[None]] = {}
         self._next_id = 0
         link.on_log_levels_changed = self._on_changed
-
-    def follow(self, log_level: str, log_levels: Mapping[str, str]) -> None:
-        """The node's configuration has changed, and this process has applied it."""
-        self.log_level, self.log_levels = log_level, log_levels
 
     def change_log_levels(self, changes: Mapping[str, str | None]) -> Reply[None]:
         """Change levels on all processes of the node; the changes have passed `check_level`. Done
         when all have applied them; fails with ApiError if the node cannot."""
         reply: Reply[None] = Reply()
         if not self._link.is_connected:
-            self.log_levels = merged_levels(self.log_levels, changes)
-            set_log_levels(self.log_level, self.log_levels)
+            levels = merged_levels(self.config.log_levels, changes)
+            self.config = msgspec.structs.replace(self.config, log_levels=levels)
+            set_log_levels(self.config.log_level, levels)
             reply.resolve(None)
             return reply
         self._next_id += 1

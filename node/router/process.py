@@ -98,9 +98,7 @@ class RouterProcess:
             worker_client=worker_client,
             inter_broker_client=self._inter_broker_client,
             logs=logs,
-            node_control=NodeControl(
-                supervisor, log_level=config.log_level, log_levels=config.log_levels
-            ),
+            node_control=NodeControl(supervisor, config),
             now_ms=now_ms,
             loop=loop,
         )
@@ -293,7 +291,7 @@ class RouterProcess:
             metrics.gauge(name, text, value)
 
     def _on_configuration(self, config: NodeConfig) -> None:
-        self._services.node_control.follow(config.log_level, config.log_levels)
+        self._services.node_control.config = config
         if config.broker_configs != self._metadata.static_configs:
             self._metadata.static_configs = config.broker_configs
             self._apply_settings(self._metadata.broker_settings())

@@ -178,3 +178,21 @@ def test_another_count_of_workers_does_not_change_what_was_configured() -> None:
     assert config.worker_count == 3
     assert config.broker_configs["workers"] == "2"
     assert configured(workers="2").broker_configs["workers"] == "2"
+
+
+def test_the_sources_of_settings_are_known_without_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "node.properties"
+    file.write_text("num.partitions=2\ncluster.secret=" + "s" * 40 + "\n")
+    config = load(
+        file=file,
+        environment={"ODRADEK_NUM_PARTITIONS": "3", "ODRADEK_SSL_KEY_PASSWORD": "hush"},
+        options={"num.partitions": "4"},
+    )
+    assert config.sources["num.partitions"] == (
+        ("4", "the command line"),
+        ("3", "environment variable ODRADEK_NUM_PARTITIONS"),
+        ("2", f"{file} line 1"),
+    )
+    assert config.sources["cluster.secret"] == (("[hidden]", f"{file} line 2"),)
+    assert config.sources["ssl.key.password"][0][0] == "[hidden]"
+    assert config.broker_configs["num.partitions"] == "4"

@@ -7,6 +7,7 @@ import pytest
 from odradek.node.config_sources import (
     ConfigurationError,
     Setting,
+    chains,
     from_environment,
     from_file,
     merge,
@@ -76,3 +77,30 @@ def test_a_file_that_cannot_be_read_is_named(
         from_file(tmp_path / name)
     with pytest.raises(ConfigurationError, match="cannot read"):
         from_file(tmp_path / "missing.toml")
+
+
+def test_the_line_of_a_setting_is_known_in_either_format(tmp_path: Path) -> None:
+    toml = written(
+        tmp_path,
+        "node.toml",
+        '# a comment\nworkers = 2\n\nlog.level = "INFO"\n[auto.create]\n"topics" . enable = true\n'
+        '[a]\nlist = [\n  "x",\n]\ninline = {b = 1}\n',
+    )
+    assert {key: setting.origin for key, setting in from_file(toml).items()} == {
+        "workers": f"{toml} line 2",
+        "log.level": f"{toml} line 4",
+        "auto.create.topics.enable": f"{toml} line 6",
+        "a.list": f"{toml} line 8",
+        "a.inline.b": str(toml),
+    }
+    properties = written(tmp_path, "node.properties", "#\na=1\nb=2\n")
+    assert from_file(properties)["b"].origin == f"{properties} line 3"
+
+
+def test_all_values_of_a_key_are_known_the_strongest_first() -> None:
+    weak = {"log.dirs": Setting("/a", "file"), "x": Setting("1", "file")}
+    strong = {"data": Setting("/b", "variable")}
+    assert chains(weak, strong) == {
+        "data": (Setting("/b", "variable"), Setting("/a", "file")),
+        "x": (Setting("1", "file"),),
+    }

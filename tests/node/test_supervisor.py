@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,15 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from odradek.node.config import ListenerConfig
-from odradek.node.config_sources import ConfigurationError
 from odradek.node.controller.clean_shutdown import (
     UNCLEAN,
     boot_id,
     previous_broker_epoch,
     record_run,
 )
-from odradek.node.supervisor import ADDRESS_WAIT_S, check_address
 from odradek.storage.settings import Durability
 from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
@@ -460,27 +456,6 @@ def test_an_idle_supervisor_is_small_and_sleeps(node: Node) -> None:
     wait_until(has_slept_a_while)
     after = process.cpu_times()
     assert (after.user + after.system) - (before.user + before.system) <= 0.02
-
-
-def _listener(server: socket.socket) -> ListenerConfig:
-    host, port = server.getsockname()
-    return ListenerConfig(name="PLAINTEXT", host=host, port=port)
-
-
-def test_an_address_that_a_killed_node_has_not_left_yet_is_waited_for() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        listener = _listener(server)
-        closing = threading.Timer(ADDRESS_WAIT_S / 4, server.close)
-        closing.start()
-        check_address(listener)
-        closing.join()
-
-
-def test_an_address_that_stays_in_use_is_refused() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        listener = _listener(server)
-        with pytest.raises(ConfigurationError, match="Address already in use; choose another"):
-            check_address(listener)
 
 
 # -- the configuration ----------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from odradek.node.bus.messages import (
     WorkerRequest,
 )
 from odradek.node.bus.reply import Reply, drive, start_coroutine
+from odradek.node.config import NodeConfig
 from odradek.node.observability import SupervisorLink
 from odradek.node.router.authorizer import AuthorizableRequestContext, Authorizer
 from odradek.node.router.context import RequestContext, Services, inter_broker_context
@@ -269,7 +270,8 @@ class RouterHarness:
             inter_broker_client=self.client,
             logs=self._logs,
             node_control=NodeControl(
-                SupervisorLink(None, "router-0"), log_level="INFO", log_levels={}
+                SupervisorLink(None, "router-0"),
+                NodeConfig(node_id=NODE_ID, data="data", run="run", listeners=()),
             ),
             now_ms=self.clock_ms,
             loop=self.loop,

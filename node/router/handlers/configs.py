@@ -249,8 +249,8 @@ def _is_integer(name: str) -> bool:
 
 
 def _describe_logger(name: str, services: Services) -> DescribeConfigsResourceResult:
-    control = services.node_control
-    chain = level_chain(name, control.log_level, control.log_levels)
+    config = services.node_control.config
+    chain = level_chain(name, config.log_level, config.log_levels)
     return DescribeConfigsResourceResult(
         name=name,
         value=chain[0][1],

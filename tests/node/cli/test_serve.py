@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_port, is_listening
+from tests.support.waiting import wait_until
 
 
 def clean_environment() -> dict[str, str]:
@@ -123,6 +125,52 @@ def test_a_node_starts_from_its_file_once_its_folder_is_formatted(
         rows = odradek("broker", "list", "-o", "json", bootstrap=bootstrap).json()
         assert isinstance(rows, list)
         assert [(row["id"], row["cluster_id"]) for row in rows] == [(7, "mine")]
+
+
+@pytest.mark.e2e
+def test_a_running_node_follows_its_file_and_refuses_a_bad_one(
+    tmp_path: Path, odradek: Run
+) -> None:
+    file = tmp_path / "node.toml"
+    own = f'data = "{tmp_path}/data"\nlisteners = "127.0.0.1:0"\nworkers = 1\n'
+    file.write_text(own + 'broker.rack = "a"\n')
+    http = f"127.0.0.1:{free_port()}"
+
+    def page(path: str) -> str:
+        with suppress(OSError), urllib.request.urlopen(f"http://{http}{path}", timeout=5) as got:
+            return str(got.read().decode())
+        return ""
+
+    with started("node", "start", "--config", str(file), "--format") as (_, state):
+        bootstrap = str(state["bootstrap"])
+
+        def partitions(topic: str) -> int:
+            odradek("topic", "create", topic, bootstrap=bootstrap)
+            described = odradek("topic", "describe", topic, "-o", "json", bootstrap=bootstrap)
+            found = described.json()
+            assert isinstance(found, list)
+            return len(found[0]["partitions"])
+
+        def rack() -> object:
+            rows = odradek("broker", "list", "-o", "json", bootstrap=bootstrap).json()
+            assert isinstance(rows, list)
+            return rows[0]["rack"]
+
+        assert partitions("before") == 1
+        assert rack() == "a"
+        changed = f'broker.rack = "b"\nnum.partitions = 3\nhttp.listen = "{http}"\n'
+        file.write_text(own + changed)
+        wait_until(lambda: "odradek_uptime" in page("/metrics"), what="http.listen of the file")
+        wait_until(lambda: rack() == "b", what="the rack of the file")
+        assert partitions("after") == 3
+        file.write_text(own + changed + "num.partitons = 4\n")
+        wait_until(lambda: "num.partitons" in page("/readyz"), what="the refused file is told")
+        assert 'odradek_config_file_refused{process="supervisor"} 1' in page("/metrics")
+        assert partitions("refused") == 3
+        file.write_text(own.replace("workers = 1", "workers = 2") + changed)
+        wait_until(lambda: "worker-1 ready" in page("/readyz"), what="two workers")
+        assert "num.partitons" not in page("/readyz")
+        assert partitions("valid-again") == 3
 
 
 @pytest.mark.e2e

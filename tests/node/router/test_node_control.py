@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from odradek.node.bus.reply import Reply
+from odradek.node.config import NodeConfig
 from odradek.node.log_levels import set_log_levels
 from odradek.node.observability import (
     LINK_KIND,
@@ -21,6 +22,7 @@ from odradek.node.router.node_control import NodeControl
 from odradek.protocol.errors import ApiError, ErrorCode
 
 WIRE = "odradek.node.wire"
+CONFIG = NodeConfig(node_id=0, data="data", run="run", listeners=())
 
 
 def told(connection: socket.socket) -> list[msgspec.Struct]:
@@ -43,7 +45,7 @@ def turn(link: SupervisorLink) -> None:
 def test_a_change_is_done_when_the_supervisor_says_so() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
     with ours, SupervisorLink(theirs, "router-0") as link:
-        control = NodeControl(link, log_level="INFO", log_levels={})
+        control = NodeControl(link, CONFIG)
         first = control.change_log_levels({WIRE: "DEBUG"})
         second = control.change_log_levels({WIRE: None})
         assert told(ours) == [ChangeLogLevels(1, {WIRE: "DEBUG"}), ChangeLogLevels(2, {WIRE: None})]
@@ -64,11 +66,11 @@ def assert_failed(reply: Reply[None], code: ErrorCode) -> None:
 
 
 def test_a_router_that_was_started_by_hand_changes_itself() -> None:
-    control = NodeControl(SupervisorLink(None, "router-0"), log_level="INFO", log_levels={})
+    control = NodeControl(SupervisorLink(None, "router-0"), CONFIG)
     before = logging.getLogger().level
     try:
         assert control.change_log_levels({WIRE: "ERROR"}).is_done
-        assert control.log_levels == {WIRE: "ERROR"}
+        assert control.config.log_levels == {WIRE: "ERROR"}
         assert logging.getLogger(WIRE).level == logging.ERROR
     finally:
         set_log_levels("INFO", {})

@@ -1,0 +1,80 @@
+"""Watches the configuration file of a running node.
+
+A change is read when the file has been the same at two looks, because it may be written in parts,
+and is checked as a whole, with the environment and the command line. A file that is not valid is
+refused as a whole: the node keeps what it has, and says so once in the log, in its metrics and to
+probes, until the file is valid again. The supervisor looks once a second.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from odradek.node.config import NodeConfig
+from odradek.node.config_sources import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+
+_Signature = tuple[int, int, int] | None
+
+
+class ConfigFileWatch:
+    """See the module's docstring. `load` reads the file and the other sources again; `accepted` is
+    what was read when the node was started."""
+
+    def __init__(self, file: Path, load: Callable[[], NodeConfig], accepted: NodeConfig) -> None:
+        self.accepted = accepted
+        """The newest valid configuration that was read."""
+        self.problem = ""
+        """Why the file is refused; empty if it is not."""
+        self.applied_count = 0
+        self.refused_count = 0
+        self._file = file
+        self._load = load
+        self._seen = self._looked_at = self._signature()
+        self._next_look = 0.0
+
+    def poll(self, now: float) -> NodeConfig | None:
+        """The new configuration, if a valid one has just been found; `accept` or `refuse` follows.
+        `now` is in seconds."""
+        if now < self._next_look:
+            return None
+        self._next_look = now + LOOK_S
+        signature = self._signature()
+        is_settled = signature == self._looked_at
+        self._looked_at = signature
+        if signature == self._seen or not is_settled:
+            return None
+        self._seen = signature
+        try:
+            return self._load()
+        except ConfigurationError as error:
+            self.refuse(error)
+            return None
+
+    def accept(self, config: NodeConfig) -> None:
+        """The configuration is in effect."""
+        self.accepted = config
+        self.applied_count += 1
+        if self.problem:
+            log.info("%s is valid again", self._file)
+        self.problem = ""
+
+    def refuse(self, error: ConfigurationError) -> None:
+        """The configuration cannot be used."""
+        self.problem = "; ".join(error.faults)
+        self.refused_count += 1
+        log.error(
+            "%s has changed and is refused as a whole, the configuration stays as it was: %s",
+            self._file,
+            self.problem,
+        )
+
+    def _signature(self) -> _Signature:
+        try:
+            status = self._file.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino

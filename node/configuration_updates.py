@@ -1,0 +1,213 @@
+"""Changes the configuration of a running node: as its file changes, and as clients ask.
+
+    what has changed in the file                         follows
+    ---------------------------------------------------------------------------------------------
+    keys of brokers, log.level, log.format,              all processes apply it
+    controlled.shutdown.timeout.ms
+    workers                                              the controller has them replaced
+    advertised.listeners, broker.rack                    the controller registers the broker again
+    http.listen                                          the supervisor listens there
+    anything else                                        a warning: it needs a restart
+
+A file is taken as a whole or not at all: if it is not valid, or its http.listen cannot be bound,
+nothing changes. Owned by the supervisor.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from odradek.cluster.metadata.config_definitions import ConfigScope
+from odradek.cluster.metadata.config_tables import broker_config
+from odradek.node.child import Child
+from odradek.node.config import ListenerConfig, NodeConfig
+from odradek.node.config_sources import ConfigurationError
+from odradek.node.config_watch import ConfigFileWatch
+from odradek.node.configuration_rollout import ConfigurationRollout
+from odradek.node.log_levels import merged_levels
+from odradek.node.observability import ChangeLogLevels, Metrics
+
+log = logging.getLogger(__name__)
+
+_LIVE_FIELDS: Final = (
+    "controlled_shutdown_ms",
+    "http_host",
+    "http_port",
+    "log_format",
+    "log_level",
+    "sources",
+)
+LIVE_KEYS: Final = frozenset({"advertised.listeners", "broker.rack"})
+"""Keys of brokers that the file may change, though DescribeConfigs calls them read-only: another
+broker has no say in them."""
+RESTART_FIELDS: Final = {
+    "arena_bytes": "arena.bytes",
+    "cluster_id": "cluster.id",
+    "cluster_secret": "cluster.secret",
+    "data": "data",
+    "durability": "durability",
+    "join": "join",
+    "node_id": "node.id",
+    "peer_advertised": "peer.advertised",
+    "peer_host": "peer.listen",
+    "peer_port": "peer.listen",
+    "peers": "peers",
+    "processor_placement": "processor.placement",
+    "profile": "profile",
+    "router_count": "routers",
+    "run": "run",
+    "store_count": "stores",
+}
+"""Fields of NodeConfig that only a start applies, and their keys."""
+
+
+def updated_config(
+    running: NodeConfig, before: NodeConfig, after: NodeConfig
+) -> tuple[NodeConfig, list[str]]:
+    """The configuration of a running node when its file changes from `before` to `after`, and the
+    keys whose change needs a restart. `before` is what the node was started with; `running` has
+    what it has found out since, as the ports that it has bound."""
+    restart = {
+        key for name, key in RESTART_FIELDS.items() if getattr(before, name) != getattr(after, name)
+    }
+    static = {}
+    for key in {**before.static_configs, **after.static_configs}:
+        definition = broker_config(key)
+        is_fixed = definition is not None and definition.scope is ConfigScope.READ_ONLY
+        old, new = before.static_configs.get(key), after.static_configs.get(key)
+        if is_fixed and key not in LIVE_KEYS and old != new:
+            if definition is not None and definition.has_effect:
+                restart.add(key)
+            new = old
+        if new is not None:
+            static[key] = new
+    listeners = running.listeners
+    if [_bound(each) for each in before.listeners] != [_bound(each) for each in after.listeners]:
+        restart.add("listeners")
+    else:
+        advertised = {each.name: each for each in after.listeners}
+        listeners = tuple(
+            msgspec.structs.replace(
+                each,
+                advertised_host=advertised[each.name].advertised_host,
+                advertised_port=advertised[each.name].advertised_port,
+            )
+            for each in listeners
+        )
+    changes = {name: getattr(after, name) for name in _LIVE_FIELDS}
+    if (running.configured_worker_count or running.worker_count) != after.worker_count:
+        changes["configured_worker_count"] = after.worker_count
+    config = msgspec.structs.replace(running, static_configs=static, listeners=listeners, **changes)
+    return config, sorted(restart)
+
+
+def _bound(listener: ListenerConfig) -> ListenerConfig:
+    return msgspec.structs.replace(listener, advertised_host=None, advertised_port=None)
+
+
+class ConfigurationUpdates:
+    """See the module's docstring.
+
+    `current` is the node's configuration. `adopt` makes another one the node's, on disk and in the
+    supervisor. It raises OSError if the disk is full and ConfigurationError if http.listen cannot
+    be bound; then nothing has happened.
+    """
+
+    def __init__(
+        self,
+        rollout: ConfigurationRollout,
+        watch: ConfigFileWatch | None,
+        *,
+        current: Callable[[], NodeConfig],
+        adopt: Callable[[NodeConfig], None],
+    ) -> None:
+        self._rollout = rollout
+        self._watch = watch
+        self._current = current
+        self._adopt = adopt
+        self._started_with = watch.accepted if watch is not None else None
+
+    def tick(self, now: float) -> None:
+        """Look at the file if it is time. `now` is in seconds."""
+        watch = self._watch
+        if watch is None:
+            return
+        after = watch.poll(now)
+        if after is not None:
+            self._apply(watch, after)
+        config = self._current()
+        if watch.problem != config.file_problem:
+            # For those that ask a router.
+            with suppress(OSError):
+                self._adopt(msgspec.structs.replace(config, file_problem=watch.problem))
+                self._rollout.begin(lambda: None)
+
+    def _apply(self, watch: ConfigFileWatch, after: NodeConfig) -> None:
+        assert self._started_with is not None
+        config, restart_keys = updated_config(self._current(), self._started_with, after)
+        config = msgspec.structs.replace(config, file_problem="", restart_keys=tuple(restart_keys))
+        try:
+            self._adopt(config)
+        except ConfigurationError as error:
+            watch.refuse(error)
+            return
+        except OSError as error:
+            watch.refuse(ConfigurationError(f"it cannot be stored: {error.strerror}"))
+            return
+        watch.accept(after)
+        self._rollout.begin(lambda: log.info("The changed configuration file is in effect"))
+        if restart_keys:
+            log.warning(
+                "These settings have changed in the configuration file and need a restart: %s",
+                ", ".join(restart_keys),
+            )
+
+    def change_log_levels(self, child: Child, message: ChangeLogLevels) -> None:
+        """Change levels on all processes, as a client has asked of a router."""
+        config = self._current()
+        levels = merged_levels(config.log_levels, message.levels)
+        try:
+            self._adopt(msgspec.structs.replace(config, log_levels=levels))
+        except OSError as error:
+            problem = f"The levels cannot be stored: {error.strerror}"
+            child.answer_log_levels(message.request_id, problem)
+            return
+        for name, level in message.levels.items():
+            log.warning("The log level of %s is %s", name, level or "that of its parent again")
+        self._rollout.begin(lambda: child.answer_log_levels(message.request_id))
+
+    @property
+    def problem_text(self) -> str:
+        """Lines for probes; empty if there is no problem."""
+        config, text = self._current(), ""
+        if config.file_problem:
+            text += f"the configuration file is refused: {config.file_problem}\n"
+        if config.restart_keys:
+            text += f"a restart is needed for {', '.join(config.restart_keys)}\n"
+        return text
+
+    def register_metrics(self, metrics: Metrics) -> None:
+        """The metrics of the configuration file."""
+        watch = self._watch
+        metrics.counter(
+            "odradek_config_file_changes",
+            "Changes of the configuration file that were applied or refused",
+            lambda: {
+                "applied": 0 if watch is None else watch.applied_count,
+                "refused": 0 if watch is None else watch.refused_count,
+            },
+            label="result",
+        )
+        metrics.gauge(
+            "odradek_config_file_refused",
+            "1 while the configuration file is not valid and an older one is in effect",
+            lambda: bool(self._current().file_problem),
+        )
+        metrics.gauge(
+            "odradek_config_restart_pending",
+            "Settings that have changed in the configuration file and need a restart",
+            lambda: len(self._current().restart_keys),
+        )

@@ -1,0 +1,211 @@
+"""What a changed file and clients change in the configuration of a running node."""
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from odradek.node.child import Child
+from odradek.node.config import NodeConfig, load
+from odradek.node.config_sources import ConfigurationError
+from odradek.node.config_watch import ConfigFileWatch
+from odradek.node.configuration_rollout import ConfigurationRollout
+from odradek.node.configuration_updates import (
+    RESTART_FIELDS,
+    ConfigurationUpdates,
+    updated_config,
+)
+from odradek.node.observability import ChangeLogLevels, Metrics
+
+LISTENERS = "PLAINTEXT://127.0.0.1:0"
+
+
+def loaded(**options: str) -> NodeConfig:
+    options = {"data": "/data", "listeners": LISTENERS} | {
+        key.replace("_", "."): value for key, value in options.items()
+    }
+    return load(environment={}, options=options)
+
+
+def test_what_a_running_node_can_change_is_changed() -> None:
+    before = loaded(workers="1")
+    running = msgspec.structs.replace(
+        before,
+        listeners=tuple(msgspec.structs.replace(each, port=40_000) for each in before.listeners),
+        cluster_id="found",
+        log_levels={"root": "DEBUG"},
+    )
+    after = loaded(
+        workers="3",
+        num_partitions="4",
+        broker_rack="b",
+        log_level="ERROR",
+        log_format="json",
+        http_listen="127.0.0.1:1",
+        controlled_shutdown_timeout_ms="7",
+        advertised_listeners="PLAINTEXT://there:9",
+    )
+    config, restart = updated_config(running, before, after)
+    assert restart == []
+    assert (config.cluster_id, config.log_levels) == ("found", {"root": "DEBUG"})
+    assert (config.worker_count, config.configured_worker_count) == (1, 3)
+    assert (config.log_level, config.log_format) == ("ERROR", "json")
+    assert (config.http_host, config.http_port) == ("127.0.0.1", 1)
+    assert config.controlled_shutdown_ms == 7
+    assert config.broker_configs["num.partitions"] == "4"
+    assert config.broker_configs["broker.rack"] == "b"
+    (listener,) = config.listeners
+    assert (listener.port, listener.advertised_host, listener.advertised_port) == (
+        40_000,
+        "there",
+        9,
+    )
+    back, restart = updated_config(config, before, before)
+    assert restart == []
+    assert back.broker_configs["workers"] == "1"
+    assert "num.partitions" not in back.broker_configs
+
+
+def test_what_needs_a_restart_is_named_and_stays() -> None:
+    before = loaded()
+    after = loaded(
+        data="/other",
+        listeners="PLAINTEXT://127.0.0.1:7",
+        durability="commit",
+        node_id="4",
+        num_partitions="5",
+    )
+    config, restart = updated_config(before, before, after)
+    assert restart == ["data", "durability", "listeners", "node.id", "run"]
+    assert config.broker_configs["num.partitions"] == "5"
+    assert config.data == "/data"
+    assert config.listeners == before.listeners
+    assert updated_config(config, before, before)[1] == []
+
+
+def test_every_field_is_either_live_or_needs_a_restart() -> None:
+    live = {
+        "controlled_shutdown_ms",
+        "http_host",
+        "http_port",
+        "log_format",
+        "log_level",
+        "sources",
+        "static_configs",
+        "worker_count",
+        "listeners",
+    }
+    of_the_running_node = {
+        "configured_worker_count",
+        "directory_id",
+        "file_problem",
+        "log_levels",
+        "restart_keys",
+    }
+    assert set(NodeConfig.__struct_fields__) == live | of_the_running_node | set(RESTART_FIELDS)
+
+
+class Node:
+    """Stands in for the supervisor: keeps the configuration, refuses it when told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "node.properties"
+        self.path.write_text("num.partitions=1\n")
+        self.config = self.load()
+        self.watch = ConfigFileWatch(self.path, self.load, self.config)
+        self.failure: Exception | None = None
+        self.now = 0.0
+        self.updates = ConfigurationUpdates(
+            ConfigurationRollout(list),
+            self.watch,
+            current=lambda: self.config,
+            adopt=self.adopt,
+        )
+
+    def load(self) -> NodeConfig:
+        return load(file=self.path, environment={}, options={"data": "/data"})
+
+    def adopt(self, config: NodeConfig) -> None:
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        self.config = config
+
+    def write(self, text: str) -> None:
+        self.path.write_text(text)
+        for _ in range(3):
+            self.now += 1.0
+            self.updates.tick(self.now)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def values(node: Node) -> dict[str, float]:
+    metrics = Metrics()
+    node.updates.register_metrics(metrics)
+    return {
+        "/".join((sample.name, *(text for _, text in sample.labels))): sample.value
+        for sample in metrics.collect()
+        if sample.name.startswith("odradek_config")
+    }
+
+
+def test_a_valid_file_is_adopted_and_a_bad_one_is_told(node: Node) -> None:
+    node.write("num.partitions=22\ndurability=commit\n")
+    assert node.config.broker_configs["num.partitions"] == "22"
+    assert node.updates.problem_text == "a restart is needed for durability\n"
+    node.write("num.partitions=333\nnum.partitons=4\n")
+    assert node.config.broker_configs["num.partitions"] == "22"
+    assert "is refused: Unknown broker config name: num.partitons" in node.updates.problem_text
+    assert values(node) == {
+        "odradek_config_file_changes/applied": 1,
+        "odradek_config_file_changes/refused": 1,
+        "odradek_config_file_refused": 1,
+        "odradek_config_restart_pending": 1,
+    }
+    node.write("num.partitions=4444\n")
+    assert node.config.broker_configs["num.partitions"] == "4444"
+    assert node.updates.problem_text == ""
+
+
+@pytest.mark.parametrize(
+    "failure", [ConfigurationError("http.listen=a:1: in use"), OSError(28, "No space left")]
+)
+def test_a_file_that_cannot_be_adopted_is_refused(node: Node, failure: Exception) -> None:
+    node.failure = failure
+    node.write("num.partitions=22\n")
+    assert node.config.broker_configs["num.partitions"] == "1"
+    assert node.config.file_problem
+
+
+class AskingRouter:
+    """Stands in for the child that asks."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, str]] = []
+
+    def answer_log_levels(self, request_id: int, problem: str = "") -> None:
+        self.answers.append((request_id, problem))
+
+
+def test_levels_are_kept_in_the_configuration(node: Node) -> None:
+    router = AskingRouter()
+
+    def ask(message: ChangeLogLevels) -> None:
+        node.updates.change_log_levels(cast("Child", router), message)
+
+    ask(ChangeLogLevels(1, {"root": "WARN", "odradek": "DEBUG"}))
+    ask(ChangeLogLevels(2, {"odradek": None}))
+    assert node.config.log_levels == {"root": "WARN"}
+    node.failure = OSError(28, "No space left")
+    ask(ChangeLogLevels(3, {"root": "ERROR"}))
+    assert node.config.log_levels == {"root": "WARN"}
+    assert router.answers == [
+        (1, ""),
+        (2, ""),
+        (3, "The levels cannot be stored: No space left"),
+    ]
