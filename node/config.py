@@ -58,6 +58,7 @@ from odradek.node.peer_config import (
     parse_secret,
     read_secret,
 )
+from odradek.node.sasl_config import sasl_errors
 from odradek.storage.settings import Durability
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ T = TypeVar("T")
 DEFAULT_PORT = 9092
 STORE_COUNT_MAX = 256
 DEFAULT_STORE_COUNT = 8
-_SERVED_SECURITY_PROTOCOLS = ("PLAINTEXT",)
+_SERVED_SECURITY_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 _REQUEST_BYTES_MAX = "socket.request.max.bytes"
 _SECRET = "cluster.secret"
 HIDDEN = "[hidden]"
@@ -477,6 +478,7 @@ class _ConfigReader:
                 client_ports=[listener.port for listener in config.listeners],
             )
         )
+        self._faults.extend(sasl_errors(config.listeners, config.static_configs))
         layer = ConfigLayer(ConfigSource.STATIC_BROKER, config.static_configs)
         self._faults.extend(violated_constraints((layer,), config.static_configs))
         ports = [listener.port for listener in config.listeners if listener.port]

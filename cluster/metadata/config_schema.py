@@ -195,6 +195,9 @@ integer: Final = _Specifier[int, int](ConfigType.INT)
 long: Final = _Specifier[int, int](ConfigType.LONG)
 double: Final = _Specifier[float, float](ConfigType.DOUBLE)
 string: Final = _Specifier[str, str](ConfigType.STRING)
+class_name: Final = _Specifier[str, str](ConfigType.CLASS)
+password: Final = _Specifier[str, str](ConfigType.PASSWORD)
+"""A text that is never shown."""
 strings: Final = _Specifier[str, Strings](ConfigType.LIST)
 """A comma-separated list of texts; the default is one text."""
 

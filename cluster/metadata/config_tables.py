@@ -30,6 +30,7 @@ from odradek.cluster.metadata.no_effect_configs import (
     OLDER_TOPIC_KEYS,
     TOPIC_KEYS,
 )
+from odradek.cluster.metadata.sasl_settings import SaslSettings
 from odradek.cluster.metadata.topic_settings import TopicSettings
 
 GROUP_SETTINGS: Final = (
@@ -38,7 +39,15 @@ GROUP_SETTINGS: Final = (
     ShareGroupSettings,
     GroupPolicySettings,
 )
-_ALL_SETTINGS: Final = (TopicSettings, BrokerSettings, AuthorizerSettings, *GROUP_SETTINGS)
+LISTENER_SETTINGS: Final = (SaslSettings,)
+"""Keys of a broker that may also be set for one listener; `listener_settings` gives them."""
+_ALL_SETTINGS: Final = (
+    TopicSettings,
+    BrokerSettings,
+    AuthorizerSettings,
+    *LISTENER_SETTINGS,
+    *GROUP_SETTINGS,
+)
 
 
 def _resource_keys(*kinds: type) -> Iterable[ConfigDefinition]:
@@ -66,9 +75,13 @@ BROKER_CONFIGS: Final = _by_name(_broker_keys(), BROKER_KEYS)
 _OLDER_TOPIC_CONFIGS: Final = _by_name(OLDER_TOPIC_KEYS)
 _OLDER_BROKER_CONFIGS: Final = _by_name(OLDER_BROKER_KEYS)
 
+_LISTENER_KEYS: Final = frozenset(
+    field.definition.name for kind in LISTENER_SETTINGS for field in fields_of(kind)
+)
+
 # listener.name.<listener>.[<sasl mechanism>.]<key> is the key for one listener.
 _OF_ONE_LISTENER: Final = re.compile(
-    r"listener\.name\.[^.]+\.(?:[a-z0-9-]+\.(?=sasl\.))?(?P<key>.+)"
+    r"listener\.name\.[^.]+\.(?:[a-z0-9-]+\.(?=sasl\.|connections\.max\.reauth\.))?(?P<key>.+)"
 )
 
 
@@ -78,8 +91,8 @@ def topic_config(name: str) -> ConfigDefinition | None:
 
 
 def broker_config(name: str) -> ConfigDefinition | None:
-    """The definition of a broker's key, or None. As Kafka 4 does, takes `zookeeper.` keys without
-    effect."""
+    """The definition of a broker's key, or of one for a single listener, or None. As Kafka 4 does,
+    takes `zookeeper.` keys without effect."""
     definition = BROKER_CONFIGS.get(name) or _OLDER_BROKER_CONFIGS.get(name)
     if definition is not None:
         return definition
@@ -95,7 +108,9 @@ def broker_config(name: str) -> ConfigDefinition | None:
         )
     of_listener = _OF_ONE_LISTENER.fullmatch(name)
     definition = BROKER_CONFIGS.get(of_listener["key"]) if of_listener is not None else None
-    # No key that has an effect can be set for one listener alone.
-    if definition is None or definition.has_effect:
+    if definition is None or (definition.has_effect and definition.name not in _LISTENER_KEYS):
         return None
-    return replace(definition, name=name)
+    # What is not set for the listener is that of the broker, not the default.
+    return replace(
+        definition, name=name, default=None if definition.has_effect else definition.default
+    )

@@ -165,16 +165,12 @@ _BROKER_KEYS: Final[_Table] = {
         replication.quota.window.size.seconds int 1 >=1
     """,
     _SECURITY: """
-        connection.failed.authentication.delay.ms int 100 >=0
-        connections.max.reauth.ms long 0
         delegation.token.expiry.check.interval.ms long 3600000 >=1
         delegation.token.expiry.time.ms long 86400000 >=1
         delegation.token.max.lifetime.ms long 604800000 >=1
         delegation.token.secret.key password -
         principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder per-broker
         sasl.client.callback.handler.class class -
-        sasl.enabled.mechanisms list GSSAPI per-broker
-        sasl.jaas.config password - per-broker
         sasl.kerberos.kinit.cmd string /usr/bin/kinit per-broker
         sasl.kerberos.min.time.before.relogin long 60000 per-broker
         sasl.kerberos.principal.to.local.rules list DEFAULT per-broker
@@ -206,21 +202,10 @@ _BROKER_KEYS: Final[_Table] = {
         sasl.oauthbearer.assertion.template.file string -
         sasl.oauthbearer.client.credentials.client.id string -
         sasl.oauthbearer.client.credentials.client.secret password -
-        sasl.oauthbearer.clock.skew.seconds int 30
-        sasl.oauthbearer.expected.audience list ""
-        sasl.oauthbearer.expected.issuer string -
-        sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100
-        sasl.oauthbearer.jwks.endpoint.url string -
         sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
         sasl.oauthbearer.jwt.validator.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
         sasl.oauthbearer.scope string -
-        sasl.oauthbearer.scope.claim.name string scope
-        sasl.oauthbearer.sub.claim.name string sub
         sasl.oauthbearer.token.endpoint.url string -
-        sasl.server.callback.handler.class class -
-        sasl.server.max.receive.size int 524288
         security.providers string -
         ssl.allow.dn.changes boolean false
         ssl.allow.san.changes boolean false

@@ -11,6 +11,7 @@ process passes the same mapping each time.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
@@ -63,6 +64,47 @@ def broker_settings(
         settings = dataclasses.replace(_filled(BrokerSettings, layers), group_bounds=bounds)
         cache[key] = (static, settings)
     return settings
+
+
+def listener_settings(
+    kind: type[S],
+    image: MetadataImage,
+    node_id: int,
+    static: Mapping[str, str],
+    listener: str,
+    mechanism: str = "",
+) -> S:
+    """What holds for one listener of the broker `node_id`, and with `mechanism` for one SASL
+    mechanism there: a class of `LISTENER_SETTINGS`. What is set for the mechanism precedes what is
+    set for the listener, and that what is set for all listeners, whichever layer it is in."""
+    cache, key = image.configs.broker_cache, (kind, node_id, listener, mechanism)
+    found = _cached(cache, key, static, kind)
+    if found is None:
+        layers = broker_layers(image.configs, node_id, static)
+        found = settings_of_listener(kind, layers, listener, mechanism)
+        cache[key] = (static, found)
+    return found
+
+
+def settings_of_listener(
+    kind: type[S], layers: tuple[ConfigLayer, ...], listener: str, mechanism: str = ""
+) -> S:
+    """The same for these layers of a broker's configuration."""
+    values: dict[str, Any] = {}
+    prefixes = ("", f"{mechanism.lower()}.") if mechanism else ("",)
+    for field, prefix in itertools.product(fields_of(kind), prefixes):
+        of_listener = broker_config(listener_key(listener, f"{prefix}{field.definition.name}"))
+        if of_listener is None:
+            continue  # not a key that a mechanism can have
+        value, source = effective_value(of_listener, broker_candidates(of_listener, layers))
+        if source is not ConfigSource.DEFAULT:
+            values[field.name] = field.value(value)
+    return dataclasses.replace(_filled(kind, layers), **values)  # type: ignore[type-var]  # a settings class
+
+
+def listener_key(listener: str, key: str) -> str:
+    """The key for one listener: Kafka writes the listener's name in lower case there."""
+    return f"listener.name.{listener.lower()}.{key}"
 
 
 def share_group_settings(

@@ -32,6 +32,7 @@ from odradek.node.router.handlers import (
     produce,
     producers,
     rewinds,
+    sasl,
     scram,
     share_acknowledge,
     share_fetch,
@@ -85,6 +86,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.SYNC_GROUP: groups.handle_sync_group,
     ApiKey.DESCRIBE_GROUPS: groups.handle_describe_groups,
     ApiKey.LIST_GROUPS: groups.handle_list_groups,
+    ApiKey.SASL_HANDSHAKE: sasl.handle_sasl_handshake,
     ApiKey.API_VERSIONS: api_versions.handle_api_versions,
     ApiKey.CREATE_TOPICS: topics.handle_create_topics,
     ApiKey.DELETE_TOPICS: topics.handle_delete_topics,
@@ -103,6 +105,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.ALTER_CONFIGS: configs.handle_alter_configs,
     ApiKey.ALTER_REPLICA_LOG_DIRS: log_dirs.handle_alter_replica_log_dirs,
     ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle_describe_log_dirs,
+    ApiKey.SASL_AUTHENTICATE: sasl.handle_sasl_authenticate,
     ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
     ApiKey.DELETE_GROUPS: groups.handle_delete_groups,
     ApiKey.ELECT_LEADERS: cluster.handle_elect_leaders,
@@ -163,6 +166,8 @@ class Dispatcher:
     def on_request(self, slot: Slot, frame: memoryview, arena_offset: int) -> None:
         """Start one request. Its slot is completed now or later."""
         client = slot.connection
+        if client.gate is not None and client.gate.takes(slot, frame):
+            return
         try:
             header = decode_request_header(frame)
             api = APIS.get(header.api_key)

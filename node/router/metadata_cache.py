@@ -7,7 +7,8 @@ keep the cache, never an image, across a wait.
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from odradek.cluster.metadata.settings import broker_settings, topic_settings
+from odradek.cluster.metadata.sasl_settings import SaslSettings
+from odradek.cluster.metadata.settings import broker_settings, listener_settings, topic_settings
 from odradek.cluster.metadata.topic_settings import TopicSettings
 from odradek.protocol.types import Uuid
 
@@ -27,6 +28,12 @@ class MetadataCache:
     def broker_settings(self) -> BrokerSettings:
         """The settings of this broker."""
         return broker_settings(self.image, self.node_id, self.static_configs)
+
+    def sasl_settings(self, listener: str, mechanism: str = "") -> SaslSettings:
+        """The settings of authentication on a listener, or of one mechanism there."""
+        return listener_settings(
+            SaslSettings, self.image, self.node_id, self.static_configs, listener, mechanism
+        )
 
     def topic_settings(self, topic: str) -> TopicSettings:
         """The settings of a topic, as this broker applies them."""

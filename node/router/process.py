@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import gc
 import os
+import secrets
 import signal
 import sys
 import time
@@ -35,7 +36,9 @@ from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.node_control import NodeControl
+from odradek.node.router.sasl_authentication import SaslAuthenticator
 from odradek.node.router.shards.loop_delay import LoopDelayMonitor
+from odradek.node.router.token_verification import TokenVerifiers
 from odradek.node.router.transactions.watchdog import Watchdog
 from odradek.node.router.worker_client import WorkerClient
 from odradek.node.wire.acceptor import Acceptor, ConnectionReaper
@@ -112,10 +115,21 @@ class RouterProcess:
 
     def _build_socket_server(self, services: Services) -> None:
         dispatcher = Dispatcher(services, self._arena.view)
+        metadata = self._metadata
+        self._authenticator = SaslAuthenticator(
+            self._loop,
+            settings_of=metadata.sasl_settings,
+            credentials=lambda: metadata.image.scram_credentials,
+            verifiers=TokenVerifiers(self._loop, time.time),
+            decoy_key=decoy_key(self._config),
+            random_text=lambda: secrets.token_urlsafe(24),
+            now_ms=now_ms,
+        )
         self._socket_server = SocketServer(
             loop=self._loop,
             arena=self._arena,
             on_request=dispatcher.on_request,
+            on_connected=self._authenticator.on_connected,
             on_disconnected=lambda connection: services.on_disconnected(connection.id),
         )
         services.worker_client.on_replies_delivered = self._socket_server.flush_queue.flush
@@ -212,6 +226,12 @@ class RouterProcess:
             "odradek_authorizations_denied",
             "Operations on resources that the authorizer has denied",
             lambda: services.authorizer.denied_count,
+        )
+        counter(
+            "odradek_authentications",
+            "Ends of SASL authentications, and sessions that expired without a new one",
+            lambda: self._authenticator.counts,
+            label=lambda: ("listener", "mechanism", "outcome"),
         )
         counter(
             "odradek_dead_letters",
@@ -316,6 +336,12 @@ class RouterProcess:
         limits.connections_per_ip_max_overrides = dict(settings.max_connections_per_ip_overrides)
         limits.connections_idle_ms_max = settings.connections_max_idle_ms
         self._watchdog.follow()
+
+
+def decoy_key(config: NodeConfig) -> bytes:
+    """The secret from which the salts of unknown users are made: the same on all nodes that share
+    one, and after a restart."""
+    return (config.cluster_secret or config.directory_id or config.cluster_id).encode()
 
 
 def monotonic_ms() -> int:

@@ -19,9 +19,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from odradek.node.bus.arena import NO_BLOCK, Arena
+from odradek.node.wire.flush_queue import FlushQueue
 from odradek.node.wire.framing import (
     LENGTH_BYTES,
     Buffer,
@@ -59,36 +60,11 @@ CLOSING = 64
 DECODING = 128
 
 
-class FlushQueue:
-    """The connections that have completed responses and were not written to yet.
+class ConnectionGate(Protocol):
+    """What frames pass before they are requests: authentication."""
 
-    They are written at the end of the iteration of the loop. A caller that completes many slots
-    calls `flush` after the last one, which saves an iteration.
-    """
-
-    __slots__ = ("_connections", "_loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._connections: list[Connection] = []
-
-    def add(self, connection: "Connection") -> None:
-        """Flush the connection soon. It must not be in the queue already."""
-        if not self._connections:
-            self._loop.call_soon(self.flush)
-        self._connections.append(connection)
-
-    def flush(self) -> None:
-        """Write what is ready on all connections."""
-        while self._connections:
-            connections, self._connections = self._connections, []
-            for connection in connections:
-                try:
-                    connection.flush()
-                except Exception:
-                    # The responses of the other connections must still be sent.
-                    log.exception("writing to %s failed; closing its connection", connection)
-                    connection.abort()
+    def takes(self, slot: "Slot", frame: memoryview) -> bool:
+        """Complete the slot now or later, or return False: the frame is a request."""
 
 
 class SocketServer:
@@ -97,8 +73,9 @@ class SocketServer:
     `on_request(slot, frame, arena_offset)` is called for every frame, in the order of the
     connection. The slot must be completed once, in the call or later. ProtocolError closes the
     connection. `frame` is a view of the arena at `arena_offset`. It is valid until the call
-    returns or, after `slot.retain()`, until the slot is completed. `on_disconnected(connection)` is
-    called once when a connection is gone. Completing its slots later has no effect.
+    returns or, after `slot.retain()`, until the slot is completed. `on_connected(connection)` is
+    called before its first frame. `on_disconnected(connection)` is called once when a connection is
+    gone. Completing its slots later has no effect.
     """
 
     def __init__(
@@ -107,6 +84,7 @@ class SocketServer:
         loop: asyncio.AbstractEventLoop,
         arena: Arena,
         on_request: "Callable[[Slot, memoryview, int], None]",
+        on_connected: "Callable[[Connection], None]" = lambda _connection: None,
         on_disconnected: "Callable[[Connection], None]" = lambda _connection: None,
         settings: WireSettings | None = None,
     ) -> None:
@@ -114,6 +92,7 @@ class SocketServer:
         self.arena = arena
         self.receive_buffer = ReceiveBuffer(arena)
         self.on_request = on_request
+        self.on_connected = on_connected
         self.on_disconnected = on_disconnected
         self.settings = settings or WireSettings()
         self.counters = WireCounters()
@@ -141,6 +120,7 @@ class SocketServer:
             return refusal
         self.counters.connections_accepted += 1
         self.connections[connection.id] = connection
+        self.on_connected(connection)
         return None
 
     def forget(self, connection: "Connection") -> None:
@@ -211,12 +191,17 @@ class Slot:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client's connection, as an asyncio protocol. `authentication` is set by the router."""
+    """A client's connection, as an asyncio protocol. `authentication` is set by the router.
+
+    `gate` gets its frames first, as long as it is set.
+    """
 
     __slots__ = (
         "_activity_ms",
+        "_authenticated_by_ms",
         "_congested_since_ms",
         "_congestion_bytes",
+        "_frame_bytes_max",
         "_has_unparsed",
         "_holds",
         "_is_in_flush_queue",
@@ -230,6 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         "authentication",
         "client_host",
         "client_port",
+        "gate",
         "id",
         "input",
         "is_closed",
@@ -252,6 +238,9 @@ class Connection(asyncio.BufferedProtocol):
         self.id = wire.next_connection_id
         wire.next_connection_id += 1
         self.authentication: object | None = None
+        self.gate: ConnectionGate | None = None
+        self._frame_bytes_max: int | None = None
+        self._authenticated_by_ms: int | None = None
         self.client_host = self.local_host = ""
         self.client_port = self.local_port = 0
         self.is_closed = False
@@ -362,6 +351,7 @@ class Connection(asyncio.BufferedProtocol):
         settings = wire.settings
         on_request = wire.on_request
         slots = self.slots
+        bytes_max = self._frame_bytes_max or settings.request_bytes_max
         count = size = 0
         clock = time.perf_counter
         until = clock() + TURN_S_MAX
@@ -370,7 +360,11 @@ class Connection(asyncio.BufferedProtocol):
             if self._stops:
                 break
             (length,) = read_length(view, start)
-            if not 0 <= length <= settings.request_bytes_max:
+            if not 0 <= length <= bytes_max:
+                # The client may have authenticated in this loop.
+                bytes_max = self._frame_bytes_max or settings.request_bytes_max
+                if 0 <= length <= bytes_max:
+                    continue
                 raise ProtocolError(explain_bad_frame(bytes(view[start : start + 8]), length))
             frame_start = start + LENGTH_BYTES
             frame_end = frame_start + length
@@ -412,6 +406,21 @@ class Connection(asyncio.BufferedProtocol):
             log.warning("closing the connection of %s: %s", self, text)
         self._write()
         self._close_transport()
+
+    def require_authentication(self, gate: ConnectionGate, frame_bytes_max: int) -> None:
+        """Give all frames to the gate. Until `on_authenticated` they are limited to that size, and
+        there is as much time as for one request."""
+        self.gate = gate
+        self.authentication = gate
+        self._frame_bytes_max = min(frame_bytes_max, self.wire.settings.request_bytes_max)
+        now_ms = int(self.wire.loop.time() * 1000)
+        self._authenticated_by_ms = now_ms + self.wire.settings.half_open_ms_max
+
+    def on_authenticated(self, *, is_watched: bool) -> None:
+        """The client has authenticated. With `is_watched` the gate still gets all frames."""
+        self._frame_bytes_max = self._authenticated_by_ms = None
+        if not is_watched:
+            self.gate = None
 
     def hold_back(self) -> None:
         """Hand over no later request until `resume`. Only during `on_request`."""
@@ -517,8 +526,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def overdue(self, now_ms: int) -> str | None:
-        """`stalled`, `half-open` or `idle` if the client has taken too long, else None."""
+        """`stalled`, `half-open`, `not authenticated` or `idle` if the client has taken too long,
+        else None."""
         settings = self.wire.settings
+        if self._authenticated_by_ms is not None and now_ms > self._authenticated_by_ms:
+            return "not authenticated"
         rate = settings.transfer_bytes_per_s_min / 1000
         if self._stops & CONGESTED:
             allowed_ms = settings.write_stall_ms_max + self._congestion_bytes / rate

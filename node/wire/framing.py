@@ -41,4 +41,7 @@ def explain_bad_frame(start: bytes, length: int) -> str:
         return foreign
     if length < 0:
         return f"invalid frame length {length}"
-    return f"a frame of {length} bytes exceeds socket.request.max.bytes"
+    return (
+        f"a frame of {length} bytes exceeds socket.request.max.bytes or, before authentication,"
+        " sasl.server.max.receive.size"
+    )

@@ -99,7 +99,7 @@ def test_listeners_have_names_protocols_and_addresses_for_others() -> None:
         ("listeners", "A://:1,A://:2", "Two listeners have the name A"),
         ("listeners", "::1:9092", "in brackets"),
         ("listeners", "", "at least one listener"),
-        ("listeners", "SASL_SSL://:9092", "this release serves PLAINTEXT"),
+        ("listeners", "SSL://:9092", "this release serves PLAINTEXT"),
         ("listener.security.protocol.map", "A:HTTP", "NAME:PROTOCOL"),
         ("advertised.listeners", "B://broker:9092", "B is no listener"),
         ("http.listen", "9644", "must be host:port"),
@@ -111,7 +111,7 @@ def test_listeners_have_names_protocols_and_addresses_for_others() -> None:
         ("worker", "1", "is workers meant?"),
         ("retention.ms", "1", "log.retention.ms is the default of all topics"),
         ("confluent.support.metrics.enable", "x", "Unknown broker config name: confluent"),
-        ("authorizer.class.name", "X", "Odradek has no authorizer"),
+        ("authorizer.class.name", "X", "There is one authorizer"),
         ("routers", "2", "one router a node"),
     ],
 )

@@ -25,9 +25,7 @@ from odradek.protocol.codec import (
 from odradek.storage.reader import BATCHES_PER_READ_MAX
 
 NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
-    "There is no security yet: every client is trusted, so there is nothing to log in to.": (
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
+    "There are no delegation tokens yet.": (
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.EXPIRE_DELEGATION_TOKEN,

@@ -9,7 +9,12 @@ import pytest
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.config_definitions import BY_CONSTRUCTION, ConfigError, ConfigScope
 from odradek.cluster.metadata.config_schema import fields_of
-from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, GROUP_SETTINGS, TOPIC_CONFIGS
+from odradek.cluster.metadata.config_tables import (
+    BROKER_CONFIGS,
+    GROUP_SETTINGS,
+    LISTENER_SETTINGS,
+    TOPIC_CONFIGS,
+)
 from odradek.cluster.metadata.topic_settings import TopicSettings
 from odradek.coordinator.transaction.hanging_transactions import MARGIN_MS
 
@@ -179,6 +184,25 @@ AUTHORIZER: Final = {
     "allow.everyone.if.no.acl.found": ("BOOLEAN", "false"),
 }
 
+AUTHENTICATION: Final = {
+    "connection.failed.authentication.delay.ms": ("INT", "100"),
+    "connections.max.reauth.ms": ("LONG", "0"),
+    "sasl.enabled.mechanisms": ("LIST", "GSSAPI"),
+    "sasl.jaas.config": ("PASSWORD", None),
+    "sasl.oauthbearer.clock.skew.seconds": ("INT", "30"),
+    "sasl.oauthbearer.expected.audience": ("LIST", ""),
+    "sasl.oauthbearer.expected.issuer": ("STRING", None),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": ("LONG", "3600000"),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": ("LONG", "10000"),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": ("LONG", "100"),
+    "sasl.oauthbearer.jwks.endpoint.url": ("STRING", None),
+    "sasl.oauthbearer.scope.claim.name": ("STRING", "scope"),
+    "sasl.oauthbearer.sub.claim.name": ("STRING", "sub"),
+    "sasl.server.callback.handler.class": ("CLASS", None),
+    "sasl.server.max.receive.size": ("INT", "524288"),
+}
+"""Of listeners."""
+
 ROOT: Final = Path(__file__).parents[3]
 
 
@@ -188,7 +212,7 @@ def test_types_and_defaults_are_kafkas() -> None:
         for name, definition in BROKER_CONFIGS.items()
         if name not in OURS | INSTALLATION and definition.has_effect
     }
-    assert ours == KAFKA | KIP_1191 | NEVER | FASTER | THROTTLES | AUTHORIZER
+    assert ours == KAFKA | KIP_1191 | NEVER | FASTER | THROTTLES | AUTHORIZER | AUTHENTICATION
 
 
 def test_every_default_is_a_value_that_may_be_set() -> None:
@@ -255,7 +279,7 @@ CALLED_THERE: Final = {
 }
 FIELDS: Final = {
     field.definition.name: field
-    for kind in (TopicSettings, BrokerSettings, *GROUP_SETTINGS)
+    for kind in (TopicSettings, BrokerSettings, *LISTENER_SETTINGS, *GROUP_SETTINGS)
     for field in fields_of(kind)
 }
 

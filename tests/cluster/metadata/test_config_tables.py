@@ -24,14 +24,16 @@ def test_keys_of_older_releases_are_accepted_but_not_listed() -> None:
     assert topic_config("inter.broker.protocol.version") is None
 
 
-def test_a_key_of_one_listener_is_that_of_the_broker_if_it_has_no_effect() -> None:
-    for key in (
-        "listener.name.internal.ssl.keystore.location",
-        "listener.name.replication-9091.scram-sha-512.sasl.jaas.config",
+def test_a_key_of_one_listener_is_that_of_the_broker() -> None:
+    for key, has_effect in (
+        ("listener.name.internal.sasl.enabled.mechanisms", True),
+        ("listener.name.replication-9091.scram-sha-512.sasl.jaas.config", True),
+        ("listener.name.replication-9091.plain.connections.max.reauth.ms", True),
+        ("listener.name.replication-9091.gssapi.sasl.kerberos.service.name", False),
     ):
         definition = broker_config(key)
         assert definition is not None
-        assert (definition.name, definition.has_effect) == (key, False)
+        assert (definition.name, definition.has_effect) == (key, has_effect)
         assert definition.scope is ConfigScope.PER_BROKER
     assert broker_config("listener.name.internal.max.connections") is None
     assert broker_config("listener.name.internal.nonsense") is None

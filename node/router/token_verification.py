@@ -1,0 +1,152 @@
+"""The verification of access tokens with the keys of their issuer (KIP-768).
+
+The keys are a JSON Web Key Set at a URL, fetched in a thread: when they are first needed, when they
+are old, and when a token names a key that is not among them. A client that sends tokens with
+unknown keys does not cause more than one fetch in
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms. Keys that were fetched once are used until
+others could be fetched.
+"""
+
+import asyncio
+import logging
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Final
+
+from odradek.cluster.metadata.sasl_settings import UNSECURED_TOKENS, SaslSettings
+from odradek.cluster.security.access_token import (
+    TokenKey,
+    TokenRefusedError,
+    TokenRules,
+    UnknownTokenKeyError,
+    VerifiedToken,
+    keys_of,
+    unsecured_token,
+    verify_token,
+)
+
+log = logging.getLogger(__name__)
+
+FETCH_TIMEOUT_S: Final = 10.0
+DOCUMENT_BYTES_MAX: Final = 1 << 20
+_RESUMED_EVERY_S: Final = 0.001
+
+
+class TokenVerifiers:
+    """The issuers' keys, by URL. `now_s` is the wall clock, in seconds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now_s: Callable[[], float]) -> None:
+        self._loop = loop
+        self._now_s = now_s
+        self._sources: dict[str, _KeySource] = {}
+
+    def verify(self, settings: SaslSettings, token: str) -> VerifiedToken:
+        """Who the bearer of a token is. Raises TokenRefusedError; UnknownTokenKeyError if `fetch`
+        may find the key."""
+        rules = TokenRules(
+            expected_audiences=settings.sasl_oauthbearer_expected_audience,
+            expected_issuer=settings.sasl_oauthbearer_expected_issuer,
+            clock_skew_s=settings.sasl_oauthbearer_clock_skew_seconds,
+            scope_claim=settings.sasl_oauthbearer_scope_claim_name,
+            sub_claim=settings.sasl_oauthbearer_sub_claim_name,
+        )
+        if settings.sasl_server_callback_handler_class == UNSECURED_TOKENS:
+            return unsecured_token(token, rules, self._now_s())
+        source = self._source(settings)
+        may_fetch = source.may_fetch(settings, self._loop.time())
+        if may_fetch and source.is_old(settings, self._loop.time()):
+            raise UnknownTokenKeyError
+        try:
+            return verify_token(token, source.keys, rules, self._now_s())
+        except UnknownTokenKeyError:
+            if may_fetch:
+                raise
+            raise TokenRefusedError("no key of its issuer has its key id") from None
+
+    async def fetch(self, settings: SaslSettings) -> None:
+        """Fetch the keys. A failure is logged, and the old keys stay."""
+        await self._source(settings).fetch(self._loop)
+
+    def _source(self, settings: SaslSettings) -> "_KeySource":
+        url = settings.sasl_oauthbearer_jwks_endpoint_url
+        if url is None:
+            raise TokenRefusedError("sasl.oauthbearer.jwks.endpoint.url is not set")
+        if url not in self._sources:
+            self._sources[url] = _KeySource(url)
+        return self._sources[url]
+
+
+class _KeySource:
+    """The keys at one URL."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.keys: tuple[TokenKey, ...] = ()
+        self._fetched_at_s: float | None = None
+        self._tried_at_s: float | None = None
+        self._failure_count = 0
+        self._waiting: list[asyncio.Future[None]] | None = None
+        """Those that wait for the fetch in progress; None if there is none."""
+
+    def is_old(self, settings: SaslSettings, now_s: float) -> bool:
+        """Whether the keys were never fetched, or too long ago."""
+        if self._fetched_at_s is None:
+            return True
+        age_ms = (now_s - self._fetched_at_s) * 1000
+        return age_ms > settings.sasl_oauthbearer_jwks_endpoint_refresh_ms
+
+    def may_fetch(self, settings: SaslSettings, now_s: float) -> bool:
+        """Whether the last attempt was long enough ago, or is still going on."""
+        if self._tried_at_s is None or self._waiting is not None:
+            return True
+        pause_ms = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms
+        if self._failure_count:
+            first_ms = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms
+            pause_ms = min(pause_ms, first_ms << min(self._failure_count - 1, 20))
+        return (now_s - self._tried_at_s) * 1000 >= pause_ms
+
+    async def fetch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Fetch the keys, or wait for the fetch in progress."""
+        if self._waiting is not None:
+            done = loop.create_future()
+            self._waiting.append(done)
+            await done
+            return
+        self._waiting = []
+        try:
+            self.keys = await loop.run_in_executor(None, _fetch, self._url)
+            self._fetched_at_s = loop.time()
+            self._failure_count = 0
+        except (OSError, ValueError) as error:
+            self._failure_count += 1
+            log.warning("the keys at %s cannot be fetched: %s", _shown(self._url), error)
+        finally:
+            self._tried_at_s = loop.time()
+            waiting, self._waiting = self._waiting, None
+            for number, each in enumerate(waiting):
+                # Not all in one iteration of the loop: each verifies a signature now.
+                loop.call_later(number * _RESUMED_EVERY_S, _resolve, each)
+
+
+def _resolve(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+def _fetch(url: str) -> tuple[TokenKey, ...]:
+    """Runs in a thread. Raises OSError and ValueError."""
+    with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as response:
+        document = response.read(DOCUMENT_BYTES_MAX + 1)
+    if len(document) > DOCUMENT_BYTES_MAX:
+        raise ValueError(f"the answer is longer than {DOCUMENT_BYTES_MAX} bytes")
+    keys = keys_of(document)
+    if not keys:
+        raise ValueError("there is no key that verifies signatures")
+    return keys
+
+
+def _shown(url: str) -> str:
+    """The URL without what may be a secret."""
+    parts = urllib.parse.urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

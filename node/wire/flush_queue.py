@@ -1,0 +1,50 @@
+"""Writing at the end of an iteration of the loop, once for each connection.
+
+One invariant: a connection is in the queue at most once; it knows that itself. Called by
+connection.py, and by who completes many requests at once.
+"""
+
+import asyncio
+import logging
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+
+class Flushable(Protocol):
+    """A connection with responses to write."""
+
+    def flush(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class FlushQueue:
+    """The connections that have completed responses and were not written to yet.
+
+    They are written at the end of the iteration of the loop. A caller that completes many slots
+    calls `flush` after the last one, which saves an iteration.
+    """
+
+    __slots__ = ("_connections", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._connections: list[Flushable] = []
+
+    def add(self, connection: Flushable) -> None:
+        """Flush the connection soon. It must not be in the queue already."""
+        if not self._connections:
+            self._loop.call_soon(self.flush)
+        self._connections.append(connection)
+
+    def flush(self) -> None:
+        """Write what is ready on all connections."""
+        while self._connections:
+            connections, self._connections = self._connections, []
+            for connection in connections:
+                try:
+                    connection.flush()
+                except Exception:
+                    # The responses of the other connections must still be sent.
+                    log.exception("writing to %s failed; closing its connection", connection)
+                    connection.abort()
