@@ -147,6 +147,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._readings: list[tuple[str, str, str, Labels, Reading]] = []
+        self._sample_sources: list[Callable[[], Iterable[Sample]]] = []
 
     def counter(self, name: str, help_text: str, reading: Reading, *, label: Labels = "") -> None:
         """A count since the start. With `label`, `reading` maps label values to counts."""
@@ -156,6 +157,10 @@ class Metrics:
         """A value that goes up and down. With `label` the reading maps label values to values; with
         several labels, tuples of label values."""
         self._readings.append((name, "gauge", help_text, label, reading))
+
+    def samples(self, source: Callable[[], Iterable[Sample]]) -> None:
+        """Metrics whose names are only known when they are read."""
+        self._sample_sources.append(source)
 
     def collect(self) -> list[Sample]:
         """Read all metrics."""
@@ -174,6 +179,8 @@ class Metrics:
             else:
                 # float: a bool is not a number in the exposition format.
                 samples.append(Sample(name, kind, help_text, float(value)))
+        for source in self._sample_sources:
+            samples += source()
         return samples
 
 

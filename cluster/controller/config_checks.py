@@ -1,13 +1,15 @@
 """Checks of the configs of a resource: keys, values, scopes, and constraints between values.
 
 Errors have Kafka's codes: INVALID_CONFIG for configs of topics and groups, INVALID_REQUEST for
-those of brokers and client metrics subscriptions.
+those of brokers. Of client metrics subscriptions unknown keys and intervals out of range are
+INVALID_REQUEST, other values INVALID_CONFIG.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.cluster.controller.state import ControllerState
+from odradek.cluster.metadata.client_metrics_settings import interval_error
 from odradek.cluster.metadata.config_constraints import AT_LEAST, AT_MOST, violated_constraints
 from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
@@ -20,7 +22,12 @@ from odradek.cluster.metadata.config_layers import (
     ConfigLayer,
     broker_layers,
 )
-from odradek.cluster.metadata.config_tables import GROUP_CONFIGS, broker_config, topic_config
+from odradek.cluster.metadata.config_tables import (
+    CLIENT_METRICS_CONFIGS,
+    GROUP_CONFIGS,
+    broker_config,
+    topic_config,
+)
 from odradek.cluster.metadata.features import has_eligible_leader_replicas
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.settings import broker_number, topic_settings
@@ -31,6 +38,7 @@ _KEYS: Final[Mapping[int, Callable[[str], ConfigDefinition | None]]] = {
     ConfigResourceType.TOPIC: topic_config,
     ConfigResourceType.BROKER: broker_config,
     ConfigResourceType.GROUP: GROUP_CONFIGS.get,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIGS.get,
 }
 
 
@@ -59,6 +67,9 @@ def config_definition(resource_type: ConfigResourceType, key: str) -> ConfigDefi
     find = _KEYS.get(resource_type)
     definition = None if find is None else find(key)
     if definition is None:
+        if resource_type is ConfigResourceType.CLIENT_METRICS:
+            text = f"Unknown client metrics configuration: {key}"
+            raise ApiError(ErrorCode.INVALID_REQUEST, text)
         kind = resource_type.name.lower().replace("_", " ")
         code = ErrorCode.INVALID_REQUEST if find is None else ErrorCode.INVALID_CONFIG
         raise ApiError(code, f"Unknown {kind} config name: {key}")
@@ -135,6 +146,16 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
             f"errors.deadletterqueue.topic.name must start with {prefix!r}, the value of"
             " errors.deadletterqueue.topic.name.prefix",
         )
+
+
+def check_client_metrics(configs: Mapping[str, str]) -> None:
+    """ApiError if clients cannot push at the interval of a subscription."""
+    interval = CLIENT_METRICS_CONFIGS["interval.ms"]
+    text = configs.get(interval.name, interval.default)
+    assert text is not None
+    error = interval_error(int(text))
+    if error is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, error)
 
 
 def check_broker_bounds(state: ControllerState, name: str, wanted: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.controller.config_checks import (
     check_broker_bounds,
+    check_client_metrics,
     check_group_bounds,
     check_min_insync_replicas,
     check_resource,
@@ -203,6 +204,8 @@ def _change_records(
             check_group_bounds(state, wanted)
         case ConfigResourceType.BROKER:
             check_broker_bounds(state, name, wanted)
+        case ConfigResourceType.CLIENT_METRICS:
+            check_client_metrics(wanted)
         case _:
             pass
     check_min_insync_replicas(state, resource_type, name, wanted)

@@ -430,6 +430,12 @@ class BrokerSettings:
         enforced_by="odradek.coordinator.transaction.shard",
         validator=at_least(1),
     )
+    telemetry_max_bytes: int = integer(
+        1_048_576,
+        "The largest metrics, as compressed, that a client may push in one request (KIP-714).",
+        enforced_by="odradek.node.router.telemetry.receiver",
+        validator=at_least(1),
+    )
     share_coordinator_snapshot_update_records_per_snapshot: int = integer(
         500,
         "After how many updates of the state of a share partition a snapshot is written.",

@@ -210,7 +210,10 @@ def _typed(name: str, config_type: ConfigType, text: str) -> ConfigValue:
                 if "_" not in trimmed and not math.isnan(number):
                     return number
         case ConfigType.LIST:
-            items = tuple(item.strip() for item in trimmed.split(",")) if trimmed else ()
+            # As in Kafka 4.3 an item that stands there twice counts once (KIP-1161).
+            items = tuple(dict.fromkeys(item.strip() for item in trimmed.split(",")))
+            if not trimmed:
+                return ()
             if not all(items):
                 raise ConfigError(f"Configuration '{name}' values must not be empty.")
             return items

@@ -28,6 +28,7 @@ from odradek.cluster.metadata.config_layers import (
 )
 from odradek.cluster.metadata.config_tables import (
     BROKER_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
     broker_config,
@@ -88,6 +89,23 @@ def _candidates_of_group(
             if matches_any(name, patterns):
                 yield ConfigCandidate(EPHEMERAL_PATTERNS, "true", source, 1)
         yield candidate
+
+
+def describe_client_metrics(image: MetadataImage, name: str) -> list[DescribeConfigsResourceResult]:
+    """All keys of a client metrics subscription, whether there is one of that name or not. As in
+    Kafka a default has no synonym."""
+    own = ConfigLayer(
+        ConfigSource.CLIENT_METRICS, image.configs.of(ConfigResourceType.CLIENT_METRICS, name)
+    )
+    described = [
+        _describe(definition, resource_candidates(definition, own, ()))
+        for definition in CLIENT_METRICS_CONFIGS.values()
+    ]
+    for config in described:
+        config.synonyms = [
+            synonym for synonym in config.synonyms if synonym.source != ConfigSource.DEFAULT
+        ]
+    return described
 
 
 def describe_broker(

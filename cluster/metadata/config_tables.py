@@ -10,6 +10,7 @@ from typing import Final
 
 from odradek.cluster.metadata.authorizer_settings import AuthorizerSettings
 from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.client_metrics_settings import ClientMetricsSettings
 from odradek.cluster.metadata.config_definitions import (
     WITHOUT_EFFECT,
     ConfigDefinition,
@@ -71,6 +72,7 @@ def _by_name(*definitions: Iterable[ConfigDefinition]) -> Definitions:
 
 TOPIC_CONFIGS: Final = _by_name(_resource_keys(TopicSettings), TOPIC_KEYS)
 GROUP_CONFIGS: Final = _by_name(_resource_keys(*GROUP_SETTINGS))
+CLIENT_METRICS_CONFIGS: Final = _by_name(_resource_keys(ClientMetricsSettings))
 BROKER_CONFIGS: Final = _by_name(_broker_keys(), BROKER_KEYS)
 _OLDER_TOPIC_CONFIGS: Final = _by_name(OLDER_TOPIC_KEYS)
 _OLDER_BROKER_CONFIGS: Final = _by_name(OLDER_BROKER_KEYS)

@@ -237,8 +237,12 @@ class MetadataDelta:
                 by_resource[resource] = configs
             else:
                 by_resource.pop(resource, None)
-        is_broker_change = any(each.type == ConfigResourceType.BROKER for each in self._configs)
-        return ConfigsImage(by_resource, None if is_broker_change else self._image.configs)
+        before, changed = self._image.configs, {each.type for each in self._configs}
+        return ConfigsImage(
+            by_resource,
+            None if ConfigResourceType.BROKER in changed else before,
+            None if ConfigResourceType.CLIENT_METRICS in changed else before.client_metrics,
+        )
 
     def _applied_quotas(self) -> ClientQuotasImage:
         if not self._quotas:

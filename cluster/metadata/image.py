@@ -128,21 +128,33 @@ class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
     `cache` holds what is computed from these configs and nothing else that changes: key -> (what it
     was computed from besides, value). `broker_cache` holds what is computed from the brokers'
     configs alone: it is handed on from the `previous` configs as long as those stay. `settings`
-    uses both.
+    uses both. `client_metrics` are the configs of the client metrics subscriptions by name, the
+    same object as long as none of them changes.
     """
 
-    __slots__ = ("_by_resource", "broker_cache", "cache")
+    __slots__ = ("_by_resource", "broker_cache", "cache", "client_metrics")
 
     def __init__(
         self,
         by_resource: Mapping[ConfigResource, Mapping[str, str]],
         previous: "ConfigsImage | None" = None,
+        client_metrics: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """`previous` are configs whose brokers' resources are the same."""
+        """`previous` are configs whose brokers' resources are the same. `client_metrics` are handed
+        on from configs whose subscriptions are the same."""
         self._by_resource = by_resource
         self.cache: dict[object, tuple[object, object]] = {}
         self.broker_cache: dict[object, tuple[object, object]] = (
             {} if previous is None else previous.broker_cache
+        )
+        self.client_metrics: Mapping[str, Mapping[str, str]] = (
+            {
+                name: configs
+                for (kind, name), configs in by_resource.items()
+                if kind == ConfigResourceType.CLIENT_METRICS
+            }
+            if client_metrics is None
+            else client_metrics
         )
 
     def __getitem__(self, resource: ConfigResource) -> Mapping[str, str]:

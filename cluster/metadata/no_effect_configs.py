@@ -151,7 +151,6 @@ _BROKER_KEYS: Final[_Table] = {
         metrics.num.samples int 2 >=1
         metrics.recording.level string INFO
         metrics.sample.window.ms long 30000 >=1
-        telemetry.max.bytes int 1048576 >=1
     """,
     _QUOTAS: """
         alter.log.dirs.replication.quota.window.num int 11 >=1

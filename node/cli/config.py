@@ -33,16 +33,18 @@ KINDS: Final[Mapping[str, int]] = {
     "broker": configs.BROKER,
     "group": configs.GROUP,
     "broker-logger": configs.BROKER_LOGGER,
+    "client-metrics": configs.CLIENT_METRICS,
 }
 _OF_ONE_BROKER: Final = (configs.BROKER, configs.BROKER_LOGGER)
 
 
 def resource_arguments(command: Callable[..., R]) -> Callable[..., R]:
     """The arguments that name what is configured: `topic orders`, `broker 1`, `broker default` (all
-    brokers), `group workers`, `broker-logger 1` (the levels of broker 1's loggers)."""
-    return click.argument(
-        "kind", type=click.Choice(list(KINDS)), metavar="topic|broker|group|broker-logger"
-    )(click.argument("name")(command))
+    brokers), `group workers`, `broker-logger 1` (the levels of broker 1's loggers), `client-metrics
+    all` (a client metrics subscription)."""
+    return click.argument("kind", type=click.Choice(list(KINDS)), metavar="|".join(KINDS))(
+        click.argument("name")(command)
+    )
 
 
 @click.group()
@@ -50,7 +52,8 @@ def config() -> None:
     """Read and change settings of topics, brokers and groups, and log levels.
 
     `broker default` is what holds for all brokers, unless one has its own. `broker-logger 1` has
-    the log levels of broker 1, until it restarts.
+    the log levels of broker 1, until it restarts. `client-metrics NAME` is a subscription to
+    metrics that clients push (KIP-714): it exists while a setting of it is set.
     """
 
 

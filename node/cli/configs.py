@@ -22,6 +22,7 @@ TOPIC: Final = ConfigResourceType.TOPIC
 BROKER: Final = ConfigResourceType.BROKER
 GROUP: Final = ConfigResourceType.GROUP
 BROKER_LOGGER: Final = ConfigResourceType.BROKER_LOGGER
+CLIENT_METRICS: Final = ConfigResourceType.CLIENT_METRICS
 SET: Final = 0
 DELETE: Final = 1
 SOURCES: Final[Mapping[int, str]] = {

@@ -8,6 +8,7 @@ workers and other brokers.
 
 import asyncio
 import random
+import uuid
 from collections.abc import Callable
 
 import msgspec
@@ -18,6 +19,7 @@ from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.node.observability import StorageState
 from odradek.node.router.authorizer import CLUSTER_PRINCIPAL, Authorizer
+from odradek.node.router.connected_clients import ConnectedClients
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.fetch_activity import FetchActivity
 from odradek.node.router.fetch_purgatory import FetchPurgatory
@@ -40,6 +42,7 @@ from odradek.node.router.share.persister import SharePersister
 from odradek.node.router.share.sessions import ShareSessions
 from odradek.node.router.share.state_effects import ShareStateEffects
 from odradek.node.router.share.state_reload import ShareStateReloader
+from odradek.node.router.telemetry.receiver import TelemetryReceiver
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.worker_client import WorkerClient
@@ -131,6 +134,10 @@ class Services:
         """What keeps this node from writing its data folder; empty: nothing."""
         self.authorizer = Authorizer()
         self.patterns = TopicPatterns()
+        self.connected_clients = ConnectedClients()
+        self.telemetry = TelemetryReceiver(
+            metadata, lambda: int(loop.time() * 1000), lambda: uuid.uuid4().bytes
+        )
         self.producer_ids = ProducerIds(metadata, controller)
         self.fetch_activity = FetchActivity()
         self.fetch_sessions = FetchSessionCache(
@@ -228,6 +235,8 @@ class Services:
         self.share_partitions.on_disconnected(connection_id)
         self.fetch_purgatory.abandon(connection_id)
         self.fetch_activity.remove_connection(connection_id)
+        self.telemetry.remove_connection(connection_id)
+        self.connected_clients.remove(connection_id)
 
     def answer_waiting_requests(self) -> None:
         """The router stops: requests that wait are answered, with NOT_COORDINATOR if they wait in a

@@ -240,6 +240,17 @@ class RouterProcess:
             label="fate",
         )
         counter(
+            "odradek_telemetry_pushes",
+            "Pushes of client metrics (KIP-714), by the error code of the answer",
+            lambda: dict(services.telemetry.push_counts),
+            label="error",
+        )
+        counter(
+            "odradek_telemetry_points_omitted",
+            "Data points of client metrics over the limits",
+            lambda: services.telemetry.metrics.omitted_count,
+        )
+        counter(
             "odradek_ephemeral_groups_deleted",
             "Ephemeral groups that were deleted after their last member had left",
             lambda: services.group_coordinator_type.deleted_ephemeral_count,
@@ -295,6 +306,16 @@ class RouterProcess:
                 "Requests that workers have not answered",
                 lambda: services.worker_client.queued_count,
             ),
+            (
+                "odradek_telemetry_instances",
+                "Client instances that ask what metrics to push (KIP-714)",
+                lambda: len(services.telemetry.instances),
+            ),
+            (
+                "odradek_telemetry_series",
+                "Series of client metrics",
+                lambda: services.telemetry.metrics.series_count,
+            ),
             ("odradek_arena_bytes", "Bytes of clients in memory", lambda: self._arena.used_bytes),
             ("odradek_share_sessions", "Share sessions", lambda: len(services.share_sessions)),
             (
@@ -309,6 +330,7 @@ class RouterProcess:
             ),
         ):
             metrics.gauge(name, text, value)
+        metrics.samples(services.telemetry.samples)
 
     def _on_configuration(self, config: NodeConfig) -> None:
         self._services.node_control.config = config

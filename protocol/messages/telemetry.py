@@ -18,7 +18,7 @@ class GetTelemetrySubscriptionsRequest(Request["GetTelemetrySubscriptionsRespons
 class GetTelemetrySubscriptionsResponse(ErrorCodeResponse):
     """The metrics to push, their encoding and interval.
 
-    In `requested_metrics` the single name "" means all metrics, and an empty list none.
+    In `requested_metrics` the single name `*` means all metrics, and an empty list none.
     """
 
     client_instance_id: Uuid = uuid()

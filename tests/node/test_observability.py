@@ -146,6 +146,15 @@ def test_a_metric_may_have_several_labels_and_others_next_time() -> None:
     assert labels() == [(("group", "h"),)]
 
 
+def test_metrics_may_have_names_that_are_known_when_they_are_read() -> None:
+    metrics = Metrics()
+    found: list[Sample] = []
+    metrics.samples(lambda: found)
+    before = len(metrics.collect())
+    found.append(Sample("pushed", "gauge", "By a client", 5.0, (("client_id", "c"),)))
+    assert metrics.collect()[before:] == found
+
+
 def test_the_text_for_prometheus_has_one_family_for_all_processes() -> None:
     text = exposition(
         {

@@ -38,10 +38,6 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
     "A node's controller is registered with its broker, so it cannot be unregistered alone.": (
         ApiKey.UNREGISTER_CONTROLLER,
     ),
-    "Metrics of clients (KIP-714) have no receiver here, so clients are not asked for them.": (
-        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
-        ApiKey.PUSH_TELEMETRY,
-    ),
 }
 
 # What Kafka's own nodes say to each other; ours have their own bus for it.

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 
 from odradek.cluster.metadata.features import SUPPORTED_FEATURES
+from odradek.node.router.connected_clients import ConnectedClient
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -38,6 +39,18 @@ async def handle_api_versions(
     ) or request.node_id not in (-1, services.node_id)
     if version >= 5 and is_for_other_node:
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    if version >= 3:
+        services.connected_clients.add(
+            context.connection_id,
+            ConnectedClient(
+                client_id=context.client_id or "",
+                software_name=request.client_software_name,
+                software_version=request.client_software_version,
+                host=context.client_host,
+                port=context.client_port,
+                since_ms=services.now_ms(),
+            ),
+        )
     image = services.image
     return ApiVersionsResponse(
         api_keys=_served(services.served_apis),

@@ -26,6 +26,7 @@ from odradek.cluster.metadata.authorizer_settings import ACCESS_CONTROL_KEYS
 from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType
 from odradek.cluster.metadata.config_description import (
     describe_broker,
+    describe_client_metrics,
     describe_cluster_default,
     describe_group,
     describe_topic,
@@ -36,6 +37,7 @@ from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.node.log_levels import LOGGERS, check_level, level_chain
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
+from odradek.node.router.telemetry.subscriptions import check_match
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -221,11 +223,14 @@ def _describe(
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             _check_broker_name(name, services.node_id, "")
             return [_describe_logger(logger, services) for logger in LOGGERS]
-        case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS:
+        case ConfigResourceType.CLIENT_METRICS:
             if not name:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "The resource name must not be empty.")
-            if resource.resource_type == ConfigResourceType.CLIENT_METRICS:
-                return []
+                text = "Client metrics subscription name must not be empty"
+                raise ApiError(ErrorCode.INVALID_REQUEST, text)
+            return describe_client_metrics(image, name)
+        case ConfigResourceType.GROUP:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
             return describe_group(image, services.node_id, services.static_configs, name)
         case unknown:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {unknown}")
@@ -301,6 +306,10 @@ async def _alter(
         try:
             _authorize(resource, AclOperation.ALTER_CONFIGS, context, services)
             _authorize_access_control(resource, context, services)
+            if resource.resource_type == ConfigResourceType.CLIENT_METRICS:
+                for config in resource.configs:
+                    if config.name == "match" and config.value:
+                        check_match(config.value)
             if is_too_large:
                 raise ApiError(
                     ErrorCode.POLICY_VIOLATION,

@@ -123,6 +123,7 @@ KAFKA: Final = {
     "share.coordinator.state.topic.replication.factor": ("SHORT", "3"),
     "share.coordinator.state.topic.segment.bytes": ("INT", "104857600"),
     "socket.request.max.bytes": ("INT", "104857600"),
+    "telemetry.max.bytes": ("INT", "1048576"),
     "transaction.max.timeout.ms": ("INT", "900000"),
     "transaction.partition.verification.enable": ("BOOLEAN", "true"),
     "transaction.remove.expired.transaction.cleanup.interval.ms": ("INT", "3600000"),

@@ -50,6 +50,7 @@ def complaint(kind: ConfigType, text: str, validator: Validator | None = None) -
         (ConfigType.DOUBLE, "1e3", 1000.0),
         (ConfigType.LIST, "", ()),
         (ConfigType.LIST, "a, b,c", ("a", "b", "c")),
+        (ConfigType.LIST, "b,a,b", ("b", "a")),
         (ConfigType.PASSWORD, "secret", "secret"),
     ],
 )

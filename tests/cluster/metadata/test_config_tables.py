@@ -5,6 +5,7 @@ import pytest
 from odradek.cluster.metadata.config_definitions import ConfigScope
 from odradek.cluster.metadata.config_tables import (
     BROKER_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
     broker_config,
@@ -12,7 +13,9 @@ from odradek.cluster.metadata.config_tables import (
 )
 
 
-@pytest.mark.parametrize("table", [TOPIC_CONFIGS, GROUP_CONFIGS, BROKER_CONFIGS])
+@pytest.mark.parametrize(
+    "table", [TOPIC_CONFIGS, GROUP_CONFIGS, BROKER_CONFIGS, CLIENT_METRICS_CONFIGS]
+)
 def test_keys_are_listed_by_name(table: dict[str, object]) -> None:
     assert list(table) == sorted(table)
 

@@ -198,3 +198,19 @@ def test_a_deleted_topic_cannot_be_changed() -> None:
     delta.replay(TopicDeleted(topic_id(0)))
     with pytest.raises(MetadataInvariantError):
         delta.replay(PartitionChanged(topic_id(0), 0, PARTITION))
+
+
+def test_client_metrics_subscriptions_stay_the_same_object_while_none_changes() -> None:
+    metrics, group = ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP
+    key = "consumer.session.timeout.ms"
+    image = applied(
+        MetadataImage.empty(),
+        ConfigChanged(metrics, "s", "metrics", "*"),
+        ConfigChanged(group, "g", key, "50000"),
+    )
+    subscriptions = image.configs.client_metrics
+    assert subscriptions == {"s": {"metrics": "*"}}
+    image = applied(image, ConfigChanged(group, "g", key, None))
+    assert image.configs.client_metrics is subscriptions
+    image = applied(image, ConfigChanged(metrics, "s", "metrics", None))
+    assert image.configs.client_metrics == {}

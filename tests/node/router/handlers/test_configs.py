@@ -153,14 +153,6 @@ def test_the_cluster_default_lists_dynamic_default_configs(harness: RouterHarnes
     assert (config.name, config.value, config.config_source) == ("num.partitions", "9", 3)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(METRICS, "m")])
-def test_resource_types_without_configs_are_described_as_empty(
-    harness: RouterHarness, kind: int, name: str
-) -> None:
-    result = describe(harness, kind, name)
-    assert (result.error_code, result.configs) == (0, [])
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
     [
@@ -366,6 +358,10 @@ def test_types_that_were_named_are_listed(harness: RouterHarness) -> None:
 
 def test_version_0_lists_client_metrics_only(harness: RouterHarness) -> None:
     assert listed(harness, version=0) == []
+    alter_metrics(harness, "sub", SET, "metrics", "*")
+    assert listed(harness, version=0) == listed(harness, METRICS) == [(METRICS, "sub")]
+    alter_metrics(harness, "sub", DELETE, "metrics", None)
+    assert listed(harness, version=0) == []
 
 
 def test_an_unknown_resource_type_is_an_unsupported_version(harness: RouterHarness) -> None:
@@ -419,3 +415,136 @@ def test_the_ephemeral_config_of_a_group_has_its_source(harness: RouterHarness) 
     assert described("other") == ("false", 5, [own])
     assert described("console-1") == ("true", 3, [patterns, own])
     assert described("console-kept") == ("false", 8, [own, patterns, own])
+
+
+# -- client metrics subscriptions (KIP-714) --------------------------------------------------
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def alter_metrics(
+    harness: RouterHarness, name: str, operation: int, key: str, value: str | None
+) -> tuple[int, str | None]:
+    config = IncrementalAlterableConfig(name=key, config_operation=operation, value=value)
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsResource(
+                resource_type=METRICS, resource_name=name, configs=[config]
+            )
+        ]
+    )
+    [answer] = harness.call(handle_incremental_alter_configs, request).responses
+    return answer.error_code, answer.error_message
+
+
+# What Kafka 4.3.1 answers to IncrementalAlterConfigs of the client metrics resource `sub`: the
+# operation, the error code and message, and the value that DescribeConfigs has after it. In order.
+KAFKA_ANSWERS: list[tuple[int, str, str | None, int, str | None, str]] = [
+    (
+        *(SET, "interval.ms", "99", 42),
+        "Invalid value 99 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+        "300000",
+    ),
+    (
+        *(SET, "interval.ms", "3600001", 42),
+        "Invalid value 3600001 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+        "300000",
+    ),
+    (
+        *(SET, "interval.ms", "abc", 40),
+        "Invalid value abc for configuration interval.ms: Not a number of type INT",
+        "300000",
+    ),
+    (
+        *(SET, "interval.ms", "", 40),
+        "Invalid value  for configuration interval.ms: Not a number of type INT",
+        "300000",
+    ),
+    (SET, "interval.ms", " 100 ", 0, None, "100"),
+    (SET, "metrics", "", 0, None, ""),
+    (SET, "metrics", "*", 0, None, "*"),
+    (SET, "metrics", "a,b,a", 0, None, "a,b"),
+    (SET, "metrics", "a,,b", 40, "Configuration 'metrics' values must not be empty.", "a,b"),
+    (SET, "metrics", None, 42, "Null value not supported for : metrics", "a,b"),
+    (SET, "match", "10", 40, "Illegal client matching pattern: 10", ""),
+    (SET, "match", "client_id=a=b", 40, "Illegal client matching pattern: client_id=a=b", ""),
+    (SET, "match", "nope=1", 40, "Illegal client matching pattern: nope=1", ""),
+    (SET, "match", "client_id=", 40, "Illegal client matching pattern: client_id=", ""),
+    (SET, "match", "=x", 40, "Illegal client matching pattern: =x", ""),
+    (SET, "match", "CLIENT_ID=a", 40, "Illegal client matching pattern: CLIENT_ID=a", ""),
+    (SET, "match", "client_id=a=", 0, None, "client_id=a="),
+    (
+        SET,
+        "match",
+        " client_id = a , client_source_port=1",
+        0,
+        None,
+        "client_id = a,client_source_port=1",
+    ),
+    (SET, "match", "client_id=a,client_id=b", 0, None, "client_id=a,client_id=b"),
+    (SET, "match", "", 0, None, ""),
+    (
+        *(APPEND, "interval.ms", "5", 40),
+        "Can't APPEND to key interval.ms because its type is not LIST.",
+        "100",
+    ),
+]
+
+
+def test_client_metrics_are_altered_as_in_kafka(harness: RouterHarness) -> None:
+    for operation, key, value, code, message, described in KAFKA_ANSWERS:
+        assert alter_metrics(harness, "sub", operation, key, value) == (code, message), value
+        assert only_config(describe(harness, METRICS, "sub", [key])).value == described, value
+    unknown = "Unknown client metrics configuration: nope"
+    assert alter_metrics(harness, "sub", SET, "nope", "1") == (42, unknown)
+    assert alter_metrics(harness, "sub", DELETE, "nope", None) == (0, None)
+    nameless = "Subscription name can't be empty"
+    assert alter_metrics(harness, "", SET, "metrics", "*") == (42, nameless)
+
+
+def test_an_expression_that_re2_does_not_have_is_refused(harness: RouterHarness) -> None:
+    code, message = alter_metrics(harness, "sub", SET, "match", "client_id=[")
+    assert code == ErrorCode.INVALID_CONFIG
+    assert message is not None
+    assert message.startswith("Illegal client matching pattern: client_id=[: ")
+    assert listed(harness, METRICS) == []
+
+
+def test_lists_of_client_metrics_can_be_appended_to(harness: RouterHarness) -> None:
+    # Kafka 4.3.1 does not know that they are lists.
+    alter_metrics(harness, "sub", SET, "metrics", "a")
+    assert alter_metrics(harness, "sub", APPEND, "metrics", "b,a") == (0, None)
+    assert only_config(describe(harness, METRICS, "sub", ["metrics"])).value == "a,b"
+    assert alter_metrics(harness, "sub", SUBTRACT, "metrics", "a") == (0, None)
+    assert only_config(describe(harness, METRICS, "sub", ["metrics"])).value == "b"
+
+
+def test_client_metrics_are_described_for_any_name(harness: RouterHarness) -> None:
+    def rows(name: str) -> list[tuple[str, str | None, int, int, int]]:
+        return [
+            (each.name, each.value, each.config_source, each.config_type, len(each.synonyms))
+            for each in describe(harness, METRICS, name, synonyms=True).configs
+        ]
+
+    alter_metrics(harness, "sub", SET, "metrics", "a")
+    assert rows("sub") == [
+        ("interval.ms", "300000", 5, 3, 0),
+        ("match", "", 5, 7, 0),
+        ("metrics", "a", 7, 7, 1),
+    ]
+    assert rows("nobody")[2] == ("metrics", "", 5, 7, 0)
+    refused = describe(harness, METRICS, "")
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "Client metrics subscription name must not be empty",
+    )
+
+
+def test_alter_configs_without_configs_deletes_a_subscription(harness: RouterHarness) -> None:
+    alter_metrics(harness, "sub", SET, "metrics", "a")
+    request = AlterConfigsRequest(
+        resources=[AlterConfigsResource(resource_type=METRICS, resource_name="sub")]
+    )
+    [answer] = harness.call(handle_alter_configs, request).responses
+    assert answer.error_code == 0
+    assert listed(harness, METRICS) == []
