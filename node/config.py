@@ -66,7 +66,6 @@ T = TypeVar("T")
 DEFAULT_PORT = 9092
 STORE_COUNT_MAX = 256
 DEFAULT_STORE_COUNT = 8
-_SERVED_SECURITY_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 _REQUEST_BYTES_MAX = "socket.request.max.bytes"
 _SECRET = "cluster.secret"
 HIDDEN = "[hidden]"
@@ -398,12 +397,12 @@ class _ConfigReader:
         listeners = []
         for name, (host, port) in bound.items():
             protocol = protocols.get(name, name if name in SECURITY_PROTOCOLS else "PLAINTEXT")
-            if written is not None and protocol not in _SERVED_SECURITY_PROTOCOLS:
+            if written is not None and protocols and name not in protocols:
+                # A name that is misspelt must not mean that everybody may come in.
                 self._add_error(
                     "listeners",
                     written,
-                    f"listener {name} has security protocol {protocol}, but this release serves"
-                    f" {', '.join(_SERVED_SECURITY_PROTOCOLS)}",
+                    f"listener {name} is not in listener.security.protocol.map",
                 )
             advertised_host, advertised_port = advertised.get(name, (None, None))
             listeners.append(

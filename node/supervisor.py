@@ -45,6 +45,7 @@ from odradek.node.configuration_updates import ConfigurationUpdates
 from odradek.node.controller.clean_shutdown import record_clean_shutdown
 from odradek.node.data_folder import FolderLock, StateFile, adopt_meta_properties
 from odradek.node.http_server import HttpServer, Respond, Route
+from odradek.node.listener_security import check_tls, warn_of_open_listeners
 from odradek.node.observability import (
     Metrics,
     Sample,
@@ -118,6 +119,8 @@ def run(
         config = adopt_meta_properties(config, formats=formats)
         for listener in config.listeners:
             check_address(listener)
+        check_tls(config)
+        warn_of_open_listeners(config)
         if config.is_clustered:
             peers = ListenerConfig(name="peers", host=config.peer_host, port=config.peer_port)
             check_address(peers, key="peer.listen")

@@ -81,6 +81,7 @@ HOMES: Final[Mapping[str, frozenset[str]]] = {
     "google": ours("node.router.telemetry.otlp"),
     "opentelemetry": ours("node.router.telemetry.otlp"),
     "zstandard": ours("protocol.piecewise_compression"),
+    "cryptography": ours("node.wire.key_stores"),
     "zmq": ours("node"),
     "uvloop": ours("node"),
     "click": ours("node", "pipeline"),

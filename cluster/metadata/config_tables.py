@@ -32,6 +32,7 @@ from odradek.cluster.metadata.no_effect_configs import (
     TOPIC_KEYS,
 )
 from odradek.cluster.metadata.sasl_settings import SaslSettings
+from odradek.cluster.metadata.tls_settings import TlsSettings
 from odradek.cluster.metadata.topic_settings import TopicSettings
 
 GROUP_SETTINGS: Final = (
@@ -40,7 +41,7 @@ GROUP_SETTINGS: Final = (
     ShareGroupSettings,
     GroupPolicySettings,
 )
-LISTENER_SETTINGS: Final = (SaslSettings,)
+LISTENER_SETTINGS: Final = (SaslSettings, TlsSettings)
 """Keys of a broker that may also be set for one listener; `listener_settings` gives them."""
 _ALL_SETTINGS: Final = (
     TopicSettings,

@@ -42,6 +42,9 @@ _QUORUM: Final = (
 _METRICS: Final = "Metrics are served over HTTP at `http.listen`."
 _QUOTAS: Final = "There are no client quotas, and replication throttles are exact."
 _SECURITY: Final = "Listeners speak PLAINTEXT, without authentication and authorization."
+_JAVA_TLS: Final = (
+    "TLS is that of OpenSSL, and nodes connect to each other with keys of their own (CURVE)."
+)
 _TIERED: Final = "There is no tiered storage."
 _PLUGINS: Final = "Java classes cannot be loaded."
 
@@ -206,30 +209,15 @@ _BROKER_KEYS: Final[_Table] = {
         sasl.oauthbearer.scope string -
         sasl.oauthbearer.token.endpoint.url string -
         security.providers string -
-        ssl.allow.dn.changes boolean false
-        ssl.allow.san.changes boolean false
-        ssl.cipher.suites list "" per-broker
-        ssl.client.auth string none required|requested|none per-broker
-        ssl.enabled.protocols list TLSv1.2,TLSv1.3 per-broker
+    """,  # noqa: E501 - Kafka's class names
+    _JAVA_TLS: """
         ssl.endpoint.identification.algorithm string https per-broker
         ssl.engine.factory.class class - per-broker
-        ssl.key.password password - per-broker
         ssl.keymanager.algorithm string SunX509 per-broker
-        ssl.keystore.certificate.chain password - per-broker
-        ssl.keystore.key password - per-broker
-        ssl.keystore.location string - per-broker
-        ssl.keystore.password password - per-broker
-        ssl.keystore.type string JKS per-broker
-        ssl.principal.mapping.rules string DEFAULT
-        ssl.protocol string TLSv1.3 per-broker
         ssl.provider string - per-broker
         ssl.secure.random.implementation string - per-broker
         ssl.trustmanager.algorithm string PKIX per-broker
-        ssl.truststore.certificates password - per-broker
-        ssl.truststore.location string - per-broker
-        ssl.truststore.password password - per-broker
-        ssl.truststore.type string JKS per-broker
-    """,  # noqa: E501 - Kafka's class names
+    """,
     _TIERED: """
         follower.fetch.last.tiered.offset.enable boolean false broker
         log.local.retention.bytes long -2 >=-2 broker

@@ -43,6 +43,7 @@ from odradek.node.router.share.sessions import ShareSessions
 from odradek.node.router.share.state_effects import ShareStateEffects
 from odradek.node.router.share.state_reload import ShareStateReloader
 from odradek.node.router.telemetry.receiver import TelemetryReceiver
+from odradek.node.router.tls_listeners import TlsListeners
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.worker_client import WorkerClient
@@ -133,6 +134,7 @@ class Services:
         self.storage_problem = ""
         """What keeps this node from writing its data folder; empty: nothing."""
         self.authorizer = Authorizer()
+        self.tls_listeners = TlsListeners(metadata, loop)
         self.patterns = TopicPatterns()
         self.connected_clients = ConnectedClients()
         self.telemetry = TelemetryReceiver(
@@ -254,6 +256,7 @@ class Services:
 
     def close(self) -> None:
         """Unload all shards and share partitions; pending requests fail."""
+        self.tls_listeners.close()
         self.group_coordinator.close()
         self.transaction_coordinator.close()
         self.share_partitions.close()

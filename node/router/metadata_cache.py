@@ -6,6 +6,7 @@ keep the cache, never an image, across a wait.
 """
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.config_layers import ConfigLayer, broker_layers
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from odradek.cluster.metadata.sasl_settings import SaslSettings
 from odradek.cluster.metadata.settings import broker_settings, listener_settings, topic_settings
@@ -34,6 +35,10 @@ class MetadataCache:
         return listener_settings(
             SaslSettings, self.image, self.node_id, self.static_configs, listener, mechanism
         )
+
+    def broker_layers(self) -> tuple[ConfigLayer, ...]:
+        """The layers of this broker's configuration, the strongest (its own dynamic one) first."""
+        return broker_layers(self.image.configs, self.node_id, self.static_configs)
 
     def topic_settings(self, topic: str) -> TopicSettings:
         """The settings of a topic, as this broker applies them."""

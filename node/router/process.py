@@ -177,15 +177,7 @@ class RouterProcess:
         """Serve until the supervisor stops the process; then finish the requests in progress."""
         self._link.start()
         await self._link.has_image.wait()
-        acceptors = [
-            Acceptor(
-                self._socket_server,
-                ClientListener(name=listener.name, security_protocol=listener.security_protocol),
-                host=listener.host,
-                port=listener.port,
-            )
-            for listener in self._config.listeners
-        ]
+        acceptors = self._build_acceptors()
         for acceptor in acceptors:
             await acceptor.start(reuse_port=self._config.router_count > 1)
         sweeper = ConnectionReaper(self._socket_server)
@@ -202,6 +194,24 @@ class RouterProcess:
         self._loop_delay.close()
         self._services.close()
         self._inter_broker_client.close()
+
+    def _build_acceptors(self) -> list[Acceptor]:
+        listeners = [
+            ClientListener(name=each.name, security_protocol=each.security_protocol)
+            for each in self._config.listeners
+        ]
+        tls = self._services.tls_listeners
+        tls.open(listeners)
+        return [
+            Acceptor(
+                self._socket_server,
+                listener,
+                host=config.host,
+                port=config.port,
+                tls=tls.get(listener.name),
+            )
+            for listener, config in zip(listeners, self._config.listeners, strict=True)
+        ]
 
     def _fail_unanswered_requests(self) -> None:
         self._services.fail_unanswered_requests()
@@ -260,6 +270,12 @@ class RouterProcess:
             "Hanging transactions that were aborted",
             lambda: self._watchdog.ended_count,
         )
+        counter(
+            "odradek_tls_reloads",
+            "New key stores, trust stores and TLS settings of a listener, by outcome",
+            services.tls_listeners.reloads,
+            label=lambda: ("listener", "outcome"),
+        )
 
     def _register_gauges(self) -> None:
         metrics, services, lag = self._supervisor.metrics, self._services, self._group_lag
@@ -287,6 +303,18 @@ class RouterProcess:
             ),
         ):
             metrics.gauge(name, text, values, label=lambda: lag.labels)
+        metrics.gauge(
+            "odradek_tls_certificate_seconds_left",
+            "Until the certificate of a listener expires",
+            services.tls_listeners.seconds_left,
+            label="listener",
+        )
+        metrics.gauge(
+            "odradek_tls_reload_problem",
+            "1 if the newest key or trust store of a listener cannot be used: the last one is",
+            services.tls_listeners.problems,
+            label="listener",
+        )
         for name, text, value in (
             (
                 "odradek_group_lag_untold",
@@ -358,6 +386,7 @@ class RouterProcess:
         limits.connections_per_ip_max_overrides = dict(settings.max_connections_per_ip_overrides)
         limits.connections_idle_ms_max = settings.connections_max_idle_ms
         self._watchdog.follow()
+        self._services.tls_listeners.follow()
 
 
 def decoy_key(config: NodeConfig) -> bytes:

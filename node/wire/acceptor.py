@@ -12,6 +12,8 @@ import socket
 
 from odradek.node.wire.connection import Connection, SocketServer
 from odradek.node.wire.listeners import ClientListener
+from odradek.node.wire.tls_context import TlsListener
+from odradek.node.wire.tls_transport import TlsTransport
 
 log = logging.getLogger(__name__)
 
@@ -22,16 +24,24 @@ BACKLOG = 1024
 class Acceptor:
     """One named listener: accepts clients at `host:port`."""
 
-    __slots__ = ("_server", "host", "listener", "port", "wire")
+    __slots__ = ("_server", "_tls", "host", "listener", "port", "wire")
 
     def __init__(
-        self, wire: SocketServer, listener: ClientListener, *, host: str, port: int
+        self,
+        wire: SocketServer,
+        listener: ClientListener,
+        *,
+        host: str,
+        port: int,
+        tls: TlsListener | None = None,
     ) -> None:
+        assert listener.is_tls == (tls is not None)
         self.wire = wire
         self.listener = listener
         self.host = host
         self.port = port
         """The configured port. After `start` the bound port (they differ for port 0)."""
+        self._tls = tls
         self._server: asyncio.Server | None = None
 
     async def start(self, *, reuse_port: bool = False) -> None:
@@ -49,7 +59,7 @@ class Acceptor:
             ) from error
         self.port = listening.getsockname()[1]
         self._server = await self.wire.loop.create_server(
-            lambda: Connection(self.wire, self.listener), sock=listening, backlog=BACKLOG
+            self._new_connection, sock=listening, backlog=BACKLOG
         )
 
     def stop(self) -> None:
@@ -57,6 +67,12 @@ class Acceptor:
         if self._server is not None:
             self._server.close()
             self._server = None
+
+    def _new_connection(self) -> asyncio.BufferedProtocol:
+        connection = Connection(self.wire, self.listener)
+        if self._tls is None:
+            return connection
+        return TlsTransport(connection, self._tls.current)
 
     async def _bind(self, *, reuse_port: bool) -> socket.socket:
         found = await self.wire.loop.getaddrinfo(

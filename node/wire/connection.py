@@ -400,10 +400,7 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, message: str) -> None:
         """Close the connection after invalid bytes. Completed responses are still sent."""
         self.wire.counters.protocol_errors += 1
-        wire = self.wire
-        text = wire.refusal_log.line(self.client_host, message, wire.loop.time())
-        if text is not None:
-            log.warning("closing the connection of %s: %s", self, text)
+        self.log_refusal(message)
         self._write()
         self._close_transport()
 
@@ -421,6 +418,14 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_bytes_max = self._authenticated_by_ms = None
         if not is_watched:
             self.gate = None
+
+    def log_refusal(self, reason: str, *, kind: str | None = None) -> None:
+        """Log why the connection is closed, unless it was logged within the last minute for this
+        address and kind of reason (without one: this reason)."""
+        wire = self.wire
+        text = wire.refusal_log.line(self.client_host, reason, wire.loop.time(), kind=kind)
+        if text is not None:
+            log.warning("closing the connection of %s: %s", self, text)
 
     def hold_back(self) -> None:
         """Hand over no later request until `resume`. Only during `on_request`."""

@@ -41,6 +41,8 @@ class WireCounters:
     connections_half_open_closed: int = 0
     connections_stalled_closed: int = 0
     protocol_errors: int = 0
+    tls_handshakes: int = 0
+    tls_handshakes_failed: int = 0
     requests: int = 0
     received_bytes: int = 0
     sent_bytes: int = 0
@@ -55,11 +57,12 @@ class RefusalLog:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def line(self, host: str, reason: str, now_s: float) -> str | None:
-        """The text to log; None if it was logged within the window."""
-        since_s, count = self._seen.get((host, reason), (-REFUSAL_WINDOW_S, 0))
+    def line(self, host: str, reason: str, now_s: float, *, kind: str | None = None) -> str | None:
+        """The text to log; None if the reason, or one of its kind, was logged in the window."""
+        kind = kind or reason
+        since_s, count = self._seen.get((host, kind), (-REFUSAL_WINDOW_S, 0))
         if now_s - since_s < REFUSAL_WINDOW_S:
-            self._seen[host, reason] = since_s, count + 1
+            self._seen[host, kind] = since_s, count + 1
             return None
         if len(self._seen) >= _REFUSALS_MAX:
             self._seen = {
@@ -67,7 +70,7 @@ class RefusalLog:
             }
             if len(self._seen) >= _REFUSALS_MAX:
                 return None
-        self._seen[host, reason] = now_s, 0
+        self._seen[host, kind] = now_s, 0
         return reason if not count else f"{reason} ({count} more times since the last line)"
 
 

@@ -152,8 +152,10 @@ class FrameReceiver:
         return len(self._kept) if self.block == NO_BLOCK else self._end - self._start
 
     def next_buffer(self) -> memoryview:
-        """The buffer for the next bytes. Never empty."""
+        """The buffer for the next bytes. Never empty. A second call before `arrived` replaces the
+        first one."""
         receive_buffer = self._receive_buffer
+        self._is_spilled = False
         if self.block != NO_BLOCK:
             return receive_buffer.arena.view[self._end : self._limit]
         if self._expected and self._begin_expected():

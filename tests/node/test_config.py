@@ -99,7 +99,6 @@ def test_listeners_have_names_protocols_and_addresses_for_others() -> None:
         ("listeners", "A://:1,A://:2", "Two listeners have the name A"),
         ("listeners", "::1:9092", "in brackets"),
         ("listeners", "", "at least one listener"),
-        ("listeners", "SSL://:9092", "this release serves PLAINTEXT"),
         ("listener.security.protocol.map", "A:HTTP", "NAME:PROTOCOL"),
         ("advertised.listeners", "B://broker:9092", "B is no listener"),
         ("http.listen", "9644", "must be host:port"),

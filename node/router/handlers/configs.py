@@ -33,6 +33,7 @@ from odradek.cluster.metadata.config_description import (
 )
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.tls_settings import says_who_clients_are
 from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.node.log_levels import LOGGERS, check_level, level_chain
 from odradek.node.router.context import RequestContext, Services
@@ -50,6 +51,7 @@ from odradek.protocol.messages.configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
@@ -315,6 +317,7 @@ async def _alter(
                     ErrorCode.POLICY_VIOLATION,
                     f"One request can alter at most {RESOURCES_ALTERED_MAX} resources.",
                 )
+            await _check_listeners(resource, services)
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message
         else:
@@ -338,7 +341,8 @@ def _authorize_access_control(
     context: RequestContext,
     services: Services,
 ) -> None:
-    """ALTER on the cluster for the keys that say who may do everything: see AuthorizerSettings."""
+    """ALTER on the cluster for the keys that say who may do everything, and who is who: see
+    AuthorizerSettings and says_who_clients_are."""
     if resource.resource_type != ConfigResourceType.BROKER:
         return
     changed = {config.name for config in resource.configs}
@@ -346,8 +350,28 @@ def _authorize_access_control(
         # What is not named is removed.
         own = services.image.configs.of(ConfigResourceType.BROKER, resource.resource_name)
         changed.update(own)
-    if not ACCESS_CONTROL_KEYS.isdisjoint(changed):
+    if not ACCESS_CONTROL_KEYS.isdisjoint(changed) or any(map(says_who_clients_are, changed)):
         services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
+
+
+async def _check_listeners(
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource, services: Services
+) -> None:
+    """ApiError if this broker's listeners cannot have the TLS that the new configs give them."""
+    is_own = resource.resource_name == str(services.node_id)
+    if resource.resource_type != ConfigResourceType.BROKER or not is_own:
+        return
+    changes: dict[str, str | None] = {}
+    keeps_others = isinstance(resource, IncrementalAlterConfigsResource)
+    for config in resource.configs:
+        if isinstance(config, IncrementalAlterableConfig):
+            if config.config_operation == AlterConfigOperation.DELETE:
+                changes[config.name] = None
+                continue
+            if config.config_operation != AlterConfigOperation.SET:
+                continue
+        changes[config.name] = config.value
+    await services.tls_listeners.check(changes, keeps_others=keeps_others)
 
 
 def _authorize(

@@ -32,13 +32,14 @@ def test_a_key_of_one_listener_is_that_of_the_broker() -> None:
         ("listener.name.internal.sasl.enabled.mechanisms", True),
         ("listener.name.replication-9091.scram-sha-512.sasl.jaas.config", True),
         ("listener.name.replication-9091.plain.connections.max.reauth.ms", True),
+        ("listener.name.internal.ssl.keystore.location", True),
         ("listener.name.replication-9091.gssapi.sasl.kerberos.service.name", False),
     ):
         definition = broker_config(key)
         assert definition is not None
         assert (definition.name, definition.has_effect) == (key, has_effect)
         assert definition.scope is ConfigScope.PER_BROKER
-    assert broker_config("listener.name.internal.max.connections") is None
+    assert broker_config("listener.name.internal.num.partitions") is None
     assert broker_config("listener.name.internal.nonsense") is None
 
 

@@ -217,3 +217,22 @@ def test_the_rest_of_a_closed_connection_does_not_overwrite_retained_frames(
     other.feed(framed(b"other" * 10), 1_000)
     assert arena.view[start : start + 44] == stream[:44]
     receive_buffer.arena.release(receive_buffer.block)
+
+
+def test_a_buffer_that_was_not_used_is_forgotten(tmp_path: Path) -> None:
+    """A read may bring nothing: of a TLS record that is not complete, or from the kernel."""
+    arena = Arena.create(tmp_path / "arena", 2 * UNIT_BYTES)
+    blocks = [arena.allocate(), arena.allocate()]
+    receive_buffer = ReceiveBuffer(arena)
+    reader = Reader(receive_buffer)
+    assert receive_buffer.is_spilling
+    reader.input.next_buffer()
+    for block in blocks:
+        assert block is not None
+        arena.release(block)
+    reader.feed(framed(b"whole"), 100)
+    assert reader.frames == [b"whole"]
+    assert not reader.input.is_starved
+    reader.input.release()
+    receive_buffer.close()
+    arena.close()
