@@ -49,7 +49,7 @@ def resource_arguments(command: Callable[..., R]) -> Callable[..., R]:
 
 @click.group()
 def config() -> None:
-    """Read and change settings of topics, brokers and groups, and log levels.
+    """Read and change settings and log levels.
 
     `broker default` is what holds for all brokers, unless one has its own. `broker-logger 1` has
     the log levels of broker 1, until it restarts. `client-metrics NAME` is a subscription to

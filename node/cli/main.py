@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "config": ("odradek.node.cli.config", "config"),
     "broker": ("odradek.node.cli.broker", "broker"),
     "cluster": ("odradek.node.cli.cluster", "cluster"),
+    "user": ("odradek.node.cli.user", "user"),
     "txn": ("odradek.node.cli.txn", "txn"),
     "doctor": ("odradek.node.cli.doctor", "doctor"),
     "produce": ("odradek.node.cli.produce", "produce"),

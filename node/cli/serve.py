@@ -24,9 +24,11 @@ from odradek.node.cli.connection import DEFAULT_BOOTSTRAP
 from odradek.node.cli.main import LazyGroup
 from odradek.node.cli.output import Output, with_output
 from odradek.node.cli.parameters import pair
+from odradek.node.cli.passwords import read_password
 
 if TYPE_CHECKING:
     # The node's own modules are imported when a node is started, not for `odradek --help`.
+    from odradek.cluster.metadata.records import ScramCredentialChanged
     from odradek.node.config import NodeConfig
     from odradek.node.config_watch import ConfigFileWatch
     from odradek.node.supervisor import NodeState
@@ -180,6 +182,14 @@ def start(file: Path, formats: bool, settings: tuple[tuple[str, str], ...], outp
 @click.option("--cluster-id", help="The same for every node of a cluster.  [default: a new one]")
 @click.option("--stores", type=click.IntRange(min=1), help="Fixed for ever.  [default: 8]")
 @click.option("--if-not-formatted", is_flag=True, help="A formatted folder is not an error.")
+@click.option(
+    "--add-scram",
+    "scram_users",
+    multiple=True,
+    metavar="MECHANISM=[name=USER,password-file=FILE]",
+    help="A user with which a new cluster begins, as SCRAM-SHA-512=[name=admin,password-file=FILE]"
+    " or [name=admin,password-env=VARIABLE]; FILE - is standard input. The same on every node.",
+)
 @with_settings
 @with_output
 def format_data(
@@ -189,6 +199,7 @@ def format_data(
     cluster_id: str | None,
     stores: int | None,
     if_not_formatted: bool,
+    scram_users: tuple[str, ...],
     settings: tuple[tuple[str, str], ...],
     output: Output,
 ) -> None:
@@ -197,11 +208,13 @@ def format_data(
     What is in it already stays untouched. The number of stores bounds the number of workers and
     cannot be changed later.
     """
+    from odradek.node.bootstrap_credentials import write_bootstrap_credentials
     from odradek.node.config_sources import ConfigurationError
     from odradek.node.data_folder import adopt_meta_properties, read_meta_properties
 
     options = {"data": data, "node.id": node_id, "cluster.id": cluster_id, "stores": stores}
     config = _load(file, os.environ, settings, options)
+    credentials = _scram_credentials(scram_users)
     try:
         known = read_meta_properties(config.data_folder)
         if known is not None and not if_not_formatted:
@@ -210,6 +223,8 @@ def format_data(
                 f"{known.cluster_id} already; choose another, or pass --if-not-formatted"
             )
         config = adopt_meta_properties(config, formats=True)
+        if credentials and known is None:
+            write_bootstrap_credentials(config.data_folder, credentials)
     except ConfigurationError as fault:
         raise click.ClickException(str(fault)) from fault
     output.facts(
@@ -221,6 +236,26 @@ def format_data(
             "formatted": known is None,
         }
     )
+
+
+def _scram_credentials(arguments: tuple[str, ...]) -> list[ScramCredentialChanged]:
+    """The credentials of --add-scram. Raises UsageError, and ClickException if a password cannot be
+    read."""
+    from odradek.node.bootstrap_credentials import credential_record, parse_add_scram
+
+    records = []
+    for text in arguments:
+        try:
+            argument = parse_add_scram(text)
+        except ValueError as error:
+            raise click.UsageError(f"--add-scram: {error}") from None
+        password = read_password(
+            f"password of {argument.name}", argument.password_file, argument.password_env
+        )
+        records.append(credential_record(argument, password))
+    if len({(record.user, record.mechanism) for record in records}) < len(records):
+        raise click.UsageError("--add-scram: a user is named twice for one mechanism.")
+    return records
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """The first records of a new cluster, and this broker's registration.
 
-A new cluster's log begins with its id and the initial feature levels. Every start registers the
-broker again: its epoch rises, and its listeners are those of the configuration.
+A new cluster's log begins with its id, the initial feature levels and the users of `odradek
+format`. Every start registers the broker again: its epoch rises, and its listeners are those of the
+configuration.
 """
 
 import uuid
@@ -12,6 +13,7 @@ from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from odradek.cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
 from odradek.cluster.metadata.image import BrokerListener, ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.records import ClusterCreated, FeatureLevelChanged, Record
+from odradek.node.bootstrap_credentials import read_bootstrap_credentials
 from odradek.node.config import WORKER_LISTENER_PREFIX, ListenerConfig, NodeConfig
 from odradek.node.peer_config import is_wildcard_address
 from odradek.protocol.types import Uuid
@@ -23,6 +25,7 @@ def bootstrap_records(config: NodeConfig) -> tuple[Record, ...]:
         ClusterCreated(config.cluster_id),
         *(FeatureLevelChanged(name, level) for name, level in INITIAL_LEVELS.items()),
         *min_insync_replicas_records(MetadataImage.empty(), config.node_id, config.broker_configs),
+        *read_bootstrap_credentials(config.data_folder),
     )
 
 

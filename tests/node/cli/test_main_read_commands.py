@@ -33,6 +33,7 @@ READING: dict[str, list[tuple[str, ...]]] = {
     "group wait": [("{left}", "--timeout", "1")],
     "group snapshot list": [("{left}",)],
     "group dlq list": [("{left}", "--dlq-topic", "{empty}")],
+    "user list": [()],
     "txn list": [()],
     "txn describe": [("{transaction}",)],
     "txn hanging": [(), ("--older-than", "1ms")],
@@ -50,6 +51,7 @@ CHANGING = {
     *("topic create", "topic delete", "topic alter", "topic trim", "config set", "config unset"),
     *("group create", "group delete", "group reset-offsets", "group rewind", "group undo"),
     *("group snapshot create", "group snapshot delete", "group dlq redrive", "txn abort"),
+    *("user add", "user remove"),
     *("produce", "bench produce", "bench consume", "bench end-to-end"),
     *("completion", "log dump"),
 }
