@@ -153,6 +153,7 @@ class ApiKey(IntEnum):
     DESCRIBE_REWINDS = 20_005, 0, 0, 0, rewinds.DescribeRewindsRequest
     ALTER_SNAPSHOT = 20_006, 0, 0, 0, rewinds.AlterSnapshotRequest
     RELOAD_SHARE_STATE = 20_007, 0, 0, 0, rewinds.ReloadShareStateRequest
+    DESCRIBE_CONFIG_SOURCES = 20_008, 0, 0, 0, configs.DescribeConfigSourcesRequest
 
 
 PRIVATE_KEY_MIN: Final = 20_001

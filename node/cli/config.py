@@ -6,12 +6,13 @@ Changes are incremental (KIP-339): only the named keys move. They take effect at
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Final, TypeVar
 
 import click
 
 from odradek.cluster.metadata.config_definitions import ConfigSource
-from odradek.node.cli import configs
+from odradek.node.cli import config_why, configs
 from odradek.node.cli.cluster_client import (
     ClusterClient,
     RequestResult,
@@ -21,7 +22,12 @@ from odradek.node.cli.cluster_client import (
 from odradek.node.cli.not_found import TOPIC, no_such_node, raise_refusal
 from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import pair
-from odradek.protocol.messages.configs import DescribeConfigsResourceResult
+from odradek.protocol.messages.configs import (
+    DescribeConfigSourcesRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
 from odradek.protocol.messages.metadata import DescribeClusterRequest
 
 R = TypeVar("R")
@@ -152,6 +158,66 @@ def unset(
         "\n".join(f"{kind} {name}: {key} is reset to its default" for key in keys),
         {"kind": kind, "name": name, "unset": list(keys), "dry_run": dry_run},
     )
+
+
+@config.command(short_help="Say where the value of a setting comes from, and why it wins.")
+@click.argument("key")
+@click.option("--broker", type=click.IntRange(min=0), help="The broker that is asked.")
+@click.option("--topic", help="The setting of this topic, on that broker.")
+@click.option("--group", help="The setting of this group, on that broker.")
+@with_client
+def why(
+    key: str,
+    broker: int | None,
+    topic: str | None,
+    group: str | None,
+    client: ClusterClient,
+    output: Output,
+) -> None:
+    """Say why KEY has its value: everything that sets it, the strongest first.
+
+    That is the topic or group, this broker or all brokers at run time, and what the broker was
+    started with: its command line, environment, configuration file (with the line) and default.
+    Without --broker the broker with the smallest id is asked.
+    """
+    if topic is not None and group is not None:
+        raise click.UsageError("Give --topic or --group, not both.")
+    client.metadata()
+    asked = min(client.broker_ids) if broker is None else broker
+    kind, name = ("topic", topic) if topic is not None else ("group", group)
+    if name is None:
+        kind, name = "broker", str(asked)
+    _check_broker(configs.BROKER, str(asked), client)
+    described = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=KINDS[kind], resource_name=name)],
+        include_synonyms=True,
+    )
+    (result,) = client.ask_broker(asked, described).results
+    _raise_refusal(kind, name, result, client)
+    entries = {entry.name: entry for entry in result.configs}
+    if key not in entries:
+        close = get_close_matches(key, entries, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise click.ClickException(f"{kind} {name} has no setting {key}{hint}")
+    entry = entries[key]
+    wanted = DescribeConfigSourcesRequest(
+        keys=[key, *dict.fromkeys(synonym.name for synonym in entry.synonyms)]
+    )
+    sources = client.ask_node(asked, wanted)
+    resource = f"{kind} {name}"
+    rows = config_why.layers(entry, resource, asked, sources)
+    said = config_why.explanation(entry, resource, rows, sources)
+    if output.is_json:
+        head = _row(entry)
+        output.document(
+            {"resource": resource, "broker": asked, **head, "layers": rows, "explanation": said}
+        )
+        return
+    click.echo("\n".join(said))
+    if rows:
+        click.echo()
+        output.rows(rows, ["in_force", "value", "key", "origin"])
+        click.echo(f"\n{config_why.PRECEDENCE}")
 
 
 def _resource(kind: str, name: str) -> tuple[int, str]:

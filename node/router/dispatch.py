@@ -151,6 +151,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.EXPLAIN_GROUP: explanations.handle_explain_group,
     ApiKey.EXPLAIN_TOPIC: explanations.handle_explain_topic,
     ApiKey.DESCRIBE_LAG: lag.handle_describe_lag,
+    ApiKey.DESCRIBE_CONFIG_SOURCES: configs.handle_describe_config_sources,
     ApiKey.REWIND_GROUP: rewinds.handle_rewind_group,
     ApiKey.DESCRIBE_REWINDS: rewinds.handle_describe_rewinds,
     ApiKey.ALTER_SNAPSHOT: rewinds.handle_alter_snapshot,

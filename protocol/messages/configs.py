@@ -171,3 +171,40 @@ class ListConfigResourcesResponse(ErrorCodeResponse):
     """The resources."""
 
     config_resources: list[ListedConfigResource] = array(ListedConfigResource)
+
+
+# -- DescribeConfigSources, a private API ----------------------------------------------------------
+
+
+@struct
+class DescribeConfigSourcesRequest(Request["DescribeConfigSourcesResponse"]):
+    """Where the static configuration of the broker that is asked comes from (v0). Null keys: all
+    that are set."""
+
+    keys: list[str] | None = array(string, nullable_since=0, default=None)
+
+
+@struct
+class ConfigSourceValue:
+    """A value and its origin, such as `environment variable ODRADEK_WORKERS`."""
+
+    value: str = string()
+    origin: str = string()
+
+
+@struct
+class ConfigSourcesOfKey:
+    """All values of a key, the strongest first. Secret values are hidden."""
+
+    name: str = string()
+    values: list[ConfigSourceValue] = array(ConfigSourceValue)
+
+
+@struct
+class DescribeConfigSourcesResponse(ErrorCodeResponse):
+    """`file_problem` says why the configuration file is refused, null if it is in effect;
+    `restart_keys` have changed in it and need a restart."""
+
+    keys: list[ConfigSourcesOfKey] = array(ConfigSourcesOfKey)
+    file_problem: str | None = string(nullable_since=0)
+    restart_keys: list[str] = array(string)

@@ -45,6 +45,10 @@ from odradek.protocol.messages.configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
+    ConfigSourcesOfKey,
+    ConfigSourceValue,
+    DescribeConfigSourcesRequest,
+    DescribeConfigSourcesResponse,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -68,6 +72,8 @@ DOCUMENTED_CONFIGS_MAX = 100_000
 """The same with documentation."""
 RESOURCES_ALTERED_MAX = 10_000
 """Kafka's limit of the records that one request writes to the metadata log."""
+KEYS_EXPLAINED_MAX = 10_000
+"""Keys in one request for their sources; there are fewer than a thousand."""
 _DESCRIPTION_COST = 10
 _LOGGER = ConfigResourceType.BROKER_LOGGER
 _LISTED_TYPES = frozenset(ConfigResourceType)
@@ -182,6 +188,33 @@ async def handle_list_config_resources(
             for resource_type in wanted
             async for name in iterate_cooperatively(_names(services.image, resource_type), context)
         ]
+    )
+
+
+async def handle_describe_config_sources(
+    request: DescribeConfigSourcesRequest, context: RequestContext, services: Services
+) -> DescribeConfigSourcesResponse:
+    """Where this broker's own configuration comes from (20008, version 0, a private API). Needs
+    DESCRIBE_CONFIGS on the cluster."""
+    services.authorizer.authorize(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+    config = services.node_control.config
+    if request.keys is not None and len(request.keys) > KEYS_EXPLAINED_MAX:
+        return DescribeConfigSourcesResponse(error_code=ErrorCode.INVALID_REQUEST)
+    wanted = config.sources if request.keys is None else dict.fromkeys(request.keys)
+    return DescribeConfigSourcesResponse(
+        keys=[
+            ConfigSourcesOfKey(
+                name=key,
+                values=[
+                    ConfigSourceValue(value=value, origin=origin)
+                    for value, origin in config.sources[key]
+                ],
+            )
+            for key in wanted
+            if key in config.sources
+        ],
+        file_problem=config.file_problem or None,
+        restart_keys=list(config.restart_keys),
     )
 
 

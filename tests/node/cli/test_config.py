@@ -84,3 +84,38 @@ def test_log_levels_of_a_broker_are_listed_set_and_unset(kafka: Run) -> None:
     kafka("config", "unset", *name, "odradek.node.wire")
     assert own_settings(kafka, *name) == {}
     assert kafka("config", "list", "broker-logger", "default").exit_code == 2
+
+
+def test_why_a_value_is_in_force(kafka: Run, topic: str) -> None:
+    kafka("config", "set", "topic", topic, "retention.ms=60000")
+    kafka("config", "set", "broker", "default", "log.retention.ms=70000")
+    try:
+        asked = kafka("config", "why", "retention.ms", "--topic", topic, "-o", "json").json()
+        assert isinstance(asked, dict)
+        assert (asked["value"], asked["resource"]) == ("60000", f"topic {topic}")
+        assert [(x["value"], x["key"], x["origin"], x["in_force"]) for x in asked["layers"]] == [
+            ("60000", "retention.ms", f"set on topic {topic}", True),
+            ("70000", "log.retention.ms", "set for all brokers at run time", False),
+            ("168", "log.retention.hours", "built-in default", False),
+        ]
+        text = kafka("config", "why", "retention.ms", "--topic", topic).stdout
+        assert text.startswith(f"retention.ms of topic {topic} is 60000: set on topic {topic}.")
+    finally:
+        kafka("config", "unset", "broker", "default", "log.retention.ms")
+    started_with = kafka("config", "why", "node.id", "--broker", "0").stdout
+    assert "cannot be changed through the cluster" in started_with
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("num.partitons",), 1, "did you mean num.partitions?"),
+        (("num.partitions", "--topic", "a", "--group", "b"), 2, "not both"),
+        (("num.partitions", "--broker", "99"), 1, "99"),
+        (("retention.ms", "--topic", "no-such-topic"), 1, "no such topic"),
+    ],
+)
+def test_why_not(kafka: Run, arguments: tuple[str, ...], code: int, says: str) -> None:
+    ran = kafka("config", "why", *arguments)
+    assert ran.exit_code == code
+    assert says in ran.stderr

@@ -39,6 +39,12 @@ READING: dict[str, list[tuple[str, ...]]] = {
     "txn hanging": [(), ("--older-than", "1ms")],
     "config list": [("topic", "{topic}"), ("broker", "0", "--all"), ("group", "{group}", "--all")],
     "config describe": [("topic", "{topic}"), ("broker", "default"), ("broker", "0")],
+    "config why": [
+        ("num.partitions",),
+        ("retention.ms", "--topic", "{topic}"),
+        ("share.record.lock.duration.ms", "--group", "{group}"),
+        ("broker.rack", "--broker", "0"),
+    ],
     "broker list": [()],
     "cluster status": [()],
     "cluster rebalance": [("--dry-run",)],

@@ -167,6 +167,13 @@ def test_a_running_node_follows_its_file_and_refuses_a_bad_one(
         wait_until(lambda: "num.partitons" in page("/readyz"), what="the refused file is told")
         assert 'odradek_config_file_refused{process="supervisor"} 1' in page("/metrics")
         assert partitions("refused") == 3
+        why = odradek("config", "why", "num.partitions", "-o", "json", bootstrap=bootstrap).json()
+        assert isinstance(why, dict)
+        assert [(layer["value"], layer["origin"]) for layer in why["layers"]] == [
+            ("3", f"{file} line 5"),
+            ("1", "built-in default"),
+        ]
+        assert "Unknown broker config name: num.partitons" in why["explanation"][-1]
         file.write_text(own.replace("workers = 1", "workers = 2") + changed)
         wait_until(lambda: "worker-1 ready" in page("/readyz"), what="two workers")
         assert "num.partitons" not in page("/readyz")
