@@ -342,6 +342,21 @@ def circles(modules: Iterable[Module]) -> list[str]:
         arrows = {name: arrows[name] & kept for name in kept}
 
 
+LOGGERS_MODULE: Final = f"{PACKAGE}.node.log_levels"
+
+
+def unlisted_loggers(modules: Iterable[Module]) -> list[str]:
+    """Modules whose logger, named as they are, has no place in the list of those with a level."""
+    modules = list(modules)
+    listed = next(module.source for module in modules if module.name == LOGGERS_MODULE)
+    return [
+        f'{module.name} logs: add "{module.name}" to _MODULES of node/log_levels.py'
+        for module in modules
+        for name in re.findall(r"^log = logging.getLogger\((.*)\)", module.source, re.MULTILINE)
+        if f'"{module.name}"' not in listed or name not in ("__name__", f'"{module.name}"')
+    ]
+
+
 def reused_class_names(modules: Iterable[Module]) -> list[str]:
     """Public class names that several modules define."""
     homes: dict[str, list[str]] = {}
@@ -426,6 +441,10 @@ def test_nothing_is_named_for_being_of_use() -> None:
 
 def test_no_modules_import_each_other() -> None:
     assert_none(circles(product_modules()))
+
+
+def test_every_logger_has_a_level_that_can_be_changed() -> None:
+    assert_none(unlisted_loggers(product_modules()))
 
 
 def test_every_public_class_name_stands_once() -> None:
@@ -629,6 +648,16 @@ def test_circles_are_found_and_chains_are_not() -> None:
     leaf = module_from("odradek.node.d", "import odradek.node.a")
     assert circles([a, b, leaf]) == []
     assert len(circles([a, b, c, leaf])) == 3
+
+
+def test_a_logger_that_is_not_listed_is_found() -> None:
+    levels = module_from(LOGGERS_MODULE, '_MODULES = ("odradek.node.a",)')
+    a = module_from("odradek.node.a", "log = logging.getLogger(__name__)")
+    b = module_from("odradek.node.b", "log = logging.getLogger(__name__)")
+    renamed = module_from("odradek.node.a", 'log = logging.getLogger("x")')
+    assert unlisted_loggers([levels, a]) == []
+    assert len(unlisted_loggers([levels, a, b])) == 1
+    assert len(unlisted_loggers([levels, renamed])) == 1
 
 
 def test_a_class_name_in_two_modules_is_found() -> None:

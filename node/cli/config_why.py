@@ -45,7 +45,7 @@ def layers(
         written = (
             known.get(synonym.name, []) if synonym.source == ConfigSource.STATIC_BROKER else []
         )
-        values = [(each.value, each.origin) for each in written] or [
+        values: list[tuple[str | None, str]] = [(each.value, each.origin) for each in written] or [
             (synonym.value, origins.get(synonym.source, SOURCES.get(synonym.source, "unknown")))
         ]
         for value, origin in values:

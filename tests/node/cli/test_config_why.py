@@ -12,13 +12,17 @@ from odradek.protocol.messages.configs import (
 
 
 def entry(
-    name: str, *synonyms: tuple[str, str | None, int], **options: bool
+    name: str,
+    *synonyms: tuple[str, str | None, int],
+    is_sensitive: bool = False,
+    read_only: bool = False,
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=name,
         value=synonyms[0][1] if synonyms else None,
         synonyms=[DescribeConfigsSynonym(name=n, value=v, source=s) for n, v, s in synonyms],
-        **options,
+        is_sensitive=is_sensitive,
+        read_only=read_only,
     )
 
 
