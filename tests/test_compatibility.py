@@ -32,15 +32,11 @@ def test_a_row_names_the_versions_of_its_api() -> None:
 
 
 def test_a_reason_disappears_with_the_last_api_it_excuses() -> None:
-    reason = "Nobody is throttled by quota yet."
-    quotas = {ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS}
-    assert f"{reason} DescribeClientQuotas (48), AlterClientQuotas (49)." in compatibility_page(
-        set()
-    )
-    assert f"{reason} AlterClientQuotas (49)." in compatibility_page(
-        quotas - {ApiKey.ALTER_CLIENT_QUOTAS}
-    )
-    assert reason not in compatibility_page(quotas)
+    for reason, keys in NOT_SERVED.items():
+        *others, last = keys
+        assert f"{reason} {APIS[[*others, last][0]].name} (" in compatibility_page(set())
+        assert f"{reason} {APIS[last].name} ({last:d})." in compatibility_page(set(others))
+        assert reason not in compatibility_page(set(keys))
 
 
 def test_our_own_apis_stand_apart() -> None:

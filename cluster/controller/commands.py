@@ -42,11 +42,20 @@ class NewTopic(msgspec.Struct, frozen=True, array_like=True):
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
+class MutatingClient(msgspec.Struct, frozen=True, array_like=True):
+    """The client whose quota of controller mutations is used. A strict quota refuses (KIP-599)."""
+
+    user: str
+    client_id: str
+    is_strict: bool = True
+
+
 class CreateTopics(_Tagged, Request["TopicsReply"], frozen=True):
-    """Each topic succeeds or fails by itself."""
+    """Each topic succeeds or fails by itself. Without a client there is no quota."""
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
+    client: MutatingClient | None = None
 
 
 class TopicReference(msgspec.Struct, frozen=True, array_like=True):
@@ -60,6 +69,7 @@ class DeleteTopics(_Tagged, Request["TopicsReply"], frozen=True):
     """Each topic succeeds or fails by itself."""
 
     topics: tuple[TopicReference, ...]
+    client: MutatingClient | None = None
 
 
 class NewPartitions(msgspec.Struct, frozen=True, array_like=True):
@@ -75,6 +85,7 @@ class CreatePartitions(_Tagged, Request["TopicsReply"], frozen=True):
 
     topics: tuple[NewPartitions, ...]
     validate_only: bool = False
+    client: MutatingClient | None = None
 
 
 class ResourceConfigs(msgspec.Struct, frozen=True, array_like=True):
@@ -358,9 +369,11 @@ class TopicResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TopicsReply(_Tagged, frozen=True):
-    """Answers CreateTopics, DeleteTopics and CreatePartitions."""
+    """Answers CreateTopics, DeleteTopics and CreatePartitions. The client has to wait for
+    `throttle_time_ms` before its next request."""
 
     results: tuple[TopicResult, ...]
+    throttle_time_ms: int = 0
 
 
 class ResourceResult(msgspec.Struct, frozen=True, array_like=True):

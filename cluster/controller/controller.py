@@ -60,6 +60,7 @@ from odradek.cluster.controller.features import update_features
 from odradek.cluster.controller.in_sync_replicas import alter_partition, resign_replicas
 from odradek.cluster.controller.internal_topics import CHECK_INTERVAL_MS as INTERNAL_TOPICS_CHECK_MS
 from odradek.cluster.controller.internal_topics import raise_replication_factors
+from odradek.cluster.controller.mutation_quotas import MutationBuckets, MutationQuota
 from odradek.cluster.controller.reassignment import alter_reassignments
 from odradek.cluster.controller.scram_credentials import alter_scram_credentials
 from odradek.cluster.controller.state import ControllerResult, ControllerState
@@ -77,6 +78,7 @@ class Controller:
         self, image: MetadataImage, *, node_id: int = 0, static: Mapping[str, str] = _NO_CONFIGS
     ) -> None:
         self._state = ControllerState(image, node_id=node_id, static=static)
+        self._mutation_buckets = MutationBuckets()
         self._next_rebalance_ms: int | None = None
         self._next_internal_topics_ms: int | None = None
 
@@ -95,11 +97,11 @@ class Controller:
         state = self._state
         match command:
             case CreateTopics():
-                return create_topics(state, command)
+                return create_topics(state, command, self._quota(command, now_ms))
             case DeleteTopics():
-                return delete_topics(state, command)
+                return delete_topics(state, command, self._quota(command, now_ms))
             case CreatePartitions():
-                return create_partitions(state, command)
+                return create_partitions(state, command, self._quota(command, now_ms))
             case AlterConfigs():
                 return alter_configs(state, command)
             case IncrementalAlterConfigs():
@@ -132,6 +134,11 @@ class Controller:
                 return delete_acls(state, command)
             case _:
                 assert_never(command)
+
+    def _quota(
+        self, command: CreateTopics | DeleteTopics | CreatePartitions, now_ms: int
+    ) -> MutationQuota:
+        return MutationQuota(self._state, self._mutation_buckets, command.client, now_ms)
 
     def activate(self, now_ms: int) -> None:
         """This has become the active controller: every active broker gets a new session.

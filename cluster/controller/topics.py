@@ -18,6 +18,7 @@ from odradek.cluster.controller.commands import (
     TopicsReply,
 )
 from odradek.cluster.controller.config_checks import check_topic_constraints, check_value
+from odradek.cluster.controller.mutation_quotas import MutationQuota
 from odradek.cluster.controller.placement import place_replicas
 from odradek.cluster.controller.reassignment import is_reassigned
 from odradek.cluster.controller.replica_assignments import (
@@ -42,7 +43,9 @@ PARTITIONS_PER_COMMAND_MAX = 10_000
 """Kafka's limit of partitions created by one request."""
 
 
-def create_topics(state: ControllerState, command: CreateTopics) -> ControllerResult:
+def create_topics(
+    state: ControllerState, command: CreateTopics, quota: MutationQuota
+) -> ControllerResult:
     """Create the topics; with `validate_only` only check them."""
     records: list[Record] = []
     results: list[TopicResult] = []
@@ -64,6 +67,7 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
             if partition_count > PARTITIONS_PER_COMMAND_MAX:
                 return _too_many_partitions(command)
             configs = _checked_configs(state, topic)
+            quota.charge(len(partitions))
         except ApiError as error:
             results.append(TopicResult(topic.name, error.code, error.message))
             continue
@@ -77,11 +81,13 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
         results.append(_created_result(topic.name, topic.topic_id, partitions))
     return ControllerResult(
         records=() if command.validate_only else tuple(records),
-        reply=TopicsReply(tuple(results)),
+        reply=TopicsReply(tuple(results), quota.throttle_time_ms),
     )
 
 
-def delete_topics(state: ControllerState, command: DeleteTopics) -> ControllerResult:
+def delete_topics(
+    state: ControllerState, command: DeleteTopics, quota: MutationQuota
+) -> ControllerResult:
     """Delete the topics, with their configs."""
     records: list[Record] = []
     results: list[TopicResult] = []
@@ -94,6 +100,7 @@ def delete_topics(state: ControllerState, command: DeleteTopics) -> ControllerRe
             topic = _find_topic(state, reference)
             if topic.topic_id in deleted:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
+            quota.charge(len(topic.partitions))
         except ApiError as error:
             results.append(
                 TopicResult(reference.name, error.code, error.message, topic_id=reference.topic_id)
@@ -102,10 +109,14 @@ def delete_topics(state: ControllerState, command: DeleteTopics) -> ControllerRe
         deleted.add(topic.topic_id)
         records.append(TopicDeleted(topic.topic_id))
         results.append(TopicResult(topic.name, topic_id=topic.topic_id))
-    return ControllerResult(records=tuple(records), reply=TopicsReply(tuple(results)))
+    return ControllerResult(
+        records=tuple(records), reply=TopicsReply(tuple(results), quota.throttle_time_ms)
+    )
 
 
-def create_partitions(state: ControllerState, command: CreatePartitions) -> ControllerResult:
+def create_partitions(
+    state: ControllerState, command: CreatePartitions, quota: MutationQuota
+) -> ControllerResult:
     """Add partitions to topics; the existing ones do not change."""
     records: list[Record] = []
     results: list[TopicResult] = []
@@ -119,6 +130,7 @@ def create_partitions(state: ControllerState, command: CreatePartitions) -> Cont
             added_count += len(partitions)
             if added_count > PARTITIONS_PER_COMMAND_MAX:
                 return _too_many_partitions(command)
+            quota.charge(len(partitions))
         except ApiError as error:
             results.append(TopicResult(wanted.name, error.code, error.message))
             continue
@@ -126,7 +138,7 @@ def create_partitions(state: ControllerState, command: CreatePartitions) -> Cont
         results.append(TopicResult(topic.name, topic_id=topic.topic_id))
     return ControllerResult(
         records=() if command.validate_only else tuple(records),
-        reply=TopicsReply(tuple(results)),
+        reply=TopicsReply(tuple(results), quota.throttle_time_ms),
     )
 
 

@@ -116,6 +116,34 @@ class BrokerSettings:
         enforced_by="odradek.cluster.controller.topics",
         validator=at_least(1),
     )
+    quota_window_num: int = integer(
+        11,
+        "How many samples the rate of a client quota is of: the one that is being taken, and those"
+        " before it.",
+        enforced_by="odradek.node.router.client_quotas",
+        validator=at_least(1),
+        scope=BROKER,
+    )
+    quota_window_size_seconds: int = integer(
+        1,
+        "How many seconds each sample of the rate of a client quota covers.",
+        enforced_by="odradek.node.router.client_quotas",
+        validator=at_least(1),
+        scope=BROKER,
+    )
+    controller_quota_window_num: int = integer(
+        11,
+        "With controller.quota.window.size.seconds: for how many seconds an unused quota of"
+        " controller mutations is saved up.",
+        enforced_by="odradek.cluster.controller.mutation_quotas",
+        validator=at_least(1),
+    )
+    controller_quota_window_size_seconds: int = integer(
+        1,
+        "See controller.quota.window.num: the two are multiplied.",
+        enforced_by="odradek.cluster.controller.mutation_quotas",
+        validator=at_least(1),
+    )
     connections_max_idle_ms: int = long(
         600_000,
         "How long a client's connection may be idle before it is closed.",

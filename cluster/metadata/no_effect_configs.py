@@ -40,7 +40,7 @@ _QUORUM: Final = (
     "The quorum is set up by `peers`, `peer.listen` and `join`; each node is broker and controller."
 )
 _METRICS: Final = "Metrics are served over HTTP at `http.listen`."
-_QUOTAS: Final = "There are no client quotas, and replication throttles are exact."
+_QUOTAS: Final = "Replication throttles are exact, without windows."
 _SECURITY: Final = "Listeners speak PLAINTEXT, without authentication and authorization."
 _JAVA_TLS: Final = (
     "TLS is that of OpenSSL, and nodes connect to each other with keys of their own (CURVE)."
@@ -159,10 +159,6 @@ _BROKER_KEYS: Final[_Table] = {
         alter.log.dirs.replication.quota.window.num int 11 >=1
         alter.log.dirs.replication.quota.window.size.seconds int 1 >=1
         client.quota.callback.class class -
-        controller.quota.window.num int 11 >=1
-        controller.quota.window.size.seconds int 1 >=1
-        quota.window.num int 11 >=1
-        quota.window.size.seconds int 1 >=1
         replication.quota.window.num int 11 >=1
         replication.quota.window.size.seconds int 1 >=1
     """,

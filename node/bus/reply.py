@@ -9,6 +9,7 @@ once for each await, by what it awaits, on the loop's thread.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -99,6 +100,59 @@ class drive(Generic[T]):
 
     def _resume_from_future(self, _future: "asyncio.Future[Any]") -> None:
         self._step()
+
+
+class WorkMeter:
+    """How long the thread works for one request: between `begin` and `end`, and without what it
+    does meanwhile for other requests that have a meter."""
+
+    __slots__ = ("_began_ns", "_others_before_ns", "_spent_ns")
+
+    _nested_ns = 0
+    """Of all meters: the time of those that ended within the one that runs."""
+
+    def __init__(self, spent_ns: int = 0) -> None:
+        self._spent_ns = spent_ns
+        self._began_ns = self._others_before_ns = 0
+
+    def begin(self) -> None:
+        self._others_before_ns = WorkMeter._nested_ns
+        WorkMeter._nested_ns = 0
+        self._began_ns = perf_counter_ns()
+
+    def end(self) -> None:
+        elapsed_ns = perf_counter_ns() - self._began_ns
+        self._spent_ns += elapsed_ns - WorkMeter._nested_ns
+        WorkMeter._nested_ns = self._others_before_ns + elapsed_ns
+        self._began_ns = 0
+
+    def spent_ns(self) -> int:
+        """Up to now, also while it runs."""
+        if not self._began_ns:
+            return self._spent_ns
+        return self._spent_ns + perf_counter_ns() - self._began_ns - WorkMeter._nested_ns
+
+
+class MeasuredDrive(drive[T]):
+    """`drive` that measures. The meter still runs in `finish`."""
+
+    __slots__ = ("_meter",)
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, None, T],
+        finish: Callable[[T | None, BaseException | None], None],
+        meter: WorkMeter,
+    ) -> None:
+        self._meter = meter
+        super().__init__(coroutine, finish)
+
+    def _step(self) -> None:
+        self._meter.begin()
+        try:
+            super()._step()
+        finally:
+            self._meter.end()
 
 
 def start_coroutine(coroutine: Coroutine[Any, Any, T]) -> Reply[T]:

@@ -19,6 +19,7 @@ from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.node.observability import StorageState
 from odradek.node.router.authorizer import CLUSTER_PRINCIPAL, Authorizer
+from odradek.node.router.client_quotas import ClientQuotas
 from odradek.node.router.connected_clients import ConnectedClients
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.fetch_activity import FetchActivity
@@ -63,7 +64,8 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     released when the response is sent. `close` closes the connection, for errors that have no field
     in the response. The client is connected to `local_host` and `local_port`. The response to a
     request that `is_long` is encoded in slices of the loop: the request is large, or its handler
-    yielded (cooperative_iteration.py).
+    yielded (cooperative_iteration.py). `throttle_time_ms`: for how long
+    the client has to wait, as far as the handler knows (client_quotas.py).
     """
 
     api_key: int
@@ -83,6 +85,7 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     offset_of: Callable[[memoryview], int] = lambda _view: 0
     close: Callable[[], None] = lambda: None
     is_long: bool = False
+    throttle_time_ms: int = 0
     holds: list[object] = []
 
 
@@ -135,6 +138,9 @@ class Services:
         """What keeps this node from writing its data folder; empty: nothing."""
         self.authorizer = Authorizer()
         self.tls_listeners = TlsListeners(metadata, loop)
+        self.client_quotas = ClientQuotas(
+            metadata, CLUSTER_PRINCIPAL, lambda: int(1000 * loop.time())
+        )
         self.patterns = TopicPatterns()
         self.connected_clients = ConnectedClients()
         self.telemetry = TelemetryReceiver(

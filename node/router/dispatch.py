@@ -10,9 +10,11 @@ import ctypes
 import logging
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import partial
+from time import perf_counter_ns
 from typing import Any
 
-from odradek.node.bus.reply import drive, start_coroutine
+from odradek.node.bus.reply import MeasuredDrive, WorkMeter, drive, start_coroutine
+from odradek.node.router.client_quotas import has_throttle_time
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import run_in_slices
 from odradek.node.router.handlers import (
@@ -31,6 +33,7 @@ from odradek.node.router.handlers import (
     offsets,
     produce,
     producers,
+    quotas,
     rewinds,
     sasl,
     scram,
@@ -57,6 +60,7 @@ from odradek.protocol.codec import (
     encode_response_in_slices,
 )
 from odradek.protocol.errors import ApiError, ProtocolError
+from odradek.protocol.messages.share import ShareFetchResponse
 from odradek.protocol.schema import fields_of
 from odradek.protocol.sliced_release import release_in_slices
 
@@ -117,6 +121,8 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: scram.handle_describe_user_scram_credentials,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: scram.handle_alter_user_scram_credentials,
     ApiKey.DESCRIBE_QUORUM: cluster.handle_describe_quorum,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: quotas.handle_describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: quotas.handle_alter_client_quotas,
     ApiKey.UPDATE_FEATURES: cluster.handle_update_features,
     ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
     ApiKey.DESCRIBE_PRODUCERS: producers.handle_describe_producers,
@@ -172,6 +178,7 @@ class Dispatcher:
         client = slot.connection
         if client.gate is not None and client.gate.takes(slot, frame):
             return
+        started_ns = perf_counter_ns() if self._services.client_quotas.is_active else 0
         try:
             header = decode_request_header(frame)
             api = APIS.get(header.api_key)
@@ -216,7 +223,17 @@ class Dispatcher:
             offset_of=self._offset_of,
             close=client.close,
         )
-        drive(handler(request, context, self._services), partial(self._finish, slot, api, context))
+        run = handler(request, context, self._services)
+        if not started_ns:
+            drive(run, partial(self._finish, slot, api, context))
+        else:
+            if header.api_key == ApiKey.PRODUCE:
+                # What follows on the connection is not read before this request is answered, and
+                # the client has waited after that.
+                client.throttle(self._services.client_quotas.count_produce(context, len(frame)))
+            meter = WorkMeter(perf_counter_ns() - started_ns)
+            finish = partial(self._finish_limited, slot, api, context, meter)
+            MeasuredDrive(run, finish, meter)
 
     def _offset_of(self, view: memoryview) -> int:
         return _address_of(view) - self._arena_address
@@ -251,6 +268,37 @@ class Dispatcher:
             return
         header = encode_response_header(api.key, version, context.correlation_id)
         slot.complete([header, *body], context.holds or None)
+
+    def _finish_limited(
+        self,
+        slot: Slot,
+        api: Api,
+        context: RequestContext,
+        meter: WorkMeter,
+        response: Any,  # noqa: ANN401 - the API's response class
+        error: BaseException | None,
+    ) -> None:
+        """Count the request for the quotas, answer it, and then throttle the client if it must
+        wait."""
+        if error is not None:
+            response = self._response_to_error(api, context, error)
+            if response is None:
+                _close(slot)
+                return
+        client_quotas = self._services.client_quotas
+        work_ns = meter.spent_ns()
+        throttle_ms = client_quotas.finish(
+            context,
+            shared_bytes=_record_bytes(response) if api.key == ApiKey.SHARE_FETCH else 0,
+            work_ns=work_ns,
+            is_answered=response is not None,
+        )
+        if throttle_ms and response is not None and has_throttle_time(api.key, context.api_version):
+            response.throttle_time_ms = throttle_ms
+        self._finish(slot, api, context, response, None)
+        slot.connection.throttle(throttle_ms)
+        if response is not None:
+            client_quotas.count_time(context, meter.spent_ns() - work_ns)
 
     def _finish_long(
         self,
@@ -336,6 +384,21 @@ async def _handle_large(
         return await response
     finally:
         await run_in_slices(release_in_slices(held))
+
+
+def _record_bytes(response: ShareFetchResponse | None) -> int:
+    """The size of the records that a response has."""
+    if response is None:
+        return 0
+    count = 0
+    for topic in response.responses:
+        for partition in topic.partitions:
+            records = partition.records or b""
+            if isinstance(records, bytes | memoryview):
+                count += len(records)
+            else:
+                count += sum(map(len, records))
+    return count
 
 
 def _encode_and_release(

@@ -96,6 +96,11 @@ class FetchSessionCache:
             )
         return self._advance(request, version, requested, now_ms)
 
+    def discard_new(self, fetch: FetchContext) -> None:
+        """Remove the session that was created for this fetch, if one was."""
+        if fetch.session is not None and not fetch.is_incremental:
+            self._sessions.pop(fetch.session.session_id, None)
+
     def _advance(
         self, request: FetchRequest, version: int, requested: list[CachedPartition], now_ms: int
     ) -> FetchContext:

@@ -14,6 +14,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import uvloop
@@ -27,6 +28,8 @@ from odradek.node.bus.replica_link import worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
 from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
+from odradek.node.router.client_quotas import USES_REPORTED_MAX, QuotaUse
+from odradek.node.router.connection_limits import ConnectionLimits
 from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.dispatch import HANDLERS, Dispatcher
@@ -112,6 +115,7 @@ class RouterProcess:
         self._build_background_tasks(services)
         self._build_socket_server(services)
         self._register_gauges()
+        self._register_quota_metrics()
 
     def _build_socket_server(self, services: Services) -> None:
         dispatcher = Dispatcher(services, self._arena.view)
@@ -132,6 +136,7 @@ class RouterProcess:
             on_connected=self._authenticator.on_connected,
             on_disconnected=lambda connection: services.on_disconnected(connection.id),
         )
+        self._connection_limits = ConnectionLimits(self._socket_server.connection_rates, self._loop)
         services.worker_client.on_replies_delivered = self._socket_server.flush_queue.flush
         self._register_counters(dispatcher)
 
@@ -277,6 +282,50 @@ class RouterProcess:
             label=lambda: ("listener", "outcome"),
         )
 
+    def _register_quota_metrics(self) -> None:
+        metrics, quotas = self._supervisor.metrics, self._services.client_quotas
+        labels = ("quota", "user", "client_id")
+
+        def values(
+            value: Callable[[QuotaUse], float],
+        ) -> Callable[[], dict[tuple[str, ...], float]]:
+            return lambda: {tuple(key): value(use) for key, use in quotas.report().items()}
+
+        metrics.gauge(
+            "odradek_client_quota_rate",
+            "Use of a client quota: bytes per second, or percent of a thread's time",
+            values(quotas.rate),
+            label=lambda: labels,
+        )
+        metrics.gauge(
+            "odradek_client_quota_limit",
+            "The limit of a client quota, in the unit of its rate",
+            values(lambda use: use.limit),
+            label=lambda: labels,
+        )
+        metrics.counter(
+            "odradek_client_quota_throttles",
+            "Requests above a client quota",
+            values(lambda use: use.throttle_count),
+            label=lambda: labels,
+        )
+        metrics.counter(
+            "odradek_client_quota_throttled_seconds",
+            "Time for which clients were told to wait because of a client quota",
+            values(lambda use: use.throttled_ms / 1000),
+            label=lambda: labels,
+        )
+        metrics.gauge(
+            "odradek_client_quota_untold",
+            "Client quotas in use over the limit of those that have metrics",
+            lambda: max(0, quotas.use_count - USES_REPORTED_MAX),
+        )
+        metrics.counter(
+            "odradek_connections_throttled",
+            "Connections that were closed because their address connects too often",
+            lambda: self._socket_server.connection_rates.throttle_count,
+        )
+
     def _register_gauges(self) -> None:
         metrics, services, lag = self._supervisor.metrics, self._services, self._group_lag
         self._supervisor.before_report = lag.collect
@@ -370,6 +419,8 @@ class RouterProcess:
         self._metadata.image = new
         if old.configs is not new.configs or old.offset == 0:
             self._apply_settings(self._metadata.broker_settings())
+        if old.client_quotas is not new.client_quotas or old.configs is not new.configs:
+            self._connection_limits.follow(new.client_quotas, self._metadata.broker_settings())
         self._services.on_image(old, new)
         self._inter_broker_client.on_image(new)
 

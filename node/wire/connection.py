@@ -22,11 +22,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from odradek.node.bus.arena import NO_BLOCK, Arena
+from odradek.node.wire.connection_rates import ConnectionRates
 from odradek.node.wire.flush_queue import FlushQueue
 from odradek.node.wire.framing import (
     LENGTH_BYTES,
     Buffer,
     explain_bad_frame,
+    host_and_port,
     pack_length,
     read_length,
 )
@@ -99,6 +101,7 @@ class SocketServer:
         self.flush_queue = FlushQueue(loop)
         self.connections: dict[int, Connection] = {}
         self.connection_quotas = ConnectionQuotas(self.settings)
+        self.connection_rates = ConnectionRates()
         self.refusal_log = RefusalLog()
         self.next_connection_id = 1
         self.now_ms = int(loop.time() * 1000)
@@ -264,11 +267,20 @@ class Connection(asyncio.BufferedProtocol):
         """A client connected. It is refused if a connection limit is reached."""
         # uvloop's transports have the methods without the base class.
         self._transport = transport = cast("asyncio.Transport", transport)
-        self.client_host, self.client_port = _address(transport.get_extra_info("peername"))
-        self.local_host, self.local_port = _address(transport.get_extra_info("sockname"))
+        self.client_host, self.client_port = host_and_port(transport.get_extra_info("peername"))
+        self.local_host, self.local_port = host_and_port(transport.get_extra_info("sockname"))
         # Everything that the kernel does not take at once counts as congestion.
         transport.set_write_buffer_limits(high=0)
-        refusal = self.wire.admit(self)
+        wire = self.wire
+        now_ms = int(1000 * wire.loop.time())
+        throttle_ms = wire.connection_rates.throttle_ms(self.client_host, now_ms)
+        if throttle_ms:
+            # Closed later: a client that connects again at once would spin.
+            self.is_closed = True
+            transport.pause_reading()
+            self._throttle = wire.loop.call_later(throttle_ms / 1000, transport.close)
+            return
+        refusal = wire.admit(self)
         if refusal is not None:
             self.is_closed = True
             log.warning("refused the connection of %s: %s", self, refusal)
@@ -586,10 +598,3 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
         else:
             self._transport.close()
-
-
-def _address(name: object) -> tuple[str, int]:
-    """Host and port of a socket's name; empty for sockets without one."""
-    if isinstance(name, tuple) and len(name) >= 2:
-        return str(name[0]), int(name[1])
-    return "", 0

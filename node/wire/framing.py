@@ -45,3 +45,10 @@ def explain_bad_frame(start: bytes, length: int) -> str:
         f"a frame of {length} bytes exceeds socket.request.max.bytes or, before authentication,"
         " sasl.server.max.receive.size"
     )
+
+
+def host_and_port(name: object) -> tuple[str, int]:
+    """Of a socket's name; empty for sockets without one."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        return str(name[0]), int(name[1])
+    return "", 0

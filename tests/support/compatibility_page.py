@@ -31,10 +31,6 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
         ApiKey.EXPIRE_DELEGATION_TOKEN,
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ),
-    "Nobody is throttled by quota yet.": (
-        ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-    ),
     "A node's controller is registered with its broker, so it cannot be unregistered alone.": (
         ApiKey.UNREGISTER_CONTROLLER,
     ),

@@ -55,6 +55,9 @@ ABORTED_PER_TURN = 1_000
 """Aborted transactions after which a slice of the loop ends, and so do the records of a partition:
 about three milliseconds."""
 _UNLIMITED = 2**31 - 1
+_RESPONSE_BYTES = 20
+_PARTITION_BYTES = 40
+"""Of a response without partitions, and of a partition without records and topic."""
 NOT_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -112,7 +115,7 @@ async def handle_fetch(
             start = read.read_partitions(partitions, start, result)
         remaining_ms = deadline_ms - services.now_ms()
         if (
-            result.record_bytes >= request.min_bytes
+            result.record_bytes >= read.min_bytes
             or result.must_respond
             or result.has_more
             or remaining_ms <= 0
@@ -127,6 +130,13 @@ async def handle_fetch(
         ):
             # No partition advanced, or the client is gone. The last result still holds.
             break
+    if services.client_quotas.is_active and services.client_quotas.is_fetch_throttled(
+        context, _response_bytes(result)
+    ):
+        # The consumer asks again when it is not throttled any more. It does not learn of a session
+        # that this request created.
+        services.fetch_sessions.discard_new(fetch)
+        return FetchResponse(session_id=fetch.session_id if fetch.is_incremental else 0)
     if version < 4:
         await _convert_down(result.answers, version)
     context.holds.extend(result.holds)
@@ -141,6 +151,12 @@ async def handle_fetch(
             result.leaders, services.image, context, services.node_id
         )
     return response
+
+
+def _response_bytes(result: _ReadResult) -> int:
+    """The size of the response, nearly: what quotas count."""
+    partition_count = sum(1 for _, data in result.answers if data.records or data.error_code)
+    return _RESPONSE_BYTES + partition_count * _PARTITION_BYTES + result.record_bytes
 
 
 def _has_advanced(result: _ReadResult) -> bool:
@@ -163,6 +179,7 @@ class _FetchRead:
         "_services",
         "_version",
         "is_replica",
+        "min_bytes",
     )
 
     def __init__(
@@ -178,6 +195,11 @@ class _FetchRead:
         settings = services.metadata.broker_settings()
         asked_bytes_max = request.max_bytes if version >= 3 else _UNLIMITED
         self._bytes_max = min(asked_bytes_max, settings.fetch_max_bytes)
+        if services.client_quotas.is_active:
+            quota_bytes_max = services.client_quotas.fetch_bytes_max(context)
+            self._bytes_max = min(self._bytes_max, quota_bytes_max)
+        # More than that is never returned.
+        self.min_bytes = min(request.min_bytes, self._bytes_max)
         self._is_read_committed = version >= 4 and request.isolation_level == READ_COMMITTED
         state = request.replica_state
         self.is_replica = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)

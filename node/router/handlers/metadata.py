@@ -259,11 +259,15 @@ async def _create_missing(
     # The topic is about to exist, even if the controller does not answer in time.
     failures.update(dict.fromkeys(allowed, ErrorCode.LEADER_NOT_AVAILABLE))
     if allowed:
-        command = CreateTopics(tuple(NewTopic(name, fresh_topic_id()) for name in allowed))
+        command = CreateTopics(
+            tuple(NewTopic(name, fresh_topic_id()) for name in allowed),
+            client=services.client_quotas.mutating_client(context),
+        )
         try:
             reply = await services.controller.submit(command, _AUTO_CREATE_TIMEOUT_MS)
         except ApiError:
             return failures
+        context.throttle_time_ms = reply.throttle_time_ms
         who = f"a Metadata request of {caller_text(context)}"
         for result in reply.results:
             log_created_topic(result, who)

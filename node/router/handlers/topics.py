@@ -96,10 +96,13 @@ async def handle_create_topics(
             allowed.add(topic.name)
             new.append(_new_topic(topic))
     results = await _submit(
-        CreateTopics(tuple(new), request.validate_only),
+        CreateTopics(
+            tuple(new), request.validate_only, services.client_quotas.mutating_client(context)
+        ),
         topics,
         allowed,
         request.timeout_ms,
+        context,
         services,
         refusal=_TOO_LARGE if is_too_large else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
@@ -118,6 +121,7 @@ async def _submit(
     names: Iterable[str],
     allowed: Collection[str],
     timeout_ms: int,
+    context: RequestContext,
     services: Services,
     *,
     refusal: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -132,6 +136,7 @@ async def _submit(
         try:
             reply = await services.controller.submit(command, timeout_ms)
             results.update((result.name or "", result) for result in reply.results)
+            context.throttle_time_ms = reply.throttle_time_ms
         except ApiError as error:
             results.update((name, TopicResult(name, error.code, error.message)) for name in allowed)
     return results
@@ -231,7 +236,10 @@ async def handle_delete_topics(
     unique = tuple(dict.fromkeys(allowed))
     if allowed:
         try:
-            reply = await services.controller.submit(DeleteTopics(allowed), request.timeout_ms)
+            client = services.client_quotas.mutating_client(context)
+            command = DeleteTopics(allowed, client)
+            reply = await services.controller.submit(command, request.timeout_ms)
+            context.throttle_time_ms = reply.throttle_time_ms
             results.update(zip(unique, reply.results, strict=True))
         except ApiError as error:
             for key in unique:
@@ -303,10 +311,13 @@ async def handle_create_partitions(
                 )
             )
     results = await _submit(
-        CreatePartitions(tuple(new), request.validate_only),
+        CreatePartitions(
+            tuple(new), request.validate_only, services.client_quotas.mutating_client(context)
+        ),
         names,
         allowed,
         request.timeout_ms,
+        context,
         services,
         refusal=_TOO_LARGE if is_too_large else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )

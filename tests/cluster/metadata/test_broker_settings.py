@@ -20,6 +20,10 @@ from odradek.coordinator.transaction.hanging_transactions import MARGIN_MS
 
 # What DescribeConfigs of a Kafka 4.3.1 gives as the default of these keys.
 KAFKA: Final = {
+    "controller.quota.window.num": ("INT", "11"),
+    "controller.quota.window.size.seconds": ("INT", "1"),
+    "quota.window.num": ("INT", "11"),
+    "quota.window.size.seconds": ("INT", "1"),
     "auto.create.topics.enable": ("BOOLEAN", "true"),
     "auto.leader.rebalance.enable": ("BOOLEAN", "true"),
     "broker.rack": ("STRING", None),

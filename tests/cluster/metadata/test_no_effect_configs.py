@@ -37,7 +37,7 @@ def test_together_with_the_enforced_keys_they_are_all_of_kafkas_keys() -> None:
     ours |= ACCESS_CONTROL_KEYS - {"authorizer.class.name"}
     ours |= {name for name in BROKER_CONFIGS if OURS.match(name)}
     assert len(BROKER_CONFIGS.keys() - ours) == 340 - 1
-    assert len(BROKER_KEYS) == 180
+    assert len(BROKER_KEYS) == 176
     assert len(TOPIC_KEYS) == 5
     assert all(not BROKER_CONFIGS[each.name].has_effect for each in BROKER_KEYS)
     assert all(not TOPIC_CONFIGS[each.name].has_effect for each in TOPIC_KEYS)

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from odradek.node.bus.reply import Reply, drive, start_coroutine
+from odradek.node.bus import reply as reply_module
+from odradek.node.bus.reply import MeasuredDrive, Reply, WorkMeter, drive, start_coroutine
 
 
 class _Ended:
@@ -144,3 +145,58 @@ def test_a_started_coroutine_runs_at_once_and_its_reply_gets_what_it_returns() -
     assert doubled.result() == 42
     with pytest.raises(ValueError, match="no"):
         start_coroutine(failing()).result()
+
+
+def test_a_meter_counts_the_steps_of_its_coroutine_and_not_the_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ns = 0
+
+    def work(duration_ns: int) -> None:
+        nonlocal now_ns
+        now_ns += duration_ns
+
+    monkeypatch.setattr(reply_module, "perf_counter_ns", lambda: now_ns)
+    reply: Reply[None] = Reply()
+    meter = WorkMeter(5)
+
+    async def handle() -> None:
+        work(100)
+        await reply
+        work(30)
+
+    at_the_end: list[int] = []
+    MeasuredDrive(handle(), lambda _value, _error: at_the_end.append(meter.spent_ns()), meter)
+    work(10_000)
+    reply.resolve(None)
+    assert at_the_end == [135]
+    assert meter.spent_ns() == 135
+
+
+def test_a_meter_does_not_count_another_request_that_is_resumed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ns = 0
+
+    def work(duration_ns: int) -> None:
+        nonlocal now_ns
+        now_ns += duration_ns
+
+    monkeypatch.setattr(reply_module, "perf_counter_ns", lambda: now_ns)
+    reply: Reply[None] = Reply()
+    waiting, resuming = WorkMeter(), WorkMeter()
+
+    async def wait() -> None:
+        work(1)
+        await reply
+        work(1_000)
+
+    async def resume() -> None:
+        work(10)
+        reply.resolve(None)
+        work(20)
+
+    MeasuredDrive(wait(), lambda _value, _error: None, waiting)
+    MeasuredDrive(resume(), lambda _value, _error: None, resuming)
+    assert waiting.spent_ns() == 1_001
+    assert resuming.spent_ns() == 30

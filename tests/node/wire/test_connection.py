@@ -1,6 +1,7 @@
 """Order of responses, limits of reading, and errors of one connection, over real sockets."""
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import logging
@@ -622,3 +623,26 @@ def test_a_small_request_costs_little_python(
     loop.close()
     arena.close()
     assert best < 8e-6
+
+
+def test_an_address_that_connects_too_often_is_closed_and_not_read_from(world: World) -> None:
+    async def scenario() -> None:
+        rates = world.wire.connection_rates
+        rates.sample_count, rates.sample_ms = 2, 500
+        rates.set_limits({"127.0.0.1": 2.0}, None)
+        clients = [await world.connect() for _ in range(20)]
+        await world.until(lambda: len(world.wire.connections) + rates.throttle_count == 20)
+        refused_count = rates.throttle_count
+        assert refused_count
+        for client in clients:
+            # One that was closed already takes nothing.
+            with contextlib.suppress(ConnectionError):
+                await client.send(b"hello")
+        await world.until(lambda: len(world.waiting) == 20 - refused_count)
+        for slot, frame in world.waiting:
+            slot.complete([frame])
+        closed = [await client.is_closed_by_peer() for client in clients]
+        assert closed.count(True) == refused_count
+        assert len(world.wire.connections) == 20 - refused_count
+
+    world.run(scenario())
