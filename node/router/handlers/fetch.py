@@ -226,14 +226,15 @@ class _FetchRead:
             topic: TopicImage | None = topics.get(wanted.topic)  # type: ignore[arg-type]  # key kind follows the version
             may_read = allowed.get(wanted.topic)
             if may_read is None:
-                name = topic.name if topic is not None else str(wanted.topic)
-                may_read = allowed[wanted.topic] = services.authorizer.is_topic_allowed(
-                    context, AclOperation.READ, name
-                )
+                name = topic.name if topic is not None else wanted.topic
+                # An id that is unknown is no name that could be denied.
+                may_read = allowed[wanted.topic] = not isinstance(
+                    name, str
+                ) or services.authorizer.is_topic_allowed(context, AclOperation.READ, name)
             data = PartitionData(partition_index=wanted.partition, high_watermark=-1)
             result.answers.append((wanted, data))
             error = self._read_partition(data, wanted, topic if may_read else None, result)
-            if not may_read and not by_id:
+            if not may_read:
                 error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             data.error_code = error
             if error:

@@ -167,7 +167,7 @@ def resolve_topic(
 ) -> tuple[TopicImage | None, ErrorCode]:
     """The topic that a request names, if it exists and the client may do `operation` on it.
 
-    A topic that the client may not see looks like an unknown id, or like any denied name.
+    A name that is denied looks the same whether it exists or not; an id says which, as in Kafka.
     """
     image = services.image
     topic = image.topics_by_id.get(topic_id) if is_by_id else image.topics_by_name.get(name)
@@ -175,8 +175,7 @@ def resolve_topic(
     if is_by_id and topic is None:
         return None, ErrorCode.UNKNOWN_TOPIC_ID
     if not services.authorizer.is_topic_allowed(context, operation, requested):
-        hidden = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return None, hidden
+        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if topic is None:
         return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return topic, ErrorCode.NONE

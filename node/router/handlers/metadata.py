@@ -85,10 +85,15 @@ async def handle_metadata(
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = services.authorizer.authorized_operations(
-            context, ResourceType.CLUSTER, CLUSTER_NAME
-        )
+        response.cluster_authorized_operations = _cluster_operations(context, services)
     return response
+
+
+def _cluster_operations(context: RequestContext, services: Services) -> int:
+    """What the client may do with the cluster; 0 for a client that may not DESCRIBE it."""
+    if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE):
+        return 0
+    return services.authorizer.authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _reachable_brokers(
@@ -168,13 +173,13 @@ async def _topic_by_id(
         # v10 and v11 have the fields, but Kafka does not allow their use (KAFKA-10774).
         return _failed(MetadataResponseTopic, name or "", ErrorCode.INVALID_REQUEST)
     topic = services.image.topics_by_id.get(topic_id)
-    # A client that may not describe the topic must not learn that its id exists.
-    if topic is None or not services.authorizer.is_topic_allowed(
-        context, AclOperation.DESCRIBE, topic.name
-    ):
-        return MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
-        )
+    code = ErrorCode.NONE
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    elif not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, topic.name):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if topic is None or code:
+        return MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id)
     return await _topic(topic, request, context, services, pace)
 
 
@@ -317,7 +322,11 @@ async def handle_describe_topic_partitions(
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic_name_error(name) is not None:
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
-            topics.append(_failed(DescribeTopicPartitionsResponseTopic, name, code))
+            unknown = _failed(DescribeTopicPartitionsResponseTopic, name, code)
+            unknown.topic_authorized_operations = services.authorizer.authorized_operations(
+                context, ResourceType.TOPIC, name
+            )
+            topics.append(unknown)
             continue
         if first >= len(topic.partitions):
             continue
@@ -394,10 +403,5 @@ async def handle_describe_cluster(
         cluster_id=services.cluster_id, controller_id=services.node_id, brokers=brokers
     )
     if request.include_cluster_authorized_operations:
-        may_describe = services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE)
-        response.cluster_authorized_operations = (
-            services.authorizer.authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
-            if may_describe
-            else 0
-        )
+        response.cluster_authorized_operations = _cluster_operations(context, services)
     return response

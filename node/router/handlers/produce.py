@@ -112,11 +112,14 @@ def _topic_error(
     context: RequestContext,
     services: Services,
 ) -> ErrorCode:
+    if topic is None and by_id:
+        return ErrorCode.UNKNOWN_TOPIC_ID
     name = topic.name if topic is not None else asked_name
     if not services.authorizer.is_allowed(context, AclOperation.WRITE, ResourceType.TOPIC, name):
-        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        # Also by id, as in Kafka: a client that guesses 128 bits knows more than that.
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if name in INTERNAL_TOPICS and context.client_id != _ADMINISTRATORS_CLIENT_ID:
         # A record that the coordinator cannot read would keep the shard from loading.
         return ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -41,8 +41,20 @@ SALT_BYTES_MAX = 1_024
 async def handle_describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext, services: Services
 ) -> DescribeUserScramCredentialsResponse:
-    """The mechanisms and iterations of each user's credentials. Needs DESCRIBE on the cluster."""
-    services.authorizer.authorize(context, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    """The mechanisms and iterations of each user's credentials. Needs DESCRIBE on the cluster; the
+    error is repeated for every user that is named."""
+    if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeUserScramCredentialsResponse(
+            error_code=code,
+            error_message=code.message,
+            results=[
+                DescribeUserScramCredentialsResult(
+                    user=user.name, error_code=code, error_message=code.message
+                )
+                for user in request.users or ()
+            ],
+        )
     credentials = services.image.scram_credentials
     named: dict[str, int] = {}
     if request.users:

@@ -161,9 +161,8 @@ async def handle_alter_share_group_offsets(
     """Set start offsets of a group without members. Needs READ on the group and the topics."""
     _check_group(AclOperation.READ, request.group_id, context, services)
     denied, request.topics = _split_by_authorization(request.topics, context, services)
-    response = AlterShareGroupOffsetsResponse()
-    if request.topics:
-        response = await services.group_coordinator.call(request.group_id, request, context)
+    # Also without any topic: whether there is such a group comes first.
+    response = await services.group_coordinator.call(request.group_id, request, context)
     if not response.error_code:
         response.responses += [
             AlterShareGroupOffsetsResponseTopic(
@@ -188,9 +187,8 @@ async def handle_delete_share_group_offsets(
     """Delete topics of a group without members. Needs DELETE on the group, READ on the topics."""
     _check_group(AclOperation.DELETE, request.group_id, context, services)
     denied, request.topics = _split_by_authorization(request.topics, context, services)
-    response = DeleteShareGroupOffsetsResponse()
-    if request.topics:
-        response = await services.group_coordinator.call(request.group_id, request, context)
+    # Also without any topic: whether there is such a group comes first.
+    response = await services.group_coordinator.call(request.group_id, request, context)
     if not response.error_code:
         response.responses += [
             DeleteShareGroupOffsetsResponseTopic(

@@ -264,8 +264,13 @@ def _refuse_deletion(
             return None
         name = topic.name
         if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
-            # A client that may not describe the topic must not learn that its id exists.
-            return TopicResult(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=reference.topic_id)
+            # The name is only for who may describe the topic.
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return TopicResult(None, denied, topic_id=reference.topic_id)
+    elif name not in services.image.topics_by_name and services.authorizer.is_topic_allowed(
+        context, AclOperation.DESCRIBE, name
+    ):
+        return None
     if not services.authorizer.is_topic_allowed(context, AclOperation.DELETE, name):
         return TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id=reference.topic_id)
     return None

@@ -284,7 +284,7 @@ def test_commits_need_read_on_group_and_topic(harness: GroupHarness) -> None:
     by_name = commit(harness, commit_request(("t", 0), ("u", 0)))
     assert by_name == [ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
     by_id = commit(harness, commit_request((id_of(harness, "t"), 0)), 10)
-    assert by_id == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert by_id == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     harness.deny(AclOperation.READ, TOPIC, "hidden")
     assert commit(harness, commit_request(("hidden", 0))) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     harness.deny(AclOperation.READ, GROUP, "g")

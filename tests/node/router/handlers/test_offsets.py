@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cluster.metadata.acls import AclOperation, ResourceType
+from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.bus.messages import DeleteRecords
 from odradek.node.router.handlers.offsets import (
     DEBUGGING_REPLICA_ID,
@@ -370,6 +370,9 @@ def test_a_denied_topic_is_refused_whether_it_exists_or_not(
 ) -> None:
     harness.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
     assert ask(harness, LATEST, topic=topic) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
+    # Whoever is a broker may ask for the ends of epochs.
+    assert ends(harness, 0, topic=topic)[0] != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    harness.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     assert ends(harness, 0, topic=topic)[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
