@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "broker": ("odradek.node.cli.broker", "broker"),
     "cluster": ("odradek.node.cli.cluster", "cluster"),
     "user": ("odradek.node.cli.user", "user"),
+    "quota": ("odradek.node.cli.quota", "quota"),
     "txn": ("odradek.node.cli.txn", "txn"),
     "doctor": ("odradek.node.cli.doctor", "doctor"),
     "produce": ("odradek.node.cli.produce", "produce"),

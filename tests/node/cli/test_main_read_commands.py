@@ -34,6 +34,7 @@ READING: dict[str, list[tuple[str, ...]]] = {
     "group snapshot list": [("{left}",)],
     "group dlq list": [("{left}", "--dlq-topic", "{empty}")],
     "user list": [()],
+    "quota list": [(), ("--default-ip",)],
     "txn list": [()],
     "txn describe": [("{transaction}",)],
     "txn hanging": [(), ("--older-than", "1ms")],
@@ -57,7 +58,7 @@ CHANGING = {
     *("topic create", "topic delete", "topic alter", "topic trim", "config set", "config unset"),
     *("group create", "group delete", "group reset-offsets", "group rewind", "group undo"),
     *("group snapshot create", "group snapshot delete", "group dlq redrive", "txn abort"),
-    *("user add", "user remove"),
+    *("user add", "user remove", "quota set", "quota remove"),
     *("produce", "bench produce", "bench consume", "bench end-to-end"),
     *("completion", "log dump"),
 }
