@@ -16,6 +16,7 @@ from typing import Final, Self, cast, get_args
 
 from odradek.protocol.messages import (
     acls,
+    clients,
     cluster,
     configs,
     diagnostics,
@@ -154,6 +155,7 @@ class ApiKey(IntEnum):
     ALTER_SNAPSHOT = 20_006, 0, 0, 0, rewinds.AlterSnapshotRequest
     RELOAD_SHARE_STATE = 20_007, 0, 0, 0, rewinds.ReloadShareStateRequest
     DESCRIBE_CONFIG_SOURCES = 20_008, 0, 0, 0, configs.DescribeConfigSourcesRequest
+    DESCRIBE_CLIENTS = 20_009, 0, 0, 0, clients.DescribeClientsRequest
 
 
 PRIVATE_KEY_MIN: Final = 20_001

@@ -53,7 +53,7 @@ def resource_arguments(command: Callable[..., R]) -> Callable[..., R]:
     )
 
 
-@click.group()
+@click.group(short_help="Read and change settings, and log levels.")
 def config() -> None:
     """Read and change settings and log levels.
 

@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "group": ("odradek.node.cli.group", "group"),
     "config": ("odradek.node.cli.config", "config"),
     "broker": ("odradek.node.cli.broker", "broker"),
+    "client": ("odradek.node.cli.client", "client"),
     "cluster": ("odradek.node.cli.cluster", "cluster"),
     "user": ("odradek.node.cli.user", "user"),
     "quota": ("odradek.node.cli.quota", "quota"),

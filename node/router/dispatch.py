@@ -20,6 +20,7 @@ from odradek.node.router.cooperative_iteration import run_in_slices
 from odradek.node.router.handlers import (
     acls,
     api_versions,
+    clients,
     cluster,
     configs,
     consumer_groups,
@@ -162,6 +163,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.DESCRIBE_REWINDS: rewinds.handle_describe_rewinds,
     ApiKey.ALTER_SNAPSHOT: rewinds.handle_alter_snapshot,
     ApiKey.RELOAD_SHARE_STATE: rewinds.handle_reload_share_state,
+    ApiKey.DESCRIBE_CLIENTS: clients.handle_describe_clients,
 }
 
 

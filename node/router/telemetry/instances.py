@@ -45,6 +45,7 @@ class ClientInstance:
         "_last_error",
         "_last_get_ms",
         "_last_push_ms",
+        "attributes",
         "connection_id",
         "expires_ms",
         "instance_id",
@@ -54,9 +55,15 @@ class ClientInstance:
     )
 
     def __init__(
-        self, instance_id: Uuid, subscription: Subscription, version: int, connection_id: int
+        self,
+        instance_id: Uuid,
+        attributes: ClientAttributes,
+        subscription: Subscription,
+        version: int,
+        connection_id: int,
     ) -> None:
         self.instance_id = instance_id
+        self.attributes = attributes
         self.subscription = subscription
         self.version = version
         """Of the subscriptions, when this one was taken from them."""
@@ -135,6 +142,7 @@ class ClientInstances:
                 self._remove(instance)
             instance = ClientInstance(
                 instance_id,
+                attributes,
                 self._subscriptions.subscription_of(attributes, instance_id),
                 self._subscriptions.version,
                 connection_id,

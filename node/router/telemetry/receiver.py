@@ -77,7 +77,10 @@ class TelemetryReceiver:
     ) -> GetTelemetrySubscriptionsResponse:
         """What the client shall push. ApiError if it asks too often."""
         instance_id = request.client_instance_id
-        if instance_id == ZERO_UUID:
+        # As Kafka's: a text that begins with a dash is taken for an option of a command.
+        while instance_id == ZERO_UUID or (
+            instance_id != request.client_instance_id and uuid_to_text(instance_id)[0] == "-"
+        ):
             instance_id = self._new_id()
         instance = self._use(instance_id, client, connection_id)
         instance.begin_get(self._now_ms())

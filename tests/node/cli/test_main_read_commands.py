@@ -47,6 +47,8 @@ READING: dict[str, list[tuple[str, ...]]] = {
         ("broker.rack", "--broker", "0"),
     ],
     "broker list": [()],
+    "client list": [()],
+    "client show": [("odradek-cli",), ("rdkafka",)],
     "cluster status": [()],
     "cluster rebalance": [("--dry-run",)],
     "doctor": [()],

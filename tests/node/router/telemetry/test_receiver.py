@@ -107,6 +107,13 @@ def test_the_subscription_is_as_kafka_answers_it() -> None:
     assert Client().subscribe(bytes(15) + b"\x07").client_instance_id == bytes(15) + b"\x07"
 
 
+def test_no_id_that_is_given_out_begins_with_a_dash() -> None:
+    client = Client()
+    ids = iter([b"\xf8" + bytes(15), bytes(16), b"\xfb" + bytes(15), NEW_ID])
+    client.receiver = TelemetryReceiver(client.metadata, lambda: 0, lambda: next(ids))
+    assert client.subscribe().client_instance_id == NEW_ID
+
+
 @pytest.mark.parametrize("codec", Codec)
 def test_metrics_of_all_codecs_are_kept(client: Client, codec: Codec) -> None:
     assert run(client.push(compress(codec, METRICS), codec)) is ErrorCode.NONE
