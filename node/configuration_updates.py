@@ -9,8 +9,8 @@
     http.listen                                          the supervisor listens there
     anything else                                        a warning: it needs a restart
 
-A file is taken as a whole or not at all: if it is not valid, or its http.listen cannot be bound,
-nothing changes. Owned by the supervisor.
+A file is taken as a whole or not at all: if it is not valid, its key stores cannot be used, or its
+http.listen cannot be bound, nothing changes. Owned by the supervisor.
 """
 
 import logging
@@ -27,6 +27,7 @@ from odradek.node.config import ListenerConfig, NodeConfig
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.config_watch import ConfigFileWatch
 from odradek.node.configuration_rollout import ConfigurationRollout
+from odradek.node.listener_security import check_tls
 from odradek.node.log_levels import merged_levels
 from odradek.node.observability import ChangeLogLevels, Metrics
 
@@ -150,6 +151,7 @@ class ConfigurationUpdates:
         config, restart_keys = updated_config(self._current(), self._started_with, after)
         config = msgspec.structs.replace(config, file_problem="", restart_keys=tuple(restart_keys))
         try:
+            check_tls(config)
             self._adopt(config)
         except ConfigurationError as error:
             watch.refuse(error)

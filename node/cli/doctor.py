@@ -195,6 +195,7 @@ def broker_problems(
                 f"node {node_id} is advertised at {address}, where it is unknown",
                 f"That broker may just have left. Otherwise correct {setting}.",
             )
+        yield from file_problems(node_id, found)
         return
     what = f"node {node_id} is advertised at {address}: {_failure_text(found)}"
     if found.failure == "name":
@@ -227,6 +228,26 @@ def broker_problems(
     else:
         advice = f"Something else answers there. Correct {setting}."
     yield Problem(node_id, address, what, advice)
+
+
+def file_problems(node_id: int, found: ProbeResult) -> Iterator[Problem]:
+    """What a broker says of its configuration file."""
+    if found.file_problem:
+        yield Problem(
+            node_id,
+            str(found.address),
+            f"node {node_id} refuses its configuration file as it is now: {found.file_problem}",
+            "It keeps the configuration that it has, and would not start with this file. Correct"
+            " the file; the node notices by itself.",
+        )
+    if found.restart_keys:
+        yield Problem(
+            node_id,
+            str(found.address),
+            f"node {node_id} needs a restart for {', '.join(found.restart_keys)}, which changed in"
+            " its configuration file",
+            "Restart the node, or put the old values back.",
+        )
 
 
 def _failure_text(found: ProbeResult) -> str:

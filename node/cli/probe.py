@@ -1,12 +1,13 @@
 """Probes one address: name resolution, connection, and whether a Kafka broker answers.
 
 Client libraries retry, and this must report each failure, so it sends its own requests
-(blocking_client.py): ApiVersions, and Metadata without topics.
+(blocking_client.py): ApiVersions, Metadata without topics, and DescribeConfigSources.
 """
 
 import socket
 import ssl
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import click
@@ -14,6 +15,7 @@ import click
 from odradek.node.blocking_client import ConnectionEndedError, NotABrokerError, TlsExpectedError
 from odradek.node.cli.connection import ClusterConnection
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.configs import DescribeConfigSourcesRequest
 from odradek.protocol.messages.metadata import MetadataRequest
 
 
@@ -44,6 +46,10 @@ class ProbeResult:
     controller_id: int = -1
     brokers: dict[int, Address] = field(default_factory=dict)
     """The brokers of the cluster and their addresses, as this broker reports them."""
+    file_problem: str = ""
+    """Why the broker refuses its configuration file, as it is now; empty if it does not."""
+    restart_keys: tuple[str, ...] = ()
+    """Settings that have changed in its configuration file and need a restart."""
 
 
 def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
@@ -60,6 +66,11 @@ def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
         with connection.connect(address.host, address.port) as client:
             found.connected_ms = (time.monotonic() - began) * 1000
             metadata = client.ask(MetadataRequest(topics=[]))
+            # A broker of Kafka does not say.
+            with suppress(OSError, NotABrokerError, ProtocolError):
+                sources = client.ask(DescribeConfigSourcesRequest(keys=[]))
+                found.file_problem = sources.file_problem or ""
+                found.restart_keys = tuple(sources.restart_keys)
     except (OSError, NotABrokerError, ProtocolError, click.ClickException) as error:
         found.failure = _failure_of(error, is_connected=found.connected_ms is not None)
         found.detail = str(error)

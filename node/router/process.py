@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import uvloop
 import zmq
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
-from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.image import ConfigsImage, MetadataImage
 from odradek.node.bus.arena import Arena
 from odradek.node.bus.endpoint import cluster_keys, ipc_address
 from odradek.node.bus.replica_link import worker_address
@@ -413,7 +414,11 @@ class RouterProcess:
         self._services.node_control.config = config
         if config.broker_configs != self._metadata.static_configs:
             self._metadata.static_configs = config.broker_configs
-            self._apply_settings(self._metadata.broker_settings())
+            # To those that follow the image it is as if the cluster's configs had changed.
+            old = self._metadata.image
+            self._on_image(
+                old, msgspec.structs.replace(old, configs=ConfigsImage(dict(old.configs)))
+            )
 
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         self._metadata.image = new

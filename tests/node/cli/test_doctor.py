@@ -153,3 +153,18 @@ def test_a_broker_that_another_does_not_list_is_a_problem() -> None:
     )
     (problem,) = broker_problems(2, found, bootstrap_probe(n2=found.address))
     assert "is unknown" in problem.problem
+
+
+def test_what_a_broker_says_of_its_configuration_file_is_a_problem() -> None:
+    found = ProbeResult(
+        OUTSIDE,
+        resolved=(OUTSIDE.host,),
+        connected_ms=1.0,
+        cluster_id="c",
+        brokers={0: OUTSIDE},
+        file_problem="num.partitons is unknown",
+        restart_keys=("durability", "listeners"),
+    )
+    refused, restart = broker_problems(0, found, bootstrap_probe(n0=OUTSIDE))
+    assert "refuses its configuration file as it is now: num.partitons" in refused.problem
+    assert "needs a restart for durability, listeners" in restart.problem

@@ -174,10 +174,19 @@ def test_a_running_node_follows_its_file_and_refuses_a_bad_one(
             ("1", "built-in default"),
         ]
         assert "Unknown broker config name: num.partitons" in why["explanation"][-1]
+        diagnosed = odradek("doctor", bootstrap, bootstrap=bootstrap)
+        assert diagnosed.exit_code == 1
+        assert "refuses its configuration file" in diagnosed.stderr
         file.write_text(own.replace("workers = 1", "workers = 2") + changed)
         wait_until(lambda: "worker-1 ready" in page("/readyz"), what="two workers")
         assert "num.partitons" not in page("/readyz")
         assert partitions("valid-again") == 3
+        authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+        file.write_text(own + changed + f'authorizer.class.name = "{authorizer}"\n')
+        denied = ("config", "list", "broker", "0")
+        wait_until(lambda: odradek(*denied, bootstrap=bootstrap).exit_code == 1, what="ACLs")
+        file.write_text(own + changed)
+        wait_until(lambda: odradek(*denied, bootstrap=bootstrap).exit_code == 0, what="no ACLs")
 
 
 @pytest.mark.e2e
