@@ -1018,8 +1018,8 @@ def _outcome(message: object, topic_id: bytes, *, is_element: bool) -> str:
             said.append("id=t" if value == topic_id else "id=other")
         elif field.name in _NAMES_OF_THINGS and is_element and value:
             said.append(f"{field.name}={value}")
-        elif isinstance(value, list) and _is_struct(field.element):
-            if _has_errors(field.element):
+        elif isinstance(value, list | None) and _is_struct(field.element):
+            if value is not None and _has_errors(field.element):
                 each = sorted(_outcome(one, topic_id, is_element=True) for one in value)
                 said.append(f"{field.name}=[{', '.join(each)}]")
             else:
