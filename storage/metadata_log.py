@@ -128,6 +128,8 @@ class MetadataLog:
         """
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            # It has credentials and secret configs.
+            directory.chmod(0o700)
             lock_descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise MetadataLogError(f"{directory}: {error.strerror}") from error

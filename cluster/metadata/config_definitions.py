@@ -135,10 +135,17 @@ class ConfigDefinition:
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> ConfigValue:
-        """The typed value of a text; ConfigError if the key cannot have it."""
-        value = _typed(self.name, self.type, text)
-        if self.validator is not None:
-            self.validator(self.name, value)
+        """The typed value of a text; ConfigError if the key cannot have it. The error does not show
+        a value that must not be shown."""
+        try:
+            value = _typed(self.name, self.type, text)
+            if self.validator is not None:
+                self.validator(self.name, value)
+        except ConfigError as error:
+            if self.is_sensitive and text.strip() in str(error):
+                reason = "It is secret, and not valid for this key"
+                raise invalid_value(self.name, "[hidden]", reason) from None
+            raise error
         return value
 
 

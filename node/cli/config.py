@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import click
 
 from odradek.cluster.metadata.config_definitions import ConfigSource
+from odradek.cluster.metadata.config_tables import broker_config
 from odradek.node.cli import config_why, configs
 from odradek.node.cli.cluster_client import (
     ClusterClient,
@@ -32,6 +33,7 @@ from odradek.protocol.messages.metadata import DescribeClusterRequest
 
 R = TypeVar("R")
 
+HIDDEN: Final = "(hidden)"
 DEFAULT: Final = "default"
 """What the command line calls all brokers: the broker with the empty name in the protocol."""
 KINDS: Final[Mapping[str, int]] = {
@@ -117,26 +119,61 @@ def describe(
 
 @config.command("set")
 @resource_arguments
-@click.argument("pairs", nargs=-1, required=True, type=pair, metavar="KEY=VALUE...")
+@click.argument("pairs", nargs=-1, type=pair, metavar="KEY=VALUE...")
+@click.option(
+    "--file",
+    "files",
+    type=pair,
+    multiple=True,
+    metavar="KEY=FILE",
+    help="The value is what FILE has; - is standard input. For secrets.",
+)
 @click.option("--dry-run", is_flag=True, help="Validate only, change nothing.")
 @with_client
 def set_configs(
     kind: str,
     name: str,
     pairs: tuple[tuple[str, str], ...],
+    files: tuple[tuple[str, str], ...],
     dry_run: bool,
     client: ClusterClient,
     output: Output,
 ) -> None:
     """Set KEY to VALUE, at run time.
 
-    NAME is a topic, a broker id or `default` for all brokers, or a group.
+    NAME is a topic, a broker id or `default` for all brokers, or a group. A secret is read from a
+    file, because others see the arguments of a command.
     """
-    _alter(kind, name, dict(pairs), dry_run, client)
+    if not pairs and not files:
+        raise click.UsageError("Give at least one KEY=VALUE, or --file KEY=FILE.")
+    for key, _ in pairs:
+        if _is_secret(key):
+            raise click.UsageError(
+                f"{key} is a secret, and others see the arguments of a command: write it to a file"
+                f" and give --file {key}=FILE, or - for standard input."
+            )
+    wanted = dict(pairs) | {key: _text_of(file) for key, file in files}
+    _alter(kind, name, wanted, dry_run, client)
+    shown = {key: HIDDEN if _is_secret(key) else value for key, value in wanted.items()}
     output.done(
-        "\n".join(f"{kind} {name}: {key} = {value}" for key, value in pairs),
-        {"kind": kind, "name": name, "set": dict(pairs), "dry_run": dry_run},
+        "\n".join(f"{kind} {name}: {key} = {value}" for key, value in shown.items()),
+        {"kind": kind, "name": name, "set": shown, "dry_run": dry_run},
     )
+
+
+def _is_secret(key: str) -> bool:
+    definition = broker_config(key)
+    return definition is not None and definition.is_sensitive
+
+
+def _text_of(file: str) -> str:
+    """The content of a file without the newline at its end; - is standard input."""
+    try:
+        with click.open_file(file, encoding="utf-8") as stream:
+            return str(stream.read()).removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise click.ClickException(f"cannot read {file}: {reason}") from error
 
 
 @config.command()
@@ -289,7 +326,7 @@ def _is_set(entry: DescribeConfigsResourceResult) -> bool:
 def _row(entry: DescribeConfigsResourceResult) -> dict[str, Json]:
     return {
         "key": entry.name,
-        "value": "(hidden)" if entry.is_sensitive else entry.value,
+        "value": HIDDEN if entry.is_sensitive else entry.value,
         "source": _source(entry.config_source),
         "read_only": entry.read_only,
         "sensitive": entry.is_sensitive,

@@ -286,3 +286,10 @@ def test_space_is_counted_without_the_reserve(tmp_path: Path) -> None:
         disk.fill()
         assert not log.has_space_for(100)
         log.close()
+
+
+def test_only_the_user_of_the_node_can_read_it(tmp_path: Path) -> None:
+    folder = tmp_path / "metadata"
+    folder.mkdir(mode=0o755)
+    MetadataLog.open(folder).close()
+    assert folder.stat().st_mode & 0o777 == 0o700

@@ -1,5 +1,7 @@
 """Texts to values, and the errors with Kafka's texts."""
 
+from contextlib import suppress
+
 import pytest
 
 from odradek.cluster.metadata.config_definitions import (
@@ -152,9 +154,15 @@ def test_an_empty_item_of_a_list_has_an_error_of_its_own() -> None:
 
 
 def test_no_error_shows_a_secret() -> None:
-    """Only a type or a validator refuses a value, and neither refuses a secret."""
     for definition in BROKER_CONFIGS.values():
-        assert not definition.is_sensitive or definition.validator is None
+        if definition.is_sensitive:
+            for secret in ("hush", "hush,,", "-17"):
+                with suppress(ConfigError):
+                    definition.parse(secret)
+                    continue
+                with pytest.raises(ConfigError) as refused:
+                    definition.parse(secret)
+                assert secret not in str(refused.value)
 
 
 def test_limits_include_their_ends() -> None:
@@ -171,3 +179,21 @@ def test_a_reason_of_our_own_has_the_form_of_kafkas() -> None:
         == "Invalid value b for configuration a.key: Must be a"
     )
     assert complaint(ConfigType.STRING, "c", one_of("a", "b")).endswith("one of: a, b")
+
+
+def test_the_error_of_a_secret_key_does_not_show_its_value() -> None:
+    def refuse(name: str, value: ConfigValue) -> None:
+        raise ConfigError(f"{name} cannot be {value}")
+
+    definition = ConfigDefinition(
+        name="k",
+        type=ConfigType.PASSWORD,
+        default=None,
+        documentation="",
+        enforced_by="",
+        validator=refuse,
+    )
+    with pytest.raises(ConfigError) as refused:
+        definition.parse("hush")
+    assert "hush" not in str(refused.value)
+    assert refused.value.__cause__ is None

@@ -1,7 +1,10 @@
 """`odradek config` against a cluster."""
 
+from pathlib import Path
+
 import pytest
 
+from odradek.node.log_levels import LOGGERS
 from tests.node.cli.conftest import Run
 
 pytestmark = pytest.mark.e2e
@@ -71,7 +74,7 @@ def test_log_levels_of_a_broker_are_listed_set_and_unset(kafka: Run) -> None:
     name = ("broker-logger", "0")
     assert own_settings(kafka, *name) == {}
     kafka("config", "set", *name, "odradek.node.wire=DEBUG")
-    set_ones = ("odradek.node.wire", "odradek.node.wire.acceptor", "odradek.node.wire.connection")
+    set_ones = [logger for logger in LOGGERS if logger.startswith("odradek.node.wire")]
     assert own_settings(kafka, *name) == dict.fromkeys(
         set_ones, ("DEBUG", "dynamic_broker_logger_config")
     )
@@ -119,3 +122,21 @@ def test_why_not(kafka: Run, arguments: tuple[str, ...], code: int, says: str) -
     ran = kafka("config", "why", *arguments)
     assert ran.exit_code == code
     assert says in ran.stderr
+
+
+def test_a_secret_is_read_from_a_file_and_never_shown(kafka: Run, tmp_path: Path) -> None:
+    broker = ("broker", "0")
+    refused = kafka("config", "set", *broker, "ssl.key.password=hush")
+    assert refused.exit_code == 2
+    assert "give --file ssl.key.password=FILE" in refused.stderr
+    secret = tmp_path / "secret"
+    secret.write_text("hush\n")
+    done = kafka("config", "set", *broker, "--file", f"ssl.key.password={secret}")
+    assert (done.exit_code, done.stdout) == (0, "broker 0: ssl.key.password = (hidden)\n")
+    assert own_settings(kafka, *broker)["ssl.key.password"][0] == "(hidden)"
+    why = kafka("config", "why", "ssl.key.password")
+    assert "hush" not in why.stdout
+    assert kafka("config", "unset", *broker, "ssl.key.password").exit_code == 0
+    assert kafka("config", "set", *broker).exit_code == 2
+    gone = kafka("config", "set", *broker, "--file", f"ssl.key.password={tmp_path}/gone")
+    assert (gone.exit_code, "No such file" in gone.stderr) == (1, True)
