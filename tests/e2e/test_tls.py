@@ -39,7 +39,7 @@ class SecureNode:
         self.authority = TestAuthority(folder)
         self.store = self.authority.issue("broker.pem")
         self.client_store = self.authority.issue("client.pem", common_name="alice")
-        self.ports = {name: free_port() for name in ("SSL", "MTLS")}
+        self.ports = {name: free_port() for name in ("SSL", "MTLS", "BOTH")}
         addresses = [f"{name}://127.0.0.1:{port}" for name, port in self.ports.items()]
         advertised = [f"{name}://localhost:{port}" for name, port in self.ports.items()]
         self.broker = EmbeddedBroker(
@@ -47,12 +47,19 @@ class SecureNode:
             settings={
                 "listeners": ",".join(["PLAINTEXT://127.0.0.1:0", *addresses]),
                 "advertised.listeners": ",".join(advertised),
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MTLS:SSL",
+                "listener.security.protocol.map": (
+                    "PLAINTEXT:PLAINTEXT,SSL:SSL,MTLS:SSL,BOTH:SASL_SSL"
+                ),
                 "log.level": "INFO",
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.location": str(self.store),
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.location": str(self.authority.certificate),
+                "listener.name.both.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.both.plain.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.plain.PlainLoginModule required"
+                    ' user_carol="secret";'
+                ),
                 "listener.name.mtls.ssl.client.auth": "required",
                 "listener.name.mtls.ssl.principal.mapping.rules": "RULE:^CN=([^,]*),.*$/$1/",
             },
@@ -71,6 +78,10 @@ class SecureNode:
         if listener == "MTLS":
             properties["ssl.certificate.location"] = str(self.client_store)
             properties["ssl.key.location"] = str(self.client_store)
+        if listener == "BOTH":
+            properties["security.protocol"] = "SASL_SSL"
+            properties["sasl.mechanism"] = "PLAIN"
+            properties["sasl.username"], properties["sasl.password"] = "carol", "secret"
         return properties
 
     def context(self, listener: str) -> ssl.SSLContext:
@@ -116,11 +127,12 @@ def round_trip_confluent(properties: Mapping[str, str | int], topic: str) -> lis
 VALUES = [b"%d" % index for index in range(50)]
 
 
-@pytest.mark.parametrize("listener", ["SSL", "MTLS"])
-def test_confluent_kafka(node: SecureNode, listener: str) -> None:
+@pytest.mark.parametrize(
+    ("listener", "principal"), [("SSL", "ANONYMOUS"), ("MTLS", "alice"), ("BOTH", "carol")]
+)
+def test_confluent_kafka(node: SecureNode, listener: str, principal: str) -> None:
     assert round_trip_confluent(node.librdkafka(listener), f"confluent-{listener}") == VALUES
-    expected = "alice" if listener == "MTLS" else "ANONYMOUS"
-    assert f"a Metadata request of User:{expected} (client id 'rdkafka'" in node.broker.log()
+    assert f"a Metadata request of User:{principal} (client id 'rdkafka'" in node.broker.log()
 
 
 @pytest.mark.parametrize("listener", ["SSL", "MTLS"])
