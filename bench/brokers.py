@@ -67,6 +67,8 @@ class Broker:
     port: int
     pid: int
     start_seconds: float
+    tls_port: int = 0
+    """Of its listener with TLS; 0 without one."""
 
     @property
     def bootstrap(self) -> str:
@@ -82,15 +84,24 @@ def free_port() -> int:
 
 
 @contextmanager
-def kafka(jars: Path, directory: Path) -> Iterator[Broker]:
-    """Apache Kafka from a folder of jars, with its data in `directory`."""
-    port, controller_port = free_port(), free_port()
+def kafka(jars: Path, directory: Path, key_store: Path | None = None) -> Iterator[Broker]:
+    """Apache Kafka from a folder of jars, with its data in `directory`; with a key store in PEM it
+    has a listener with TLS, too."""
+    port, controller_port, tls_port = free_port(), free_port(), 0
     data = directory / "data"
     directory.mkdir(parents=True)
     properties = directory / "server.properties"
     properties.write_text(
         KAFKA_PROPERTIES.format(port=port, controller_port=controller_port, data=data)
     )
+    if key_store is not None:
+        tls_port = free_port()
+        text = properties.read_text().replace(
+            f"PLAINTEXT://127.0.0.1:{port}",
+            f"PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls_port}",
+        )
+        text = text.replace("PLAINTEXT:PLAINTEXT", "PLAINTEXT:PLAINTEXT,SSL:SSL")
+        properties.write_text(f"{text}ssl.keystore.type=PEM\nssl.keystore.location={key_store}\n")
     log4j = directory / "log4j2.yaml"
     log4j.write_text(LOG4J)
     java = ["java", f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{jars}/*"]
@@ -99,7 +110,12 @@ def kafka(jars: Path, directory: Path) -> Iterator[Broker]:
     command = [*java[:1], *KAFKA_JVM, *java[1:], "kafka.Kafka", str(properties)]
     with _running(command, directory, port) as (pid, seconds):
         yield Broker(
-            name="Kafka", version=kafka_version(jars), port=port, pid=pid, start_seconds=seconds
+            name="Kafka",
+            version=kafka_version(jars),
+            port=port,
+            pid=pid,
+            start_seconds=seconds,
+            tls_port=tls_port,
         )
 
 
@@ -120,11 +136,19 @@ def revision(repository: Path) -> str:
 
 
 @contextmanager
-def odradek(repository: Path, directory: Path) -> Iterator[Broker]:
-    """Odradek, started with `odradek serve`."""
-    port = free_port()
+def odradek(repository: Path, directory: Path, key_store: Path | None = None) -> Iterator[Broker]:
+    """Odradek, started with `odradek serve`; with a key store in PEM also with a listener that has
+    TLS."""
+    port, tls_port = free_port(), 0
     directory.mkdir(parents=True)
-    command = [sys.executable, "-m", "odradek", "serve", "--listen", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "odradek", "serve"]
+    if key_store is None:
+        command += ["--listen", f"127.0.0.1:{port}"]
+    else:
+        tls_port = free_port()
+        addresses = f"PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls_port}"
+        command += ["--set", f"listeners={addresses}", "--set", "ssl.keystore.type=PEM"]
+        command += ["--set", f"ssl.keystore.location={key_store}"]
     command += ["--data", str(directory / "data"), "--profile", "standard"]
     environment = {"PYTHONPATH": str(repository)}
     with _running(command, directory, port, environment) as (pid, seconds):
@@ -134,6 +158,7 @@ def odradek(repository: Path, directory: Path) -> Iterator[Broker]:
             port=port,
             pid=pid,
             start_seconds=seconds,
+            tls_port=tls_port,
         )
 
 
