@@ -159,13 +159,6 @@ class BrokerSettings:
         validator=at_least(1024),
         scope=BROKER,
     )
-    max_connections: int = integer(
-        INT32_MAX,
-        "How many client connections a broker holds at once.",
-        enforced_by="odradek.node.wire.limits",
-        validator=at_least(0),
-        scope=BROKER,
-    )
     max_connections_per_ip: int = integer(
         INT32_MAX,
         "How many connections a broker accepts from one address.",

@@ -19,6 +19,7 @@ from odradek.cluster.metadata.config_definitions import (
     Definitions,
 )
 from odradek.cluster.metadata.config_schema import fields_of
+from odradek.cluster.metadata.connection_settings import ConnectionSettings
 from odradek.cluster.metadata.group_settings import (
     ConsumerGroupSettings,
     GroupPolicySettings,
@@ -41,7 +42,7 @@ GROUP_SETTINGS: Final = (
     ShareGroupSettings,
     GroupPolicySettings,
 )
-LISTENER_SETTINGS: Final = (SaslSettings, TlsSettings)
+LISTENER_SETTINGS: Final = (ConnectionSettings, SaslSettings, TlsSettings)
 """Keys of a broker that may also be set for one listener; `listener_settings` gives them."""
 _ALL_SETTINGS: Final = (
     TopicSettings,

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from odradek.cluster.metadata.config_definitions import (
-    INT32_MAX,
     INT64_MAX,
     WITHOUT_EFFECT,
     ConfigDefinition,
@@ -55,7 +54,6 @@ _BROKER_KEYS: Final[_Table] = {
         background.threads int 10 >=1 broker
         delete.records.purgatory.purge.interval.requests int 1
         fetch.purgatory.purge.interval.requests int 1000
-        max.connection.creation.rate int 2147483647 >=0 broker
         max.request.partition.size.limit int 2000 >=1
         num.io.threads int 8 >=1 broker
         num.network.threads int 3 >=1 broker
@@ -301,10 +299,6 @@ _ONLY: Final[Mapping[str, tuple[tuple[ConfigValue, ...], str]]] = {
         "Compaction cannot be switched off. Set cleanup.policy=delete for the topics.",
     ),
     "log.message.timestamp.difference.max.ms": ((INT64_MAX,), _TIMESTAMP_BOUNDS),
-    "max.connection.creation.rate": (
-        (INT32_MAX,),
-        "The rate of new connections cannot be limited. Set max.connections.per.ip.",
-    ),
     "message.timestamp.difference.max.ms": ((INT64_MAX,), _TIMESTAMP_BOUNDS),
     "remote.log.storage.system.enable": ((False,), _TIERED),
     "remote.storage.enable": (

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,9 @@ import uvloop
 import zmq
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.connection_settings import ConnectionSettings
 from odradek.cluster.metadata.image import ConfigsImage, MetadataImage
+from odradek.cluster.metadata.settings import listener_settings
 from odradek.node.bus.arena import Arena
 from odradek.node.bus.endpoint import cluster_keys, ipc_address
 from odradek.node.bus.replica_link import worker_address
@@ -47,7 +50,9 @@ from odradek.node.router.transactions.watchdog import Watchdog
 from odradek.node.router.worker_client import WorkerClient
 from odradek.node.wire.acceptor import Acceptor, ConnectionReaper
 from odradek.node.wire.connection import SocketServer
+from odradek.node.wire.limits import ListenerLimits
 from odradek.node.wire.listeners import ClientListener
+from odradek.node.wire.proxy_protocol import Network, trusted_proxies
 from odradek.protocol.apis import ApiKey
 
 GC_THRESHOLDS = (8_000, 2, 5_000)
@@ -215,6 +220,7 @@ class RouterProcess:
                 host=config.host,
                 port=config.port,
                 tls=tls.get(listener.name),
+                proxies=partial(self._trusted_proxies, listener.name),
             )
             for listener, config in zip(listeners, self._config.listeners, strict=True)
         ]
@@ -433,11 +439,34 @@ class RouterProcess:
         context = inter_broker_context(api_key, version)
         return await HANDLERS[api_key](request, context, self._services)
 
+    def _connection_settings(self, listener: str) -> ConnectionSettings:
+        """Of one listener; of the broker for the empty name."""
+        cache = self._metadata
+        return listener_settings(
+            ConnectionSettings, cache.image, cache.node_id, cache.static_configs, listener
+        )
+
+    def _trusted_proxies(self, listener: str) -> tuple[Network, ...] | None:
+        return trusted_proxies(self._connection_settings(listener))
+
     def _apply_settings(self, settings: BrokerSettings) -> None:
         limits = self._socket_server.settings
         # A request that is larger than the arena would wait for room for ever.
         limits.request_bytes_max = min(settings.socket_request_max_bytes, self._arena.size // 2)
-        limits.connections_max = settings.max_connections
+        of_broker = self._connection_settings("")
+        limits.connections_max = of_broker.max_connections
+        limits.creation_rate_max = of_broker.max_connection_creation_rate
+        limits.listeners = {
+            each.name: ListenerLimits(
+                connections_max=own.max_connections,
+                creation_rate_max=own.max_connection_creation_rate,
+            )
+            for each in self._config.listeners
+            if (own := self._connection_settings(each.name)) != of_broker
+        }
+        limits.quota_sample_count = settings.quota_window_num
+        limits.quota_sample_ms = 1000 * settings.quota_window_size_seconds
+        self._socket_server.connection_quotas.wake()
         limits.connections_per_ip_max = settings.max_connections_per_ip
         limits.connections_per_ip_max_overrides = dict(settings.max_connections_per_ip_overrides)
         limits.connections_idle_ms_max = settings.connections_max_idle_ms

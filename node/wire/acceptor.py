@@ -1,17 +1,23 @@
 """The listening sockets of a router, and the reaper of overdue connections.
 
 A router has one `SocketServer` and one `Acceptor` per configured listener. The router's process
-starts them when it can answer requests; at the end it stops accepting and drains. One invariant:
-after `drain` there is no connection.
+starts them when it can answer requests; at the end it stops accepting and drains. A listener at its
+limit accepts one connection more and lets it wait; the kernel queues `BACKLOG` behind it. One
+invariant: after `drain` there is no connection.
 """
 
 import asyncio
 import contextlib
 import logging
 import socket
+from collections.abc import Callable
+from functools import partial
 
+from odradek.node.bus.reply import drive
 from odradek.node.wire.connection import Connection, SocketServer
+from odradek.node.wire.framing import host_and_port
 from odradek.node.wire.listeners import ClientListener
+from odradek.node.wire.proxy_protocol import Network, ProxyHeaderReader, is_trusted
 from odradek.node.wire.tls_context import TlsListener
 from odradek.node.wire.tls_transport import TlsTransport
 
@@ -19,12 +25,30 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 """Connections that the kernel queues, so that many clients can reconnect at once."""
+ACCEPTED_PER_TURN_MAX = 64
+"""Connections accepted in one iteration of the loop."""
+NO_DESCRIPTORS_S = 1.0
+"""Until the next attempt when the process may open no more files."""
 
 
 class Acceptor:
-    """One named listener: accepts clients at `host:port`."""
+    """One named listener: accepts clients at `host:port`.
 
-    __slots__ = ("_server", "_tls", "host", "listener", "port", "wire")
+    With `proxies`, which gives networks, each connection begins with a header of the PROXY
+    protocol; None is returned while it does not.
+    """
+
+    __slots__ = (
+        "_is_accepting",
+        "_listening",
+        "_proxies",
+        "_tls",
+        "_waiting",
+        "host",
+        "listener",
+        "port",
+        "wire",
+    )
 
     def __init__(
         self,
@@ -34,6 +58,7 @@ class Acceptor:
         host: str,
         port: int,
         tls: TlsListener | None = None,
+        proxies: Callable[[], tuple[Network, ...] | None] = lambda: None,
     ) -> None:
         assert listener.is_tls == (tls is not None)
         self.wire = wire
@@ -42,7 +67,11 @@ class Acceptor:
         self.port = port
         """The configured port. After `start` the bound port (they differ for port 0)."""
         self._tls = tls
-        self._server: asyncio.Server | None = None
+        self._proxies = proxies
+        self._listening: socket.socket | None = None
+        self._is_accepting = False
+        self._waiting: tuple[socket.socket, float] | None = None
+        """A connection that may not begin yet, and the loop's time before which it may not."""
 
     async def start(self, *, reuse_port: bool = False) -> None:
         """Bind and accept. With `reuse_port` several routers share the port.
@@ -58,21 +87,97 @@ class Acceptor:
                 f" {error.strerror}. Choose another port, or stop the process that uses it.",
             ) from error
         self.port = listening.getsockname()[1]
-        self._server = await self.wire.loop.create_server(
-            self._new_connection, sock=listening, backlog=BACKLOG
-        )
+        self._listening = listening
+        self._resume()
 
     def stop(self) -> None:
         """Accept no more clients. Existing connections stay."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._pause()
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+        if self._waiting is not None:
+            self._waiting[0].close()
+            self._waiting = None
 
-    def _new_connection(self) -> asyncio.BufferedProtocol:
-        connection = Connection(self.wire, self.listener)
-        if self._tls is None:
-            return connection
-        return TlsTransport(connection, self._tls.current)
+    # -- accepting ---------------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        if self._listening is not None and not self._is_accepting:
+            self._is_accepting = True
+            self.wire.loop.add_reader(self._listening.fileno(), self._accept)
+
+    def _pause(self) -> None:
+        if self._listening is not None and self._is_accepting:
+            self._is_accepting = False
+            self.wire.loop.remove_reader(self._listening.fileno())
+
+    def _accept(self) -> None:
+        """The kernel has connections for this listener."""
+        quotas, name, loop = self.wire.connection_quotas, self.listener.name, self.wire.loop
+        for _ in range(ACCEPTED_PER_TURN_MAX):
+            if self._listening is None:
+                return
+            try:
+                accepted, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("listener %s cannot accept connections: %s", name, error.strerror)
+                self._pause()
+                loop.call_later(NO_DESCRIPTORS_S, self._resume)
+                return
+            now_s = loop.time()
+            delay_ms = quotas.delay_ms(name, int(now_s * 1000))
+            if delay_ms or not quotas.has_slot(name):
+                self.wire.counters.connections_delayed += 1
+                self._waiting = (accepted, now_s + delay_ms / 1000)
+                self._pause()
+                self._begin_waiting()
+                return
+            self._begin(accepted)
+
+    def _begin_waiting(self) -> None:
+        """Begin the connection that waits, or wait for what it lacks: time or room."""
+        if self._waiting is None:
+            return
+        loop, quotas = self.wire.loop, self.wire.connection_quotas
+        accepted, not_before_s = self._waiting
+        if loop.time() < not_before_s:
+            loop.call_at(not_before_s, self._begin_waiting)
+        elif quotas.has_slot(self.listener.name):
+            self._waiting = None
+            self._begin(accepted)
+            self._resume()
+        else:
+            quotas.waiting.append(partial(loop.call_soon, self._begin_waiting))
+
+    def _begin(self, accepted: socket.socket) -> None:
+        wire, name = self.wire, self.listener.name
+        connection = Connection(wire, self.listener)
+        protocol: asyncio.BufferedProtocol = connection
+        if self._tls is not None:
+            protocol = TlsTransport(connection, self._tls.current)
+        networks = self._proxies()
+        if networks is not None:
+            host, _ = host_and_port(_peer(accepted))
+            if not is_trusted(host, networks):
+                connection.client_host = host
+                connection.log_refusal("it is not in proxy.protocol.trusted.addresses")
+                wire.counters.connections_refused += 1
+                accepted.close()
+                return
+            protocol = ProxyHeaderReader(connection, protocol)
+        wire.connection_quotas.accept(name)
+        accepted.setblocking(False)
+
+        def done(_: object, error: BaseException | None) -> None:
+            if error is not None:
+                log.warning("a connection to listener %s was lost: %s", name, error)
+                wire.connection_quotas.release(name)
+                accepted.close()
+
+        drive(wire.loop.connect_accepted_socket(lambda: protocol, accepted), done)
 
     async def _bind(self, *, reuse_port: bool) -> socket.socket:
         found = await self.wire.loop.getaddrinfo(
@@ -98,10 +203,18 @@ class Acceptor:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             listening.setblocking(False)
             listening.bind(address)
+            listening.listen(BACKLOG)
         except OSError:
             listening.close()
             raise
         return listening
+
+
+def _peer(accepted: socket.socket) -> object:
+    try:
+        return accepted.getpeername()
+    except OSError:
+        return None  # it is gone already
 
 
 class ConnectionReaper:
@@ -126,9 +239,22 @@ class ConnectionReaper:
             reason = connection.overdue(last_ms)
             if reason is not None:
                 self._close_overdue(connection, reason)
+        self._close_excess()
         wire.now_ms = int(wire.loop.time() * 1000)
         wire.arena.trim()
         self._timer = wire.loop.call_later(self._period_s, self._reap)
+
+    def _close_excess(self) -> None:
+        """As in Kafka, the connections that have been idle longest go when max.connections was
+        lowered below what there is."""
+        wire = self._wire
+        excess = wire.connection_quotas.count - wire.settings.connections_max
+        if excess <= 0:
+            return
+        by_idleness = sorted(wire.connections.values(), key=Connection.idle_ms, reverse=True)
+        for connection in by_idleness[:excess]:
+            connection.log_refusal(f"max.connections is {wire.settings.connections_max}")
+            connection.close()
 
     def _close_overdue(self, connection: Connection, reason: str) -> None:
         counters = self._wire.counters

@@ -128,6 +128,7 @@ class SocketServer:
 
     def forget(self, connection: "Connection") -> None:
         """Remove a closed connection, if it was counted."""
+        self.connection_quotas.release(connection.listener.name)
         if self.connections.pop(connection.id, None) is None:
             return
         self.connection_quotas.leave(connection.client_host)
@@ -267,8 +268,9 @@ class Connection(asyncio.BufferedProtocol):
         """A client connected. It is refused if a connection limit is reached."""
         # uvloop's transports have the methods without the base class.
         self._transport = transport = cast("asyncio.Transport", transport)
-        self.client_host, self.client_port = host_and_port(transport.get_extra_info("peername"))
-        self.local_host, self.local_port = host_and_port(transport.get_extra_info("sockname"))
+        if not self.client_host:  # else a proxy has named it
+            self.client_host, self.client_port = host_and_port(transport.get_extra_info("peername"))
+            self.local_host, self.local_port = host_and_port(transport.get_extra_info("sockname"))
         # Everything that the kernel does not take at once counts as congestion.
         transport.set_write_buffer_limits(high=0)
         wire = self.wire
@@ -432,10 +434,9 @@ class Connection(asyncio.BufferedProtocol):
             self.gate = None
 
     def log_refusal(self, reason: str, *, kind: str | None = None) -> None:
-        """Log why the connection is closed, unless it was logged within the last minute for this
-        address and kind of reason (without one: this reason)."""
-        wire = self.wire
-        text = wire.refusal_log.line(self.client_host, reason, wire.loop.time(), kind=kind)
+        """Log why it is closed: once a minute for its address and the kind, or else the reason."""
+        now_s = self.wire.loop.time()
+        text = self.wire.refusal_log.line(self.client_host, reason, now_s, kind=kind)
         if text is not None:
             log.warning("closing the connection of %s: %s", self, text)
 
@@ -594,7 +595,5 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_closed:
             return
         self.is_closed = True
-        if self._stops & CONGESTED:
-            self._transport.abort()
-        else:
-            self._transport.close()
+        end = self._transport.abort if self._stops & CONGESTED else self._transport.close
+        end()

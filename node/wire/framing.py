@@ -50,5 +50,6 @@ def explain_bad_frame(start: bytes, length: int) -> str:
 def host_and_port(name: object) -> tuple[str, int]:
     """Of a socket's name; empty for sockets without one."""
     if isinstance(name, tuple) and len(name) >= 2:
-        return str(name[0]), int(name[1])
+        # An IPv4 client of an IPv6 socket is known by its IPv4 address, as in Java.
+        return str(name[0]).removeprefix("::ffff:"), int(name[1])
     return "", 0

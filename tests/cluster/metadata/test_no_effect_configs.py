@@ -19,7 +19,9 @@ from odradek.cluster.metadata.no_effect_configs import (
     TOPIC_KEYS,
 )
 
-OURS = re.compile(r"group\.(ephemeral|lag)\.|transaction\.watchdog\.|internal\.topics\.")
+OURS = re.compile(
+    r"group\.(ephemeral|lag)\.|transaction\.watchdog\.|proxy\.protocol\.|internal\.topics\."
+)
 THROTTLES = ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
 DEAD_LETTERS = (
     "errors.deadletterqueue.auto.create.topics.enable",
@@ -37,7 +39,7 @@ def test_together_with_the_enforced_keys_they_are_all_of_kafkas_keys() -> None:
     ours |= ACCESS_CONTROL_KEYS - {"authorizer.class.name"}
     ours |= {name for name in BROKER_CONFIGS if OURS.match(name)}
     assert len(BROKER_CONFIGS.keys() - ours) == 340 - 1
-    assert len(BROKER_KEYS) == 176
+    assert len(BROKER_KEYS) == 175
     assert len(TOPIC_KEYS) == 5
     assert all(not BROKER_CONFIGS[each.name].has_effect for each in BROKER_KEYS)
     assert all(not TOPIC_CONFIGS[each.name].has_effect for each in TOPIC_KEYS)
@@ -82,7 +84,6 @@ def test_values_are_checked_as_in_kafka(key: str, good: str, bad: str | None) ->
         ("log.cleaner.enable", "true", "false", "cleanup.policy"),
         ("remote.log.storage.system.enable", "false", "true", "tiered storage"),
         ("transaction.two.phase.commit.enable", "false", "true", "two-phase"),
-        ("max.connection.creation.rate", "2147483647", "10", "max.connections.per.ip"),
         ("group.share.assignors", "simple", "mine", "simple"),
         ("config.providers", "", "file", "not looked up"),
     ],

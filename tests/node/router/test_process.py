@@ -4,6 +4,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -43,7 +44,7 @@ from tests.conformance.dialogue import (
     unique,
     values_of,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIVENESS_S, wait_until
 from tests.support.wire import ClosedByPeer, WireClient
 
 pytestmark = pytest.mark.e2e
@@ -113,11 +114,11 @@ def parked_count(broker: EmbeddedBroker) -> int:
 # -- settings at run time --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["max.connections.per.ip", "max.connections"])
 @pytest.mark.parametrize("scope", ["", "0"], ids=["all brokers", "this broker"])
 def test_a_connection_limit_applies_at_once(
-    broker: EmbeddedBroker, wire: WireClient, key: str, scope: str
+    broker: EmbeddedBroker, wire: WireClient, scope: str
 ) -> None:
+    key = "max.connections.per.ip"
     with ExitStack() as stack:
         configure(wire, key, "2", broker=scope)
         assert is_served(broker, stack)
@@ -125,6 +126,22 @@ def test_a_connection_limit_applies_at_once(
         wire.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
         configure(wire, key, None, broker=scope)
         assert is_served(broker, stack)
+
+
+@pytest.mark.parametrize("key", ["max.connections", "listener.name.plaintext.max.connections"])
+def test_a_connection_waits_until_there_is_room(
+    broker: EmbeddedBroker, wire: WireClient, key: str
+) -> None:
+    configure(wire, key, "1", broker="0")
+    with WireClient(broker.bootstrap_servers) as waiting, ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(waiting.ask, MetadataRequest(topics=[]), METADATA, MetadataResponse)
+        wait_until(
+            lambda: metric(broker, "odradek_wire")[',event="connections_delayed"}'],
+            what="the connection that waits",
+        )
+        assert not answer.done()
+        configure(wire, key, None, broker="0")
+        assert answer.result(LIVENESS_S).brokers
 
 
 def test_a_connection_limit_survives_the_restart_of_the_router(broker: EmbeddedBroker) -> None:

@@ -10,6 +10,7 @@ import pytest
 from odradek.node.bus.arena import UNIT_BYTES
 from odradek.node.wire.acceptor import Acceptor, ConnectionReaper, drain
 from odradek.node.wire.connection import Slot
+from odradek.node.wire.limits import ListenerLimits
 from odradek.node.wire.listeners import ClientListener
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
@@ -54,9 +55,9 @@ def test_an_empty_host_means_every_address_of_this_machine(world: World) -> None
     world.run(scenario())
 
 
-def test_a_client_above_the_limit_is_refused_and_the_others_stay(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_client_above_the_limit_waits_until_another_leaves(world: World) -> None:
+    """As in Kafka, which accepts it and lets it wait."""
+
     async def scenario() -> None:
         world.answer = echo
         world.settings.connections_max = 2
@@ -64,16 +65,100 @@ def test_a_client_above_the_limit_is_refused_and_the_others_stay(
         second = await world.connect()
         await world.until(lambda: len(world.wire.connections) == 2)
         third = await world.connect()
-        assert await third.is_closed_by_peer()
-        first.close()
-        await world.until(lambda: len(world.wire.connections) == 1)
         fourth = await world.connect()
-        for client in (second, fourth):
-            await client.send(b"in")
-            assert await client.receive() == b"in"
+        await third.send(b"third")
+        await fourth.send(b"fourth")
+        await world.until(lambda: world.wire.counters.connections_delayed)
+        await second.send(b"in")
+        assert await second.receive() == b"in"
+        assert len(world.wire.connections) == 2
+        first.close()
+        assert await third.receive() == b"third"
+        assert len(world.wire.connections) == 2
+        world.settings.connections_max = 3
+        world.wire.connection_quotas.wake()
+        assert await fourth.receive() == b"fourth"
 
     world.run(scenario())
-    assert "max.connections is 2" in caplog.text
+
+
+def test_a_listener_has_a_limit_of_its_own(world: World) -> None:
+    async def scenario() -> None:
+        world.answer = echo
+        world.settings.listeners["OTHER"] = ListenerLimits(connections_max=1)
+        other = Acceptor(world.wire, ClientListener(name="OTHER"), host="127.0.0.1", port=0)
+        first = await world.connect()
+        await other.start()
+        world.listener, plaintext = other, world.listener
+        second, third = await world.connect(), await world.connect()
+        await second.send(b"second")
+        assert await second.receive() == b"second"
+        await third.send(b"third")
+        await world.until(lambda: world.wire.counters.connections_delayed)
+        world.listener = plaintext
+        fourth = await world.connect()
+        for client in (first, fourth):
+            await client.send(b"unlimited")
+            assert await client.receive() == b"unlimited"
+        second.close()
+        assert await third.receive() == b"third"
+        other.stop()
+
+    world.run(scenario())
+
+
+def test_connections_above_the_rate_are_delayed_and_served(world: World) -> None:
+    async def scenario() -> None:
+        world.answer = echo
+        world.settings.quota_sample_count, world.settings.quota_sample_ms = 2, 20
+        world.settings.creation_rate_max = 100
+        began = world.loop.time()
+        for index in range(12):
+            client = await world.connect()
+            await client.send(b"%d" % index)
+            assert await client.receive() == b"%d" % index
+        assert world.wire.counters.connections_delayed >= 5
+        assert world.loop.time() - began >= 0.05
+
+    world.run(scenario())
+
+
+def test_a_listener_that_stops_drops_what_waits(world: World) -> None:
+    async def scenario() -> None:
+        world.settings.connections_max = 0
+        client = await world.connect()
+        await world.until(lambda: world.wire.counters.connections_delayed)
+        world.listener.stop()
+        assert await client.is_closed_by_peer()
+        world.settings.connections_max = 1
+        world.wire.connection_quotas.wake()
+        assert not world.wire.connections
+
+    world.run(scenario())
+
+
+def test_the_connections_idle_longest_go_when_the_limit_is_lowered(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        world.answer = echo
+        clients = [await world.connect() for _ in range(3)]
+        await world.until(lambda: len(world.wire.connections) == 3)
+        reaper = ConnectionReaper(world.wire, period_s=0.02)
+        before = world.wire.now_ms
+        await world.until(lambda: world.wire.now_ms > before + 10)
+        await clients[0].send(b"active")
+        assert await clients[0].receive() == b"active"
+        world.settings.connections_max = 1
+        for client in clients[1:]:
+            assert await client.is_closed_by_peer()
+        await clients[0].send(b"still here")
+        assert await clients[0].receive() == b"still here"
+        reaper.stop()
+
+    with caplog.at_level(logging.WARNING):
+        world.run(scenario())
+    assert "max.connections is 1" in caplog.text
 
 
 def test_connections_are_counted_by_address_with_exceptions(world: World) -> None:
