@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "cluster": ("odradek.node.cli.cluster", "cluster"),
     "user": ("odradek.node.cli.user", "user"),
     "quota": ("odradek.node.cli.quota", "quota"),
+    "acl": ("odradek.node.cli.acl", "acl"),
     "txn": ("odradek.node.cli.txn", "txn"),
     "doctor": ("odradek.node.cli.doctor", "doctor"),
     "produce": ("odradek.node.cli.produce", "produce"),

@@ -46,6 +46,7 @@ READING: dict[str, list[tuple[str, ...]]] = {
         ("share.record.lock.duration.ms", "--group", "{group}"),
         ("broker.rack", "--broker", "0"),
     ],
+    "acl list": [(), ("--topic", "{topic}", "--pattern", "match")],
     "broker list": [()],
     "client list": [()],
     "client show": [("odradek-cli",), ("rdkafka",)],
@@ -57,6 +58,7 @@ READING: dict[str, list[tuple[str, ...]]] = {
 CHANGING = {
     *("serve", "format", "node start", "node add", "node drain", "node remove"),
     *("cluster up", "cluster stop-node", "cluster start-node"),
+    *("acl add", "acl remove"),
     *("topic create", "topic delete", "topic alter", "topic trim", "config set", "config unset"),
     *("group create", "group delete", "group reset-offsets", "group rewind", "group undo"),
     *("group snapshot create", "group snapshot delete", "group dlq redrive", "txn abort"),
