@@ -2,7 +2,8 @@
 
 A `SampledRate` is the rate over the last samples of some seconds (KIP-13); it is for quotas of
 bytes, time and connections. A `TokenBucket` allows bursts (KIP-599); it is for controller
-mutations. Times are in milliseconds of any clock that does not go back, limits in units per second.
+mutations. `BurstCredit` is not Kafka's: it smooths quotas of bytes. Times are in milliseconds of
+any clock that does not go back, limits in units per second.
 """
 
 from collections import deque
@@ -70,6 +71,43 @@ class SampledRate:
         if missing > 0:
             elapsed_ms += missing * sample_ms
         return sum(total for _, _, total in samples), max(elapsed_ms, 1)
+
+
+class BurstCredit:
+    """Keeps a client that uses all of its limit from doing so in bursts.
+
+    A sampled rate lets a client use the whole window at once, forgets that when the window has
+    passed, and lets it do so again: over half a minute it may be a quarter above or below the limit
+    (measured with Kafka, too). Here a burst uses up a credit, which comes back while the client
+    uses less than its limit. Without credit it may be ahead of its limit by one sample.
+    """
+
+    __slots__ = ("_credit_ms", "_even_at_ms")
+
+    def __init__(self) -> None:
+        self._credit_ms: float | None = None
+        self._even_at_ms = 0.0
+        """When the client will have used as much as its limit allows."""
+
+    def record(
+        self, value: float, limit: float, now_ms: int, *, sample_ms: int, credit_ms_max: int
+    ) -> None:
+        """Add what was used. A new client has all of the credit."""
+        ahead_ms = self._even_at_ms - now_ms
+        credit_ms = credit_ms_max if self._credit_ms is None else self._credit_ms
+        if ahead_ms < 0:
+            credit_ms = min(credit_ms_max, credit_ms - ahead_ms)
+            ahead_ms = 0
+        grown_ms = ahead_ms + 1000 * value / limit
+        used_ms = max(0.0, grown_ms - max(ahead_ms, sample_ms))
+        self._credit_ms = max(0.0, credit_ms - used_ms)
+        self._even_at_ms = now_ms + grown_ms
+
+    def throttle_ms(self, now_ms: int, sample_ms: int) -> int:
+        """How long a client without credit has to wait until it is ahead by one sample."""
+        if self._credit_ms != 0:
+            return 0
+        return min(max(0, round(self._even_at_ms - now_ms - sample_ms)), THROTTLE_MS_MAX)
 
 
 class TokenBucket:

@@ -11,14 +11,15 @@ answered without records, and not counted. Nothing is counted for a client witho
 as nobody has one, a request costs a look at an empty set. Invariant: at most `USES_MAX` rates.
 """
 
+import heapq
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final, NamedTuple, Protocol
 
 from odradek.cluster.controller.commands import MutatingClient
 from odradek.cluster.metadata.client_quotas import ClientLimits, QuotaKey, QuotaLimit
-from odradek.cluster.security.quota_rates import SampledRate
+from odradek.cluster.security.quota_rates import BurstCredit, SampledRate
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.schema import fields_of
@@ -26,7 +27,8 @@ from odradek.protocol.schema import fields_of
 USES_MAX: Final = 10_000
 """Rates that are kept. Of more clients, those that were counted longest ago begin anew."""
 USES_REPORTED_MAX: Final = 200
-"""Of the metrics: those that were throttled longest, then those with most of their limit used."""
+"""Of the metrics: those that were throttled longest, then those that were used last."""
+REPORT_MS: Final = 500
 IDLE_MS: Final = 3_600_000
 """After which a rate is forgotten, as in Kafka."""
 _PERCENT_PER_NS: Final = 100 / 1e9
@@ -53,15 +55,23 @@ class LimitedRequest(Protocol):
 class QuotaUse:
     """The use of one quota by those who share it."""
 
-    __slots__ = ("limit", "rate", "throttle_count", "throttled_ms", "used_ms")
+    __slots__ = ("burst_credit", "limit", "rate", "throttle_count", "throttled_ms", "used_ms")
 
     def __init__(self, rate: SampledRate) -> None:
         self.rate = rate
+        self.burst_credit = BurstCredit()
+        """Of bytes."""
         self.limit = 0.0
         self.used_ms = 0
         """When it was counted last."""
         self.throttle_count = 0
         self.throttled_ms = 0
+
+    def count_throttle(self, throttle_ms: int) -> None:
+        """A client was told to wait, unless 0."""
+        if throttle_ms:
+            self.throttle_count += 1
+            self.throttled_ms += throttle_ms
 
 
 class QuotaUseKey(NamedTuple):
@@ -83,6 +93,8 @@ class ClientQuotas:
         self._cluster_principal = cluster_principal
         self._clock_ms = clock_ms
         self._uses: OrderedDict[QuotaUseKey, QuotaUse] = OrderedDict()
+        self._report: Mapping[QuotaUseKey, QuotaUse] = {}
+        self._reported_ms = -REPORT_MS
 
     @property
     def is_active(self) -> bool:
@@ -112,14 +124,17 @@ class ClientQuotas:
         now_ms = self._clock_ms()
         use = self._use(QuotaKey.CONSUMER_BYTE_RATE, limit, now_ms)
         throttle_ms = self._record(use, limit, byte_count, now_ms)
-        if not throttle_ms:
-            return False
+        is_throttled = throttle_ms > 0
+        if is_throttled:
+            use.rate.record(-byte_count, now_ms)
+            if byte_count > self.fetch_bytes_max(request) and use.rate.rate(now_ms) < 1.0:
+                use.rate.record(byte_count, now_ms)
+                is_throttled = False
+        if not is_throttled:
+            throttle_ms = max(throttle_ms, self._smooth(use, limit, byte_count, now_ms))
+        use.count_throttle(throttle_ms)
         request.throttle_time_ms = max(request.throttle_time_ms, throttle_ms)
-        use.rate.record(-byte_count, now_ms)
-        if byte_count > self.fetch_bytes_max(request) and use.rate.rate(now_ms) < 1.0:
-            use.rate.record(byte_count, now_ms)
-            return False
-        return True
+        return is_throttled
 
     def mutating_client(self, request: LimitedRequest) -> MutatingClient | None:
         """For a command that creates or deletes partitions: whose quota the controller counts.
@@ -139,7 +154,11 @@ class ClientQuotas:
         if limit is not None:
             now_ms = self._clock_ms()
             use = self._use(QuotaKey.PRODUCER_BYTE_RATE, limit, now_ms)
-            request.throttle_time_ms = self._record(use, limit, byte_count, now_ms)
+            throttle_ms = self._record(use, limit, byte_count, now_ms)
+            # While the rate is above the limit, the throttle times are Kafka's.
+            smoothing_ms = self._smooth(use, limit, byte_count, now_ms)
+            request.throttle_time_ms = throttle_ms or smoothing_ms
+            use.count_throttle(request.throttle_time_ms)
         return request.throttle_time_ms
 
     def finish(
@@ -158,16 +177,19 @@ class ClientQuotas:
         if limit is not None and shared_bytes:
             now_ms = self._clock_ms()
             use = self._use(QuotaKey.CONSUMER_BYTE_RATE, limit, now_ms)
-            throttle_ms = max(throttle_ms, self._record(use, limit, shared_bytes, now_ms))
+            share_ms = self._record(use, limit, shared_bytes, now_ms)
+            smoothing_ms = self._smooth(use, limit, shared_bytes, now_ms)
+            use.count_throttle(share_ms or smoothing_ms)
+            throttle_ms = max(throttle_ms, share_ms or smoothing_ms)
         limit = limits.request_percentage
         if limit is not None and is_answered:
             now_ms = self._clock_ms()
             use = self._use(QuotaKey.REQUEST_PERCENTAGE, limit, now_ms)
             longest_ms = use.rate.sample_ms
             percent = work_ns * _PERCENT_PER_NS
-            throttle_ms = max(
-                throttle_ms, self._record(use, limit, percent, now_ms, throttle_ms_max=longest_ms)
-            )
+            request_ms = self._record(use, limit, percent, now_ms, throttle_ms_max=longest_ms)
+            use.count_throttle(request_ms)
+            throttle_ms = max(throttle_ms, request_ms)
         return throttle_ms
 
     def count_time(self, request: LimitedRequest, work_ns: int) -> None:
@@ -178,23 +200,28 @@ class ClientQuotas:
             use = self._use(QuotaKey.REQUEST_PERCENTAGE, limit, now_ms)
             use.rate.record(work_ns * _PERCENT_PER_NS, now_ms)
 
-    def report(self) -> dict[QuotaUseKey, QuotaUse]:
-        """The uses for the metrics, USES_REPORTED_MAX of them."""
+    def report(self) -> Mapping[QuotaUseKey, QuotaUse]:
+        """The uses for the metrics, USES_REPORTED_MAX of them. All metrics of one report get the
+        same ones: to choose among all takes milliseconds."""
         now_ms = self._clock_ms()
+        if now_ms - self._reported_ms < REPORT_MS:
+            return self._report
+        self._reported_ms = now_ms
         while self._uses:
             key, oldest = next(iter(self._uses.items()))
             if now_ms - oldest.used_ms < IDLE_MS:
                 break
             del self._uses[key]
         if len(self._uses) <= USES_REPORTED_MAX:
-            return dict(self._uses)
-
-        def importance(item: tuple[QuotaUseKey, QuotaUse]) -> tuple[int, float]:
-            use = item[1]
-            return use.throttled_ms, use.rate.rate(now_ms) / use.limit
-
-        largest = sorted(self._uses.items(), key=importance, reverse=True)
-        return dict(largest[:USES_REPORTED_MAX])
+            self._report = dict(self._uses)
+        else:
+            largest = heapq.nlargest(
+                USES_REPORTED_MAX,
+                self._uses.items(),
+                key=lambda item: (item[1].throttled_ms, item[1].used_ms),
+            )
+            self._report = dict(largest)
+        return self._report
 
     @property
     def use_count(self) -> int:
@@ -235,13 +262,25 @@ class ClientQuotas:
         *,
         throttle_ms_max: int = _UNLIMITED,
     ) -> int:
-        use.limit = limit.value
+        if use.limit != limit.value:
+            # The credit is in seconds of the limit.
+            use.limit = limit.value
+            use.burst_credit = BurstCredit()
         use.rate.record(value, now_ms)
-        throttle_ms = min(use.rate.throttle_ms(limit.value, now_ms), throttle_ms_max)
-        if throttle_ms:
-            use.throttle_count += 1
-            use.throttled_ms += throttle_ms
-        return throttle_ms
+        return min(use.rate.throttle_ms(limit.value, now_ms), throttle_ms_max)
+
+    def _smooth(self, use: QuotaUse, limit: QuotaLimit, byte_count: int, now_ms: int) -> int:
+        """Count bytes that were used for the credit, too: how long a client that has none left
+        waits."""
+        sample_ms = use.rate.sample_ms
+        use.burst_credit.record(
+            byte_count,
+            limit.value,
+            now_ms,
+            sample_ms=sample_ms,
+            credit_ms_max=(use.rate.sample_count - 1) * sample_ms,
+        )
+        return use.burst_credit.throttle_ms(now_ms, sample_ms)
 
 
 @cache

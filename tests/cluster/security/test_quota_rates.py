@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cluster.security.quota_rates import THROTTLE_MS_MAX, SampledRate, TokenBucket
+from odradek.cluster.security.quota_rates import (
+    THROTTLE_MS_MAX,
+    BurstCredit,
+    SampledRate,
+    TokenBucket,
+)
 
+LIMIT = 1_000_000.0
 RECORDED = json.loads(
     (Path(__file__).parents[2] / "support" / "quota_rates_kafka_4_3_1.json").read_text()
 )
@@ -80,3 +86,51 @@ def test_a_new_bucket_is_full_and_does_not_overflow() -> None:
     assert bucket.tokens(5.0, 10.0, 60_000) == 50.0
     # A smaller limit takes away what is above its burst.
     assert bucket.tokens(1.0, 10.0, 60_000) == 10.0
+
+
+class SaturatingClient:
+    """Uses as much as it may, in requests of this size."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._used: list[int] = []
+
+    def run(self, *, until_ms: int) -> None:
+        rate, credit = SampledRate(11, 1000), BurstCredit()
+        now_ms = 0
+        while now_ms < until_ms:
+            rate.record(self._size, now_ms)
+            credit.record(self._size, LIMIT, now_ms, sample_ms=1000, credit_ms_max=10_000)
+            self._used.append(now_ms)
+            now_ms += rate.throttle_ms(LIMIT, now_ms) or credit.throttle_ms(now_ms, 1000)
+            now_ms += 1
+
+    def rate(self, start_ms: int, end_ms: int) -> float:
+        used = sum(start_ms <= used_ms < end_ms for used_ms in self._used)
+        return 1000 * used * self._size / (end_ms - start_ms)
+
+
+@pytest.mark.parametrize("size", [10_000, 50_000, 200_000])
+def test_a_client_that_uses_all_it_may_is_within_a_tenth_of_its_limit(size: int) -> None:
+    client = SaturatingClient(size)
+    client.run(until_ms=70_000)
+    # The first burst is paid back within its window.
+    assert client.rate(0, 30_000) == pytest.approx(LIMIT, rel=0.1)
+    for start_ms in range(12_000, 40_000, 2_000):
+        assert client.rate(start_ms, start_ms + 30_000) == pytest.approx(LIMIT, rel=0.1)
+
+
+def test_credit_comes_back_while_less_than_the_limit_is_used() -> None:
+    credit = BurstCredit()
+
+    def use(value: float, now_ms: int) -> int:
+        credit.record(value, 100.0, now_ms, sample_ms=1000, credit_ms_max=10_000)
+        return credit.throttle_ms(now_ms, 1000)
+
+    assert use(1_000, 0) == 0
+    # One second of credit is left.
+    assert use(100, 10_000) == 0
+    assert use(200, 10_000) == 2_000
+    # Three seconds were used at 10 s, and seven were not.
+    assert use(700, 20_000) == 0
+    assert use(100, 20_000) == 7_000

@@ -10,6 +10,7 @@ from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import ClientQuotaChanged, ConfigChanged
 from odradek.node.router.client_quotas import (
     IDLE_MS,
+    REPORT_MS,
     USES_MAX,
     USES_REPORTED_MAX,
     ClientQuotas,
@@ -105,9 +106,10 @@ def test_a_batch_larger_than_the_window_is_sent_to_who_has_fetched_nothing_else(
     fixture.set(CONSUMER, 1.0 * MB)
     asked = Asked()
     assert not fixture.quotas.is_fetch_throttled(asked, 15 * MB)
-    assert asked.throttle_time_ms == 5_000
+    # Until it is ahead by no more than a second.
+    assert asked.throttle_time_ms == 14_000
     assert fixture.quotas.is_fetch_throttled(Asked(), 1)
-    fixture.now_ms += 11_000
+    fixture.now_ms += 15_000
     assert not fixture.quotas.is_fetch_throttled(Asked(), 15 * MB)
     fixture.now_ms += 11_000
     assert not fixture.quotas.is_fetch_throttled(Asked(), 1 * MB)
@@ -147,6 +149,21 @@ def test_time_after_the_answer_is_of_the_next_request(fixture: QuotasFixture) ->
 def test_the_longest_throttle_counts(fixture: QuotasFixture) -> None:
     fixture.set(PERCENTAGE, 1.0)
     assert fixture.work(200_000_000, Asked(throttle_time_ms=70_000)) == 70_000
+
+
+def test_a_client_that_uses_all_of_its_limit_does_not_burst_again(fixture: QuotasFixture) -> None:
+    fixture.set(PRODUCER, 1.0 * MB)
+    assert fixture.produce(10 * MB) == 0
+    assert fixture.produce(2 * MB) == 2_000
+    # In Kafka it may now use ten seconds' quota at once, as in the beginning.
+    fixture.now_ms += 12_000
+    assert fixture.produce(1 * MB) == 0
+    assert fixture.produce(1 * MB) == 1_000
+    fixture.now_ms += 1_000
+    assert fixture.produce(1 * MB) == 1_000
+    # It may again after a pause of ten seconds.
+    fixture.now_ms += 12_000
+    assert fixture.produce(10 * MB) == 0
 
 
 def test_other_nodes_are_not_limited(fixture: QuotasFixture) -> None:
@@ -215,12 +232,17 @@ def test_the_number_of_rates_is_bounded(fixture: QuotasFixture) -> None:
     assert fixture.quotas.use_count == USES_MAX
 
 
-def test_metrics_are_of_those_that_are_throttled_and_of_the_largest(fixture: QuotasFixture) -> None:
+def test_metrics_are_of_those_that_are_throttled_and_used_last(
+    fixture: QuotasFixture,
+) -> None:
     fixture.set(PRODUCER, 1.0 * MB)
     for number in range(USES_REPORTED_MAX + 50):
+        fixture.now_ms += 1
         fixture.produce(number, Asked(f"client-{number}"))
     fixture.produce(12 * MB, Asked("throttled"))
+    fixture.now_ms += REPORT_MS
     reported = fixture.quotas.report()
+    assert fixture.quotas.report() is reported
     assert len(reported) == USES_REPORTED_MAX
     names = {key.client_id for key in reported}
     assert "throttled" in names
@@ -228,7 +250,7 @@ def test_metrics_are_of_those_that_are_throttled_and_of_the_largest(fixture: Quo
     assert "client-0" not in names
     (throttled,) = (use for key, use in reported.items() if key.client_id == "throttled")
     assert (throttled.throttle_count, throttled.throttled_ms, throttled.limit) == (1, 2_000, MB)
-    assert fixture.quotas.rate(throttled) == pytest.approx(1.2 * MB)
+    assert fixture.quotas.rate(throttled) == pytest.approx(12 * MB / (10 + REPORT_MS / 1000))
 
 
 def test_rates_of_clients_that_are_gone_are_forgotten(fixture: QuotasFixture) -> None:
@@ -237,7 +259,7 @@ def test_rates_of_clients_that_are_gone_are_forgotten(fixture: QuotasFixture) ->
     fixture.now_ms += IDLE_MS - 1
     fixture.produce(1, Asked("here"))
     assert len(fixture.quotas.report()) == 2
-    fixture.now_ms += 1
+    fixture.now_ms += REPORT_MS
     assert [key.client_id for key in fixture.quotas.report()] == ["here"]
 
 
