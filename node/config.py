@@ -167,7 +167,40 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         profile = _DEV_PROFILE_CONFIGS if self.profile == "dev" else {}
         if self.profile == "dev" or not self.is_clustered:
             profile = {**profile, "internal.topics.replication.adaptive": "true"}
-        return profile | self.static_configs | node
+        return profile | self.static_configs | node | self._own_settings()
+
+    def _own_settings(self) -> dict[str, str]:
+        """The keys of a node that are set, or have another value than the default."""
+        peer = (self.peer_host, self.peer_port) if self.peer_port else None
+        texts = {
+            "profile": self.profile,
+            "run": self.run,
+            "stores": str(self.store_count) if self.store_count else None,
+            "routers": str(self.router_count),
+            "arena.bytes": str(self.arena_bytes),
+            "processor.placement": self.processor_placement,
+            "log.level": self.log_level,
+            "log.format": self.log_format,
+            "http.listen": None
+            if self.http_port is None
+            else _address(self.http_host, self.http_port),
+            "controlled.shutdown.timeout.ms": str(self.controlled_shutdown_ms),
+            "cluster.id": self.cluster_id or None,
+            # DescribeConfigs shows that there is one.
+            "cluster.secret": HIDDEN if self.cluster_secret else None,
+            "peers": ",".join(f"{x.node_id}@{_address(x.host, x.port)}" for x in self.peers)
+            or None,
+            "join": ",".join(_address(x.host, x.port) for x in self.join) or None,
+            "peer.listen": None if peer is None else _address(*peer),
+            "peer.advertised": None
+            if self.peer_advertised is None
+            else _address(self.peer_advertised.host, self.peer_advertised.port),
+        }
+        return {
+            key: text
+            for key, text in texts.items()
+            if text is not None and (key in self.sources or text != BROKER_CONFIGS[key].default)
+        }
 
     @property
     def own_peer(self) -> PeerConfig | None:
@@ -297,6 +330,10 @@ def default_worker_count() -> int:
     else:
         cores = os.cpu_count() or 1
     return max(1, min(4, cores - 1))
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class _ConfigReader:

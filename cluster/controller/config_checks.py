@@ -95,7 +95,8 @@ def check_scope(definition: ConfigDefinition, broker: str) -> None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"Cannot update these configs dynamically: [{definition.name}]. Set it in the broker's"
-            " own configuration and restart the broker.",
+            " own configuration: a running broker follows its file, or says that it needs a"
+            " restart.",
         )
     is_for_all = broker == CLUSTER_DEFAULT_BROKER
     if is_for_all and definition.scope in (ConfigScope.ONE_BROKER, ConfigScope.PER_BROKER):

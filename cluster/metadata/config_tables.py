@@ -32,6 +32,7 @@ from odradek.cluster.metadata.no_effect_configs import (
     OLDER_TOPIC_KEYS,
     TOPIC_KEYS,
 )
+from odradek.cluster.metadata.node_settings import StartupSettings
 from odradek.cluster.metadata.sasl_settings import SaslSettings
 from odradek.cluster.metadata.tls_settings import TlsSettings
 from odradek.cluster.metadata.topic_settings import TopicSettings
@@ -47,6 +48,7 @@ LISTENER_SETTINGS: Final = (ConnectionSettings, SaslSettings, TlsSettings)
 _ALL_SETTINGS: Final = (
     TopicSettings,
     BrokerSettings,
+    StartupSettings,
     AuthorizerSettings,
     *LISTENER_SETTINGS,
     *GROUP_SETTINGS,

@@ -15,6 +15,7 @@ from odradek.cluster.metadata.config_tables import (
     LISTENER_SETTINGS,
     TOPIC_CONFIGS,
 )
+from odradek.cluster.metadata.node_settings import StartupSettings
 from odradek.cluster.metadata.topic_settings import TopicSettings
 from odradek.coordinator.transaction.hanging_transactions import MARGIN_MS
 
@@ -168,6 +169,7 @@ OURS: Final = {
     "transaction.watchdog.margin.ms",
     "workers",
 }
+NODE_KEYS: Final = {field.definition.name for field in fields_of(StartupSettings)}
 KIP_1191: Final = {
     "errors.deadletterqueue.auto.create.topics.enable": ("BOOLEAN", "false"),
     "errors.deadletterqueue.topic.name.prefix": ("STRING", "dlq."),
@@ -235,7 +237,7 @@ def test_types_and_defaults_are_kafkas() -> None:
     ours = {
         name: (definition.type.name, definition.default)
         for name, definition in BROKER_CONFIGS.items()
-        if name not in OURS | INSTALLATION and definition.has_effect
+        if name not in OURS | INSTALLATION | NODE_KEYS and definition.has_effect
     }
     assert ours == KAFKA | KIP_1191 | NEVER | FASTER | THROTTLES | AUTHORIZER | AUTHENTICATION
 
@@ -267,6 +269,7 @@ def test_only_what_the_node_is_started_with_cannot_be_changed_while_it_runs() ->
         "log.dir",
         "log.dirs",
         "node.id",
+        *NODE_KEYS,
     }
 
 
@@ -274,6 +277,11 @@ def test_only_what_the_node_is_started_with_cannot_be_changed_while_it_runs() ->
 CALLED_THERE: Final = {
     "advertised.listeners": "advertised_host",
     "broker.rack": "rack",
+    "controlled.shutdown.timeout.ms": "controlled_shutdown_ms",
+    "http.listen": "http_port",
+    "peer.listen": "peer_port",
+    "routers": "router_count",
+    "stores": "store_count",
     "cleanup.policy": "cleanup_delete",
     "connections.max.idle.ms": "connections_idle_ms_max",
     "group.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
@@ -305,7 +313,13 @@ CALLED_THERE: Final = {
 }
 FIELDS: Final = {
     field.definition.name: field
-    for kind in (TopicSettings, BrokerSettings, *LISTENER_SETTINGS, *GROUP_SETTINGS)
+    for kind in (
+        TopicSettings,
+        BrokerSettings,
+        StartupSettings,
+        *LISTENER_SETTINGS,
+        *GROUP_SETTINGS,
+    )
     for field in fields_of(kind)
 }
 

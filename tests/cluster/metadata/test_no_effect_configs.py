@@ -6,6 +6,7 @@ import pytest
 
 from odradek.cluster.metadata.authorizer_settings import ACCESS_CONTROL_KEYS
 from odradek.cluster.metadata.config_definitions import ConfigDefinition, ConfigError, ConfigScope
+from odradek.cluster.metadata.config_schema import fields_of
 from odradek.cluster.metadata.config_tables import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,
@@ -18,6 +19,7 @@ from odradek.cluster.metadata.no_effect_configs import (
     OLDER_TOPIC_KEYS,
     TOPIC_KEYS,
 )
+from odradek.cluster.metadata.node_settings import StartupSettings
 
 OURS = re.compile(
     r"group\.(ephemeral|lag)\.|transaction\.watchdog\.|proxy\.protocol\.|internal\.topics\."
@@ -38,6 +40,7 @@ def test_together_with_the_enforced_keys_they_are_all_of_kafkas_keys() -> None:
     # Kafka reads them, but they are keys of its authorizer and not of the broker.
     ours |= ACCESS_CONTROL_KEYS - {"authorizer.class.name"}
     ours |= {name for name in BROKER_CONFIGS if OURS.match(name)}
+    ours |= {field.definition.name for field in fields_of(StartupSettings)}
     assert len(BROKER_CONFIGS.keys() - ours) == 340 - 1
     assert len(BROKER_KEYS) == 175
     assert len(TOPIC_KEYS) == 5

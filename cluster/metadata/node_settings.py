@@ -1,0 +1,123 @@
+"""The keys of a node that Kafka does not have: its processes, its peers, its log and its probes.
+
+They are read by `node/config.py`, which checks them; here is what DescribeConfigs says of them.
+None can be changed through the cluster: they are of one node, and most give it its layout. What
+a running node follows in its configuration file is said with each.
+"""
+
+from typing import Final
+
+from odradek.cluster.metadata.config_definitions import ConfigScope, at_least, between
+from odradek.cluster.metadata.config_schema import integer, long, password, settings, string
+from odradek.cluster.metadata.image import ConfigResourceType
+
+_READ: Final = "odradek.node.config"
+_FOLLOWED: Final = " A running node follows its configuration file in this."
+
+
+@settings(ConfigResourceType.BROKER)
+class StartupSettings:
+    """What a node is started with."""
+
+    profile: str = string(
+        "standard",
+        "dev: little memory, and no waiting for members of groups. standard: as in production.",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    run: str | None = string(
+        None,
+        "The folder of the node's sockets. It has nothing that outlives the node.",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    stores: int | None = integer(
+        None,
+        "How many stores the data folder has. It is fixed when the folder is formatted.",
+        enforced_by=_READ,
+        validator=between(0, 256),
+        scope=ConfigScope.READ_ONLY,
+    )
+    routers: int = integer(
+        1,
+        "How many processes serve clients: one in this release.",
+        enforced_by=_READ,
+        validator=between(1, 1),
+        scope=ConfigScope.READ_ONLY,
+    )
+    arena_bytes: int = long(
+        1 << 30,
+        "The shared memory for the bytes of clients' requests. It is mapped when the node starts.",
+        enforced_by=_READ,
+        validator=at_least(16 << 20),
+        scope=ConfigScope.READ_ONLY,
+    )
+    processor_placement: str = string(
+        "split",
+        "split: router and workers use different processors. shared: each may use any.",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    log_level: str = string(
+        "INFO",
+        "The least level of the lines that the node logs, unless a logger has its own: those are"
+        f" configs of the type BROKER_LOGGER.{_FOLLOWED}",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    log_format: str = string(
+        "auto",
+        f"text, json, or auto: text on a terminal and JSON elsewhere.{_FOLLOWED}",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    http_listen: str | None = string(
+        None,
+        f"Where /livez, /readyz and /metrics are served; empty: nowhere.{_FOLLOWED}",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    controlled_shutdown_timeout_ms: int = integer(
+        10_000,
+        "The longest time that a stopping node waits until other nodes lead its partitions; 0: it"
+        f" does not wait.{_FOLLOWED}",
+        enforced_by=_READ,
+        validator=between(0, 3_600_000),
+        scope=ConfigScope.READ_ONLY,
+    )
+    cluster_id: str | None = string(
+        None,
+        "The id of the cluster. A single node makes one when it is formatted.",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    cluster_secret: str | None = password(
+        None,
+        "The secret that all nodes of the cluster share, and from which they know each other.",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    peers: str | None = string(
+        None,
+        "The nodes with which the cluster begins, as in 0@host:port,1@host:port.",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    join: str | None = string(
+        None,
+        "Addresses of nodes of a running cluster that this node joins.",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    peer_listen: str | None = string(
+        None,
+        "Where the node listens for other nodes. Its workers use the ports after this one.",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
+    peer_advertised: str | None = string(
+        None,
+        "The address that other nodes use, if it is another one than peer.listen.",
+        enforced_by=_READ,
+        scope=ConfigScope.READ_ONLY,
+    )
