@@ -9,6 +9,7 @@ import ssl
 from struct import Struct
 from typing import Final, Self, TypeVar
 
+from odradek.cluster.security.certificates import read_certificate
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import (
     decode_response,
@@ -62,6 +63,18 @@ class BlockingClient:
                 self._socket.close()
                 raise
         self._ranges: dict[int, tuple[int, int]] = {}
+
+    @property
+    def certificate_expires_s(self) -> int | None:
+        """When the broker's certificate expires, since the epoch; None without TLS, or if it cannot
+        be read."""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return None
+        certificate = self._socket.getpeercert(binary_form=True)
+        try:
+            return None if certificate is None else read_certificate(certificate).not_after_s
+        except ValueError:
+            return None
 
     def __enter__(self) -> Self:
         return self

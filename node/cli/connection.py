@@ -27,6 +27,7 @@ from odradek.node.cli.bootstrap import (
     address_text,
     first_to_answer,
 )
+from odradek.node.cli.profiles import BOOTSTRAP, read_profile
 from odradek.node.cli.security import Security
 
 if TYPE_CHECKING:
@@ -144,6 +145,19 @@ def bootstrap_option(default: str | None) -> Callable[[Callable[..., R]], Callab
     )
 
 
+def profile_option(command: Callable[..., R]) -> Callable[..., R]:
+    """`--profile NAME`, which stands before the command, as `cluster_profile`."""
+    return click.option(
+        "--profile",
+        "-p",
+        "cluster_profile",
+        envvar="ODRADEK_PROFILE",
+        show_envvar=True,
+        metavar="NAME",
+        help="A cluster of `odradek profile`. -b, -X and --client-config come before what it says.",
+    )(command)
+
+
 def properties_options(envvar: str | None) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """The options for librdkafka's properties, as `properties` and `client_config`."""
 
@@ -176,11 +190,17 @@ def takes_connection(command: Callable[P, R]) -> Callable[..., R]:
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         context = click.get_current_context()
+        name = context.find_root().params.get("cluster_profile")
+        profile = {} if name is None else read_profile(name)
+        addresses = profile.pop(BOOTSTRAP, None)
+        if addresses is None or is_named(context, "bootstrap"):
+            addresses = str(cluster_option(context, "bootstrap"))
         kwargs["connection"] = make_connection(
-            str(cluster_option(context, "bootstrap")),
+            addresses,
             cast("float", kwargs.pop("timeout")),
             cast("Path | None", cluster_option(context, "client_config")),
             cluster_properties(context),
+            profile,
         )
         for name in ("bootstrap", "client_config", "properties"):
             del kwargs[name]
@@ -197,6 +217,14 @@ def cluster_option(context: click.Context, name: str) -> object:
     if source is not ParameterSource.COMMANDLINE and before is not None:
         return before
     return context.params.get(name)
+
+
+def is_named(context: click.Context, name: str) -> bool:
+    """Whether the option is on the command line, before the command or behind it."""
+    return (
+        context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        or context.find_root().params.get(name) is not None
+    )
 
 
 def cluster_properties(context: click.Context) -> tuple[str, ...]:
@@ -222,12 +250,17 @@ def unreachable(error: NoBrokerAnswersError) -> click.ClickException:
 
 
 def make_connection(
-    bootstrap: str, timeout_s: float, file: Path | None, properties: Iterable[str]
+    bootstrap: str,
+    timeout_s: float,
+    file: Path | None,
+    properties: Iterable[str],
+    profile: Mapping[str, str] | None = None,
 ) -> ClusterConnection:
-    """A connection from option values; a usage error names the wrong value."""
+    """A connection from option values; a usage error names the wrong value. The properties of a
+    profile are those that nothing else sets."""
     for address in bootstrap.split(","):
         split_address(address.strip())
-    merged: dict[str, str] = {}
+    merged = dict(profile or {})
     if file is not None:
         merged.update(parse_properties(file.read_text().splitlines(), f"in {file}"))
     merged.update(parse_properties(properties, "given with -X"))

@@ -25,6 +25,8 @@ from odradek.node.cli.output import Output, Row, with_output
 from odradek.node.cli.probe import Address, ProbeResult, probe
 from odradek.protocol.record_walker import IS_COMPILED
 
+CERTIFICATE_DAYS_MIN = 14
+"""A certificate that is valid for fewer days is a problem."""
 PROBES_MAX = 16
 """Addresses that are probed at a time."""
 _WORDS = {
@@ -77,6 +79,7 @@ def doctor(addresses: str | None, connection: ClusterConnection, output: Output)
         results = _probe_all([address for _, address in advertised], connection)
         for (node_id, _), found in zip(advertised, results, strict=True):
             rows.append(_row("advertised", node_id, found))
+            problems += certificate_problems(found)
             problems += broker_problems(node_id, found, bootstrap_probe)
     if output.is_json:
         output.document(
@@ -228,6 +231,21 @@ def broker_problems(
     else:
         advice = f"Something else answers there. Correct {setting}."
     yield Problem(node_id, address, what, advice)
+
+
+def certificate_problems(found: ProbeResult) -> Iterator[Problem]:
+    """A certificate that expires soon: clients will not connect any more."""
+    days = found.certificate_days
+    if days is not None and days < CERTIFICATE_DAYS_MIN:
+        address = str(found.address)
+        when = "has expired" if days < 0 else f"expires in {days:.0f} days"
+        yield Problem(
+            None,
+            address,
+            f"the certificate of {address} {when}",
+            "Write a new one into the files of ssl.keystore.location. Odradek uses it within"
+            " seconds, Kafka when ssl.keystore.location is set again.",
+        )
 
 
 def file_problems(node_id: int, found: ProbeResult) -> Iterator[Problem]:

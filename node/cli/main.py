@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "quota": ("odradek.node.cli.quota", "quota"),
     "acl": ("odradek.node.cli.acl", "acl"),
     "txn": ("odradek.node.cli.txn", "txn"),
+    "profile": ("odradek.node.cli.profile", "profile"),
     "doctor": ("odradek.node.cli.doctor", "doctor"),
     "produce": ("odradek.node.cli.produce", "produce"),
     "consume": ("odradek.node.cli.consume", "consume"),
@@ -89,6 +90,7 @@ def show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -
 )
 @connection.properties_options(None)
 @connection.bootstrap_option(None)
+@connection.profile_option
 def cli(**_cluster: object) -> None:
     """A Kafka broker in one command, and the tools to talk to any Kafka.
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import ParamSpec, TypeAlias, TypeVar
 
 import click
+from click.core import ParameterSource
 
 # How often progress is printed as a line, where it cannot be shown as a bar.
 PROGRESS_LINE_INTERVAL_S = 2.0
@@ -244,11 +245,15 @@ def with_output(command: Callable[P, R]) -> Callable[..., R]:
     )
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        before = click.get_current_context().find_root().params
+        root = click.get_current_context().find_root()
         cluster = ("bootstrap", "properties", "client_config")
-        if "connection" not in kwargs and any(before.get(name) for name in cluster):
+        is_named = any(root.params.get(name) for name in cluster)
+        # A profile of the environment is for all commands.
+        is_named |= root.get_parameter_source("cluster_profile") is ParameterSource.COMMANDLINE
+        if "connection" not in kwargs and is_named:
             raise click.UsageError(
-                "This command connects to no cluster: -b, -X and --client-config are not for it."
+                "This command connects to no cluster: -b, -X, -p and --client-config are not for"
+                " it."
             )
         kwargs["output"] = Output(is_json=kwargs.pop("output_format") == "json")
         return command(*args, **kwargs)

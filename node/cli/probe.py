@@ -48,6 +48,8 @@ class ProbeResult:
     """The brokers of the cluster and their addresses, as this broker reports them."""
     file_problem: str = ""
     """Why the broker refuses its configuration file, as it is now; empty if it does not."""
+    certificate_days: float | None = None
+    """Until the certificate of the broker expires; None without TLS."""
     restart_keys: tuple[str, ...] = ()
     """Settings that have changed in its configuration file and need a restart."""
 
@@ -65,6 +67,8 @@ def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
     try:
         with connection.connect(address.host, address.port) as client:
             found.connected_ms = (time.monotonic() - began) * 1000
+            if client.certificate_expires_s is not None:
+                found.certificate_days = (client.certificate_expires_s - time.time()) / 86_400
             metadata = client.ask(MetadataRequest(topics=[]))
             # A broker of Kafka does not say.
             with suppress(OSError, NotABrokerError, ProtocolError):

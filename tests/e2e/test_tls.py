@@ -3,6 +3,8 @@
 import asyncio
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -192,6 +194,35 @@ def test_kafkas_own_tools(node: SecureNode, tmp_path: Path) -> None:
     )
     assert "Created topic made-by-java." in done.stdout, done.stdout + done.stderr
     assert "User:alice" in node.broker.log().split("made-by-java")[0].rsplit("\n", 1)[-1]
+
+
+@pytest.mark.parametrize("listener", ["MTLS", "BOTH"])
+def test_the_command_line_with_a_profile(
+    node: SecureNode, listener: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODRADEK_PROFILES", str(tmp_path / "profiles"))
+    properties = tmp_path / "client.properties"
+    given = node.librdkafka(listener)
+    given.pop("message.timeout.ms")
+    properties.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+
+    def odradek(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    odradek("profile", "add", "secure", "--client-config", str(properties))
+    topic = f"cli-{listener}"
+    odradek("-p", "secure", "topic", "create", topic)
+    odradek("-p", "secure", "produce", topic, "hello")
+    assert odradek("-p", "secure", "consume", topic) == "hello\n"
+    assert "ok" in odradek("-p", "secure", "doctor")
 
 
 def test_a_client_that_trusts_another_authority_says_so(node: SecureNode, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class TestAuthority:
         file: str,
         *names: str,
         common_name: str | None = "broker",
-        valid_s: float = 86_400.0,
+        valid_s: float = 90 * 86_400.0,
     ) -> Path:
         """A private key and a certificate in one file; without names: localhost and 127.0.0.1."""
         leaf = self._authority.issue_cert(

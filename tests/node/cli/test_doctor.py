@@ -10,6 +10,7 @@ import pytest
 from odradek.node.cli.doctor import (
     bootstrap_problems,
     broker_problems,
+    certificate_problems,
     cluster_problems,
     installation_text,
 )
@@ -168,3 +169,15 @@ def test_what_a_broker_says_of_its_configuration_file_is_a_problem() -> None:
     refused, restart = broker_problems(0, found, bootstrap_probe(n0=OUTSIDE))
     assert "refuses its configuration file as it is now: num.partitons" in refused.problem
     assert "needs a restart for durability, listeners" in restart.problem
+
+
+@pytest.mark.parametrize(
+    ("days", "says"), [(None, ""), (30.0, ""), (3.2, "expires in 3 days"), (-1.0, "has expired")]
+)
+def test_a_certificate_that_expires_soon_is_a_problem(days: float | None, says: str) -> None:
+    problems = list(
+        certificate_problems(ProbeResult(Address("broker", 9093), certificate_days=days))
+    )
+    assert len(problems) == bool(says)
+    if says:
+        assert problems[0].problem == f"the certificate of broker:9093 {says}"

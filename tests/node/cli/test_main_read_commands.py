@@ -62,6 +62,7 @@ CHANGING = {
     *("topic create", "topic delete", "topic alter", "topic trim", "config set", "config unset"),
     *("group create", "group delete", "group reset-offsets", "group rewind", "group undo"),
     *("group snapshot create", "group snapshot delete", "group dlq redrive", "txn abort"),
+    *("profile add", "profile list", "profile remove"),
     *("user add", "user remove", "quota set", "quota remove"),
     *("produce", "bench produce", "bench consume", "bench end-to-end"),
     *("completion", "log dump"),
