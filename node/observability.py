@@ -469,12 +469,25 @@ class SupervisorLink:
         samples = self.metrics.collect()
         for start in range(0, len(samples), _SAMPLES_OF_A_MESSAGE):
             part = samples[start : start + _SAMPLES_OF_A_MESSAGE]
-            self.send(MetricsReport(part, start + len(part) == len(samples)))
+            self._report_part(part, is_last=start + len(part) == len(samples))
+
+    def _report_part(self, samples: list[Sample], *, is_last: bool) -> None:
+        message = encode_link(MetricsReport(samples, is_last))
+        if len(message) <= MESSAGE_BYTES_MAX or len(samples) == 1:
+            self._send_encoded(message)
+            return
+        # Labels of clients may be long, and the supervisor would read a part of the message.
+        half = len(samples) // 2
+        self._report_part(samples[:half], is_last=False)
+        self._report_part(samples[half:], is_last=is_last)
 
     def send(self, message: FromChild) -> None:
         """Send a message, as soon as the supervisor's buffer has room."""
+        self._send_encoded(encode_link(message))
+
+    def _send_encoded(self, message: bytes) -> None:
         if self._connection is not None and len(self._waiting) < _WAITING_MESSAGES_MAX:
-            self._waiting.append(encode_link(message))
+            self._waiting.append(message)
             self._send_waiting()
 
     def _send_waiting(self) -> None:

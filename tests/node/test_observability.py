@@ -253,6 +253,20 @@ def test_many_metrics_come_in_several_messages(pair: tuple[socket.socket, Superv
     assert [report.is_last for report in reports] == [False] * (len(reports) - 1) + [True]
 
 
+def test_no_message_of_metrics_is_larger_than_what_is_received(
+    pair: tuple[socket.socket, SupervisorLink],
+) -> None:
+    ours, link = pair
+    values = {f"{n}{'v' * 2_000}": 1.0 for n in range(100)}
+    link.metrics.gauge("pushed", "By clients", lambda: values, label="text")
+    ours.send(encode_link(CollectMetrics()))
+    link.poll()
+    reports = [message for message in heard(ours) if isinstance(message, MetricsReport)]
+    told = [sample for report in reports for sample in report.samples if sample.name == "pushed"]
+    assert len(told) == len(values)
+    assert [report.is_last for report in reports] == [False] * (len(reports) - 1) + [True]
+
+
 def test_metrics_that_must_be_gathered_first_are_handed_over_then(
     pair: tuple[socket.socket, SupervisorLink],
 ) -> None:

@@ -3,8 +3,8 @@ clients of one router.
 
 Requests of one client instance may come over any connection to any broker; brokers share nothing.
 What takes long does not hold the loop: metrics are decompressed in a thread and decoded in slices,
-at most DECODING_MAX pushes at a time. Decompressed metrics are at most DECOMPRESSED_RATIO_MAX times
-telemetry.max.bytes.
+one push after the other, so that those of a client stay in order. Decompressed metrics are at most
+DECOMPRESSED_RATIO_MAX times telemetry.max.bytes.
 """
 
 import asyncio
@@ -39,9 +39,8 @@ from odradek.protocol.types import ZERO_UUID, Uuid, uuid_to_text
 
 ACCEPTED_COMPRESSION_TYPES: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 """In Kafka's order of preference. Metrics without compression are accepted, too."""
-DECODING_MAX: Final = 2
 WAITING_MAX: Final = 64
-"""Pushes that wait to be decoded. One more is told to come again at the next interval."""
+"""Pushes that wait to be decoded, or are. One more is told to come again at the next interval."""
 DECOMPRESSED_RATIO_MAX: Final = 8
 RESERVED_IDS: Final = (ZERO_UUID, bytes(15) + b"\x01")
 """Kafka's reserved UUIDs, which no client has."""
@@ -61,7 +60,7 @@ class TelemetryReceiver:
         self.metrics = ClientMetricsStore()
         self.push_counts: Counter[str] = Counter()
         """Pushes by the name of the error code that they were answered with."""
-        self._decoding = asyncio.Semaphore(DECODING_MAX)
+        self._decoding = asyncio.Lock()
         self._waiting_count = 0
 
     @property

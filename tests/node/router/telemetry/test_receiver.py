@@ -196,8 +196,24 @@ def test_pushes_are_counted_by_their_answer(client: Client) -> None:
     assert client.receiver.push_counts == {"NONE": 1, "THROTTLING_QUOTA_EXCEEDED": 1}
 
 
+def test_pushes_of_a_client_are_kept_in_their_order(client: Client) -> None:
+    """The last one is short, and decoded before the first if nothing prevents it."""
+    gauges = (gauge(f"m{number}", 1.0) for number in range(700))
+    long = compress(Codec.ZSTD, payload(*gauges))
+
+    async def push_both() -> list[ErrorCode]:
+        last = client.push(METRICS, last=True)
+        return [*await asyncio.gather(client.push(long, Codec.ZSTD), last)]
+
+    assert asyncio.run(push_both()) == [ErrorCode.NONE, ErrorCode.NONE]
+    metrics = client.receiver.metrics.get(NEW_ID)
+    assert metrics is not None
+    assert metrics.is_terminated
+    assert metrics.resource == (("group_id", "g"),)
+
+
 def test_pushes_wait_for_their_turn_and_not_without_end(client: Client) -> None:
-    """A few are decoded at a time, some wait, the others come again later."""
+    """One is decoded at a time, some wait, the others come again later."""
     ids = [bytes(15) + bytes([each]) for each in range(2, WAITING_MAX + 12)]
     for instance_id in ids:
         client.subscribe(instance_id)
