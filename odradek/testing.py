@@ -1,4 +1,5 @@
-"""A real broker for the tests of any project: a pytest plugin with the fixture `kafka_broker`.
+"""A real broker for the tests of any project: a pytest plugin with the fixtures `kafka_broker` and
+`kafka_broker_secured`.
 
 ```python
 def test_orders(kafka_broker):
@@ -20,6 +21,7 @@ import pytest
 if TYPE_CHECKING:
     # For the type checker only: the fixture loads the broker.
     from odradek.node.embedded import EmbeddedBroker
+    from odradek.node.secured_broker import SecuredBroker
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +45,21 @@ def kafka_broker(
         tmp_path_factory.mktemp("odradek"), settings=kafka_broker_settings
     ) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_broker_secured(
+    tmp_path_factory: pytest.TempPathFactory, kafka_broker_settings: Mapping[str, str]
+) -> Iterator[SecuredBroker]:
+    """A real Odradek broker for this session, to which clients have to authenticate with SASL.
+
+    `bootstrap_servers` is its address, `user` and `password` are for PLAIN and SCRAM, and
+    `properties(mechanism)` are librdkafka's properties. `access_token` makes tokens of OAUTHBEARER,
+    `add_user` and `remove_user` change the users of SCRAM. `broker` is what `kafka_broker` is.
+    """
+    from odradek.node.secured_broker import SecuredBroker
+
+    with SecuredBroker(
+        tmp_path_factory.mktemp("odradek-secured"), settings=kafka_broker_settings
+    ) as secured:
+        yield secured

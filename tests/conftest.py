@@ -5,10 +5,10 @@ Imported here so that the tests run from a source tree without the installed plu
 
 import pytest
 
-from odradek.testing import kafka_broker, kafka_broker_settings
+from odradek.testing import kafka_broker, kafka_broker_secured, kafka_broker_settings
 from tests.support.compiled_modules import compiled_sources, stale
 
-__all__ = ["kafka_broker", "kafka_broker_settings"]
+__all__ = ["kafka_broker", "kafka_broker_secured", "kafka_broker_settings"]
 
 # Helpers whose assertions tell the values, as those of tests do.
 pytest.register_assert_rewrite("tests.conformance.dialogue", "tests.conformance.members")

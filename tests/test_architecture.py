@@ -34,7 +34,7 @@ FLOORS: Final[Mapping[str, frozenset[str]]] = {
     "cluster": ours("cluster", "protocol"),
     "coordinator": ours("coordinator", "protocol", "cluster.metadata"),
     "node": ours("node", "coordinator", "cluster", "storage", "protocol"),
-    "testing": ours("node.embedded"),
+    "testing": ours("node.embedded", "node.secured_broker"),
     "__main__": ours("node.cli.main"),
     "pipeline": ours("pipeline"),
 }
@@ -73,7 +73,7 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
 HOMES: Final[Mapping[str, frozenset[str]]] = {
     "crc32c": ours("protocol.checksum"),
     "cramjam": ours("protocol.compression"),
-    "jwt": ours("cluster.security.access_token"),
+    "jwt": ours("cluster.security.access_token", "node.secured_broker"),
     "lmdb": ours("storage"),
     "mypy_extensions": ours("protocol.message_converter", "protocol.record_walker"),
     "msgspec": ours("storage", "cluster", "coordinator", "node"),
@@ -81,7 +81,7 @@ HOMES: Final[Mapping[str, frozenset[str]]] = {
     "google": ours("node.router.telemetry.otlp"),
     "opentelemetry": ours("node.router.telemetry.otlp"),
     "zstandard": ours("protocol.piecewise_compression"),
-    "cryptography": ours("node.wire.key_stores"),
+    "cryptography": ours("node.secured_broker", "node.wire.key_stores"),
     "zmq": ours("node"),
     "uvloop": ours("node"),
     "click": ours("node", "pipeline"),

@@ -47,6 +47,20 @@ def test_a_session_shares_one_real_broker(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.e2e
+def test_clients_of_the_secured_broker_authenticate(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from confluent_kafka.admin import AdminClient
+
+        def test_it(kafka_broker_secured):
+            client = AdminClient(kafka_broker_secured.properties("SCRAM-SHA-512"))
+            assert client.list_topics(timeout=10).brokers
+        """
+    )
+    run_pytest(pytester).assert_outcomes(passed=1)
+
+
+@pytest.mark.e2e
 def test_a_project_chooses_the_settings_of_its_broker(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
@@ -65,7 +79,8 @@ def test_a_project_chooses_the_settings_of_its_broker(pytester: pytest.Pytester)
 
 def test_the_fixtures_explain_themselves(pytester: pytest.Pytester) -> None:
     result = run_pytest(pytester, "--fixtures")
-    result.stdout.fnmatch_lines(["kafka_broker ?session scope?*", "*A real Odradek*"])
+    for name in ("kafka_broker", "kafka_broker_secured"):
+        result.stdout.fnmatch_lines([f"{name} ?session scope?*", "*A real Odradek*"])
 
 
 def test_loading_the_plugin_loads_nothing_else_of_odradek() -> None:
