@@ -169,3 +169,10 @@ class SaslSettings:
         enforced_by=_TOKENS,
         scope=_PER_BROKER,
     )
+
+
+def says_who_authenticates(key: str) -> bool:
+    """Whether a key, of all listeners or of one, decides with what clients authenticate. To change
+    it takes ALTER on the cluster, as to change credentials: ALTER_CONFIGS alone would be enough to
+    become any user."""
+    return "sasl." in key

@@ -33,6 +33,7 @@ from odradek.cluster.metadata.config_description import (
 )
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.sasl_settings import says_who_authenticates
 from odradek.cluster.metadata.tls_settings import says_who_clients_are
 from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.node.log_levels import LOGGERS, check_level, level_chain
@@ -383,7 +384,11 @@ def _authorize_access_control(
         # What is not named is removed.
         own = services.image.configs.of(ConfigResourceType.BROKER, resource.resource_name)
         changed.update(own)
-    if not ACCESS_CONTROL_KEYS.isdisjoint(changed) or any(map(says_who_clients_are, changed)):
+    if (
+        not ACCESS_CONTROL_KEYS.isdisjoint(changed)
+        or any(map(says_who_clients_are, changed))
+        or any(map(says_who_authenticates, changed))
+    ):
         services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
 
 

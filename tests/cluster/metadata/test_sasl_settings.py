@@ -7,7 +7,7 @@ import pytest
 from odradek.cluster.metadata.config_definitions import ConfigError, ConfigSource
 from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.cluster.metadata.config_tables import broker_config
-from odradek.cluster.metadata.sasl_settings import SaslSettings
+from odradek.cluster.metadata.sasl_settings import SaslSettings, says_who_authenticates
 from odradek.cluster.metadata.settings import settings_of_listener
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -71,3 +71,13 @@ def test_passwords_are_sensitive() -> None:
     assert definition is not None
     assert definition.is_sensitive
     assert definition.parse(f'{JAAS} user_alice="secret";')
+
+
+def test_keys_that_decide_with_what_clients_authenticate() -> None:
+    for key in (
+        "sasl.enabled.mechanisms",
+        "listener.name.external.plain.sasl.jaas.config",
+        "sasl.oauthbearer.jwks.endpoint.url",
+    ):
+        assert says_who_authenticates(key)
+    assert not says_who_authenticates("listener.name.external.ssl.keystore.location")

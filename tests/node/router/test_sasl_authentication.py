@@ -82,7 +82,7 @@ class SaslWorld:
         self.credentials = scram_credentials("carol-secret")
         self.handled: list[tuple[int, str]] = []
         self.now_ms = 1_000_000
-        self._clients: list[SaslClient] = []
+        self.clients: list[SaslClient] = []
         self.arena = Arena.create(folder / "arena", 64 * UNIT_BYTES)
         numbers = itertools.count()
         self.authenticator = SaslAuthenticator(
@@ -119,8 +119,8 @@ class SaslWorld:
         if self.listener.port == 0:
             await self.listener.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
-        self._clients.append(SaslClient(reader, writer))
-        return self._clients[-1]
+        self.clients.append(SaslClient(reader, writer))
+        return self.clients[-1]
 
     def run(self, scenario: Callable[[], object]) -> None:
         async def bounded() -> None:
@@ -133,7 +133,7 @@ class SaslWorld:
         for connection in list(self.wire.connections.values()):
             connection.abort()
         self.listener.stop()
-        for client in self._clients:
+        for client in self.clients:
             client.writer.close()
         self.loop.run_until_complete(self.wire.wait_until_empty())
         self.loop.run_until_complete(asyncio.sleep(0))
@@ -577,6 +577,7 @@ def test_hostile_exchanges_neither_authenticate_nor_leave_anything_behind(
             pass
         finally:
             client.writer.close()
+            world.clients.remove(client)
 
     async def scenario() -> None:
         rounds = FUZZED_EXCHANGES // 50

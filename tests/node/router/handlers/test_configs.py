@@ -328,6 +328,8 @@ def test_who_may_do_everything_is_changed_by_who_may_change_acls(harness: Router
     assert change(harness, (BROKER, "", super_users)) == [0]
     harness.deny(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     assert change(harness, (BROKER, "", super_users)) == [denied]
+    mechanisms: list[tuple[str, int, str | None]] = [("sasl.enabled.mechanisms", SET, "PLAIN")]
+    assert change(harness, (BROKER, "", mechanisms)) == [denied]
     assert change(harness, (BROKER, "", [("authorizer.class.name", DELETE, None)])) == [denied]
     assert change(harness, (BROKER, "", others)) == [0]
     # AlterConfigs removes what is not named.
