@@ -169,7 +169,8 @@ def test_a_clean_shutdown_is_recorded_when_all_workers_have_closed_their_stores(
     node: Node, behaviour: str
 ) -> None:
     worker = ("worker-0", behaviour, 1)
-    node.start(CONTROLLER, worker, ROUTER, timeouts={"stop": 0.5}).wait_ready()
+    stop_s = 5.0 if behaviour == "works" else 0.5
+    node.start(CONTROLLER, worker, ROUTER, timeouts={"stop": stop_s}).wait_ready()
     record_run(node.data, 17, "of a former start of the system")
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
