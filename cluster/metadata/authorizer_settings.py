@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from odradek.cluster.metadata.config_definitions import ConfigValue, satisfying
+from odradek.cluster.metadata.config_definitions import ConfigScope, ConfigValue, satisfying
 from odradek.cluster.metadata.config_schema import boolean, converted, settings, string
 from odradek.cluster.metadata.image import ConfigResourceType
 
@@ -55,9 +55,18 @@ class AuthorizerSettings:
         enforced_by=_AUTHORIZER,
         name="allow.everyone.if.no.acl.found",
     )
+    audit_log_path: str = string(
+        "",
+        "The file that gets a JSON line for each request that changes the cluster and for each that"
+        " is denied; empty: none. To rotate it, move it away. It is taken from the node's own"
+        " configuration only, when the node starts: whoever could set it while the node runs could"
+        " stop the log, or have any file written.",
+        enforced_by="odradek.node.router.process",
+        scope=ConfigScope.READ_ONLY,
+    )
 
 
 ACCESS_CONTROL_KEYS: Final = frozenset(
     {"authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"}
 )
-"""The keys of these settings."""
+"""Those of these settings that change while a node runs."""

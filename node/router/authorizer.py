@@ -69,10 +69,12 @@ _NAME_LENGTH_MAX: Final = 255
 
 
 class AuthorizableRequestContext(Protocol):
-    """What the authorizer reads of a request. RequestContext has it."""
+    """What the authorizer reads of a request, and that it has denied something. RequestContext has
+    it."""
 
     principal: str
     client_host: str
+    was_denied: bool
 
 
 class _Rules:
@@ -156,6 +158,7 @@ class Authorizer:
         ):
             return True
         self.denied_count += 1
+        context.was_denied = True
         return False
 
     def is_any_allowed(

@@ -65,7 +65,8 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     in the response. The client is connected to `local_host` and `local_port`. The response to a
     request that `is_long` is encoded in slices of the loop: the request is large, or its handler
     yielded (cooperative_iteration.py). `throttle_time_ms`: for how long
-    the client has to wait, as far as the handler knows (client_quotas.py).
+    the client has to wait, as far as the handler knows (client_quotas.py). `was_denied`: the
+    authorizer has denied the request something.
     """
 
     api_key: int
@@ -85,6 +86,7 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     offset_of: Callable[[memoryview], int] = lambda _view: 0
     close: Callable[[], None] = lambda: None
     is_long: bool = False
+    was_denied: bool = False
     throttle_time_ms: int = 0
     holds: list[object] = []
 

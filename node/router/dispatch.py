@@ -14,6 +14,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from odradek.node.bus.reply import MeasuredDrive, WorkMeter, drive, start_coroutine
+from odradek.node.router.audit_log import AuditLog
 from odradek.node.router.client_quotas import has_throttle_time
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import run_in_slices
@@ -170,8 +171,11 @@ HANDLERS: Mapping[int, Handler] = {
 class Dispatcher:
     """Requests of one router, from frame to response. The frames are in `arena`."""
 
-    def __init__(self, services: Services, arena: memoryview) -> None:
+    def __init__(
+        self, services: Services, arena: memoryview, audit_log: AuditLog | None = None
+    ) -> None:
         self._services = services
+        self._audit_log = audit_log
         self._arena_address = _address_of(arena)
         self.request_counts: dict[int, int] = dict.fromkeys(HANDLERS, 0)
 
@@ -226,6 +230,8 @@ class Dispatcher:
             close=client.close,
         )
         run = handler(request, context, self._services)
+        if self._audit_log is not None:
+            run = self._audit_log.recorded(run, request, context)
         if not started_ns:
             drive(run, partial(self._finish, slot, api, context))
         else:

@@ -32,6 +32,7 @@ from odradek.node.bus.replica_link import worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
 from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
+from odradek.node.router.audit_log import AuditLog
 from odradek.node.router.client_quotas import USES_REPORTED_MAX, QuotaUse
 from odradek.node.router.connection_limits import ConnectionLimits
 from odradek.node.router.context import Services, inter_broker_context
@@ -124,7 +125,9 @@ class RouterProcess:
         self._register_quota_metrics()
 
     def _build_socket_server(self, services: Services) -> None:
-        dispatcher = Dispatcher(services, self._arena.view)
+        path = self._metadata.broker_settings().authorizer.audit_log_path
+        self._audit_log = AuditLog(Path(path)) if path else None
+        dispatcher = Dispatcher(services, self._arena.view, self._audit_log)
         metadata = self._metadata
         self._authenticator = SaslAuthenticator(
             self._loop,
@@ -204,6 +207,8 @@ class RouterProcess:
         self._watchdog.close()
         self._loop_delay.close()
         self._services.close()
+        if self._audit_log is not None:
+            self._audit_log.close()
         self._inter_broker_client.close()
 
     def _build_acceptors(self) -> list[Acceptor]:
@@ -244,6 +249,13 @@ class RouterProcess:
             lambda: dataclasses.asdict(self._socket_server.counters),
             label="event",
         )
+        audit_log = self._audit_log
+        if audit_log is not None:
+            counter(
+                "odradek_audit_log_lost",
+                "Lines of the audit log that could not be written",
+                lambda: audit_log.lost_count,
+            )
         counter(
             "odradek_authorizations_denied",
             "Operations on resources that the authorizer has denied",

@@ -37,6 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
             "sasl.enabled.mechanisms": "PLAIN",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:alice",
+            "audit.log.path": str(folder / "audit.log"),
         },
     )
     users = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
@@ -132,6 +133,24 @@ def test_what_a_user_may_do_is_added_listed_and_removed(address: str, odradek: O
     assert odradek("alice", "acl", "list", *match) == []
     assert produce(address, "bob", "orders") == denied
     assert produce(address, "alice", "orders") is None
+
+
+def test_the_audit_log_says_who_did_and_who_was_denied_what(
+    address: str, broker: EmbeddedBroker, odradek: Odradek
+) -> None:
+    odradek("alice", "topic", "create", "audited")
+    assert produce(address, "bob", "audited") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    def recorded() -> set[tuple[str, str, str]]:
+        lines = map(json.loads, (broker.directory / "audit.log").read_text().splitlines())
+        found = [line for line in lines if "audited" in json.dumps(line["request"])]
+        return {(line["principal"], line["api"], line["result"]) for line in found}
+
+    created = ("User:alice", "CreateTopics", "allowed")
+    # The client asks for the topic's metadata first, and that is denied.
+    wait_until(lambda: {created, ("User:bob", "Metadata", "denied")} <= recorded())
+    text = (broker.directory / "audit.log").read_text()
+    assert not any(password in text for password in PASSWORDS.values())
 
 
 def test_a_consumer_needs_its_group_as_well(odradek: Odradek) -> None:

@@ -45,4 +45,5 @@ def test_without_configuration_there_is_no_authorizer() -> None:
 
 def test_all_of_the_keys_control_access() -> None:
     fields = fields_of(AuthorizerSettings)
-    assert {field.definition.name for field in fields} == ACCESS_CONTROL_KEYS
+    names = {field.definition.name for field in fields}
+    assert names == ACCESS_CONTROL_KEYS | {"audit.log.path"}

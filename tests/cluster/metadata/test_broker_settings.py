@@ -157,6 +157,7 @@ KAFKA: Final = {
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
 OURS: Final = {
+    "audit.log.path",
     "durability",
     "group.ephemeral.patterns",
     "group.ephemeral.ttl.ms",
@@ -262,6 +263,7 @@ def test_only_what_the_node_is_started_with_cannot_be_changed_while_it_runs() ->
         if definition.has_effect and definition.scope is ConfigScope.READ_ONLY
     } == {
         "advertised.listeners",
+        "audit.log.path",
         "broker.id",
         "broker.rack",
         "durability",

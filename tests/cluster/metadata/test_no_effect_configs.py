@@ -38,7 +38,7 @@ def test_together_with_the_enforced_keys_they_are_all_of_kafkas_keys() -> None:
     # test_broker_settings.py and test_topic_settings.py.
     ours = {"durability", "workers", *THROTTLES, *DEAD_LETTERS}
     # Kafka reads them, but they are keys of its authorizer and not of the broker.
-    ours |= ACCESS_CONTROL_KEYS - {"authorizer.class.name"}
+    ours |= ACCESS_CONTROL_KEYS - {"authorizer.class.name"} | {"audit.log.path"}
     ours |= {name for name in BROKER_CONFIGS if OURS.match(name)}
     ours |= {field.definition.name for field in fields_of(StartupSettings)}
     assert len(BROKER_CONFIGS.keys() - ours) == 340 - 1

@@ -33,6 +33,7 @@ from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS
 class Client:
     principal = "User:ANONYMOUS"
     client_host = "127.0.0.1"
+    was_denied = False
 
 
 class AllowsOnly(Authorizer):
@@ -97,6 +98,7 @@ READ, TOPIC = AclOperation.READ, ResourceType.TOPIC
 class Caller:
     def __init__(self, principal: str = "User:bob", client_host: str = "10.0.0.1") -> None:
         self.principal, self.client_host = principal, client_host
+        self.was_denied = False
 
 
 def metadata_with(
