@@ -26,6 +26,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
 from odradek.node.cli.main import cli
 from odradek.node.embedded import EmbeddedBroker
 from tests.e2e.cluster import cluster
+from tests.support.certificates import TestAuthority
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.ports import free_port
 from tests.support.waiting import LIVENESS_S, wait_until
@@ -65,9 +66,8 @@ def sasl_settings(folder: Path, listeners: Mapping[str, int]) -> dict[str, str]:
     jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(ISSUER_KEY.public_key())) | {"kid": "k"}
     (folder / "keys.json").write_text(json.dumps({"keys": [jwk]}))
     users = " ".join(f'user_{name}="{password(name)}"' for name in ("alice", "erin"))
-    protocols = {
-        name: "PLAINTEXT" if name == "PLAINTEXT" else "SASL_PLAINTEXT" for name in listeners
-    }
+    special = {"PLAINTEXT": "PLAINTEXT", "SECURE": "SASL_SSL"}
+    protocols = {name: special.get(name, "SASL_PLAINTEXT") for name in listeners}
     return {
         "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items()),
         "listener.security.protocol.map": ",".join(f"{k}:{v}" for k, v in protocols.items()),
@@ -90,11 +90,18 @@ class SaslNode:
     """A broker without and with authentication, the latter for ever and for three seconds."""
 
     def __init__(self, folder: Path) -> None:
-        self.ports = {"PLAINTEXT": 0, "CLIENTS": free_port(), "EXPIRING": free_port()}
         folder.mkdir(exist_ok=True)
+        self.authority = TestAuthority(folder)
+        self.ports = {"PLAINTEXT": 0}
+        self.ports |= {name: free_port() for name in ("CLIENTS", "EXPIRING", "SECURE")}
+        tls = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.authority.issue("broker.pem")),
+            "advertised.listeners": f"SECURE://localhost:{self.ports['SECURE']}",
+        }
         self.broker = EmbeddedBroker(
             folder / "node",
-            settings=sasl_settings(folder, self.ports) | {"http.listen": "127.0.0.1:0"},
+            settings={**sasl_settings(folder, self.ports), **tls, "http.listen": "127.0.0.1:0"},
         )
 
     def address(self, listener: str = "CLIENTS") -> str:
@@ -155,6 +162,18 @@ def test_confluent_kafka(node: SaslNode, mechanism: str) -> None:
     user = next(name for name, its in USERS.items() if its == mechanism)
     created = node.broker.log().split(topic)[0].rsplit("\n", 1)[-1]
     assert f"User:{user}" in created
+
+
+def test_with_tls(node: SaslNode) -> None:
+    """SASL_SSL: a certificate of the broker's, and a password of the client's."""
+    tls = {
+        "bootstrap.servers": f"localhost:{node.ports['SECURE']}",
+        "ssl.ca.location": str(node.authority.certificate),
+    }
+    secure = {**node.librdkafka("SCRAM-SHA-512"), **tls, "security.protocol": "SASL_SSL"}
+    assert round_trip(secure, "with-tls") == VALUES
+    assert not is_let_in({**secure, "sasl.password": "wrong"})
+    assert not is_let_in({**tls, "security.protocol": "SSL"})
 
 
 class PythonTokens(PythonTokenProvider):  # type: ignore[misc]  # kafka-python has no types
