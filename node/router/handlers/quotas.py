@@ -129,7 +129,7 @@ def _filter(components: Iterable[ComponentData]) -> _Filter:
 def _described(entity: QuotaEntity, quotas: Mapping[str, float]) -> DescribeClientQuotasEntryData:
     return DescribeClientQuotasEntryData(
         entity=_components(entity),
-        values=[ValueData(key=key, value=value) for key, value in quotas.items()],
+        values=[ValueData(key=key, value=value) for key, value in sorted(quotas.items())],
     )
 
 
