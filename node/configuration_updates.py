@@ -41,7 +41,7 @@ _LIVE_FIELDS: Final = (
     "log_level",
     "sources",
 )
-LIVE_KEYS: Final = frozenset({"advertised.listeners", "broker.rack"})
+LIVE_KEYS: Final = frozenset({"advertised.listeners", "broker.rack", "delegation.token.secret.key"})
 """Keys of brokers that the file may change, though DescribeConfigs calls them read-only: another
 broker has no say in them."""
 RESTART_FIELDS: Final = {

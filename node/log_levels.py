@@ -52,6 +52,7 @@ _MODULES: Final = (
     "odradek.node.router.graceful_stop",
     "odradek.node.router.group_lag_metrics",
     "odradek.node.router.handlers.quotas",
+    "odradek.node.router.handlers.tokens",
     "odradek.node.router.inter_broker_client",
     "odradek.node.router.logs",
     "odradek.node.router.sasl_authentication",

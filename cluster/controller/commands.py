@@ -13,6 +13,7 @@ import msgspec
 
 from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
 from odradek.cluster.metadata.client_quotas import QuotaEntity
+from odradek.cluster.metadata.delegation_tokens import DelegationToken
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 from odradek.cluster.metadata.scram import ScramCredential
 from odradek.protocol.types import ZERO_UUID, Request, Uuid
@@ -329,6 +330,32 @@ class AlterScramCredentials(_Tagged, Request["ScramCredentialsReply"], frozen=Tr
     upsertions: tuple[SetScramCredential, ...]
 
 
+class CreateDelegationToken(_Tagged, Request["DelegationTokenReply"], frozen=True):
+    """Create this token. The controller sets its times, from `issue_ms` on. Without a
+    `lifetime_ms` above 0 it lives as long as tokens may."""
+
+    token: DelegationToken
+    lifetime_ms: int
+
+
+class RenewDelegationToken(_Tagged, Request["DelegationTokenReply"], frozen=True):
+    """Move the end of a token. Without a `period_ms` above 0 that is as late as it may be."""
+
+    hmac_digest: bytes
+    principal: str
+    period_ms: int
+    now_ms: int
+
+
+class ExpireDelegationToken(_Tagged, Request["DelegationTokenReply"], frozen=True):
+    """Move the end of a token, or remove it at once, if `period_ms` is negative."""
+
+    hmac_digest: bytes
+    principal: str
+    period_ms: int
+    now_ms: int
+
+
 VoterChangeCommand: TypeAlias = AddRaftVoter | RemoveRaftVoter
 """The quorum's own entries of the log have the voters, and its driver changes them: no record of
 the metadata does."""
@@ -352,6 +379,9 @@ MetadataCommand: TypeAlias = (
     | AlterClientQuotas
     | CreateAcls
     | DeleteAcls
+    | CreateDelegationToken
+    | RenewDelegationToken
+    | ExpireDelegationToken
 )
 
 Command: TypeAlias = MetadataCommand | VoterChangeCommand
@@ -525,6 +555,14 @@ class DeletedAclsReply(_Tagged, frozen=True):
     results: tuple[DeletedAclsResult, ...]
 
 
+class DelegationTokenReply(_Tagged, frozen=True):
+    """The times of a token as they are now, in milliseconds since the epoch."""
+
+    issue_ms: int
+    expiry_ms: int
+    max_ms: int
+
+
 class VotersReply(_Tagged, frozen=True):
     """The node has become a voter, or is none any more."""
 
@@ -546,6 +584,7 @@ CommandReply: TypeAlias = (
     | VotersReply
     | ScramCredentialsReply
     | ClientQuotasReply
+    | DelegationTokenReply
 )
 
 encode_command: Callable[[Request[object]], bytes] = msgspec.msgpack.Encoder().encode

@@ -12,8 +12,8 @@ by the controller process only.
 
 A controller of a cluster also needs `activate` when it becomes the active one, and from then on
 `tick` by `next_deadline_ms`: it fences brokers whose sessions have expired, rebalances preferred
-leaders, and adds the replicas that internal topics lack. The sessions are soft state, in no image
-and no log (`broker_sessions`).
+leaders, adds the replicas that internal topics lack, and removes expired delegation tokens. The
+sessions are soft state, in no image and no log (`broker_sessions`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,19 +38,30 @@ from odradek.cluster.controller.commands import (
     AlterScramCredentials,
     BrokerHeartbeat,
     CreateAcls,
+    CreateDelegationToken,
     CreatePartitions,
     CreateTopics,
     DeleteAcls,
     DeleteTopics,
     ElectLeaders,
+    ExpireDelegationToken,
     IncrementalAlterConfigs,
     MetadataCommand,
     RegisterBroker,
+    RenewDelegationToken,
     ResignReplicas,
     UnregisterBroker,
     UpdateFeatures,
 )
 from odradek.cluster.controller.configs import alter_configs, incremental_alter_configs
+from odradek.cluster.controller.delegation_tokens import (
+    REMOVALS_MAX,
+    check_interval_ms,
+    create_delegation_token,
+    expire_delegation_token,
+    remove_expired_tokens,
+    renew_delegation_token,
+)
 from odradek.cluster.controller.elections import (
     REBALANCED_PARTITIONS_MAX,
     elect_leaders,
@@ -81,6 +92,7 @@ class Controller:
         self._mutation_buckets = MutationBuckets()
         self._next_rebalance_ms: int | None = None
         self._next_internal_topics_ms: int | None = None
+        self._token_check_ms: int | None = None
 
     def set_static(self, static: Mapping[str, str]) -> None:
         """The configuration of this controller's own node has changed."""
@@ -132,6 +144,12 @@ class Controller:
                 return create_acls(state, command)
             case DeleteAcls():
                 return delete_acls(state, command)
+            case CreateDelegationToken():
+                return create_delegation_token(state, command)
+            case RenewDelegationToken():
+                return renew_delegation_token(state, command)
+            case ExpireDelegationToken():
+                return expire_delegation_token(state, command)
             case _:
                 assert_never(command)
 
@@ -157,6 +175,7 @@ class Controller:
             now_ms,
         )
         self._next_rebalance_ms = now_ms + self._rebalance_interval_ms
+        self._token_check_ms = now_ms
         if state.broker_settings.internal_topics_replication_adaptive:
             self._next_internal_topics_ms = now_ms + INTERNAL_TOPICS_CHECK_MS
         # Build the index now, so that the first death of a broker does not take longer.
@@ -169,8 +188,9 @@ class Controller:
         timeout_ms = state.broker_settings.broker_session_timeout_ms
         state.sessions.suspect(broker_id, since_ms=since_ms, timeout_ms=timeout_ms)
 
-    def tick(self, now_ms: int) -> tuple[Record, ...]:
-        """The records that are due by now; to be written as one entry, if there are any.
+    def tick(self, now_ms: int, wall_ms: int) -> tuple[Record, ...]:
+        """The records that are due by now; to be written as one entry, if there are any. `wall_ms`
+        is the time since the epoch, by which tokens expire.
 
         To be called by `next_deadline_ms` at the latest, after the commands that have arrived.
         """
@@ -184,6 +204,9 @@ class Controller:
             records = raise_replication_factors(state)
             if records:
                 return tuple(records)
+        removals = self._expired_tokens(now_ms, wall_ms)
+        if removals:
+            return removals
         if self._next_rebalance_ms is not None and now_ms >= self._next_rebalance_ms:
             if state.broker_settings.auto_leader_rebalance_enable:
                 records = preferred_elections(state)
@@ -196,8 +219,29 @@ class Controller:
         check_ms = self._state.sessions.next_check_ms(
             self._state.broker_settings.broker_session_timeout_ms
         )
-        deadlines = (check_ms, self._next_rebalance_ms, self._next_internal_topics_ms)
+        deadlines = (
+            check_ms,
+            self._next_rebalance_ms,
+            self._next_internal_topics_ms,
+            self._next_token_check_ms,
+        )
         return min((due for due in deadlines if due is not None), default=None)
+
+    def _expired_tokens(self, now_ms: int, wall_ms: int) -> tuple[Record, ...]:
+        due_ms = self._next_token_check_ms
+        if due_ms is None or now_ms < due_ms:
+            return ()
+        removals = remove_expired_tokens(self._state, wall_ms)
+        if len(removals) < REMOVALS_MAX:
+            self._token_check_ms = now_ms
+        return tuple(removals)
+
+    @property
+    def _next_token_check_ms(self) -> int | None:
+        """None if there is nothing to check."""
+        if self._token_check_ms is None or not self._state.image.delegation_tokens:
+            return None
+        return self._token_check_ms + check_interval_ms(self._state)
 
     @property
     def _rebalance_interval_ms(self) -> int:

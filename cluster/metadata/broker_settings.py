@@ -33,6 +33,7 @@ from odradek.cluster.metadata.config_schema import (
     string,
     strings,
 )
+from odradek.cluster.metadata.delegation_token_settings import DelegationTokenSettings
 from odradek.cluster.metadata.group_settings import (
     ConsumerGroupSettings,
     GroupPolicySettings,
@@ -499,5 +500,6 @@ class BrokerSettings:
     share: ShareGroupSettings = ShareGroupSettings()
     policies: GroupPolicySettings = GroupPolicySettings()
     authorizer: AuthorizerSettings = AuthorizerSettings()
+    delegation_tokens: DelegationTokenSettings = DelegationTokenSettings()
     group_bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Between what a group may set a key of its own, both included."""

@@ -20,6 +20,7 @@ from odradek.cluster.metadata.config_definitions import (
 )
 from odradek.cluster.metadata.config_schema import fields_of
 from odradek.cluster.metadata.connection_settings import ConnectionSettings
+from odradek.cluster.metadata.delegation_token_settings import DelegationTokenSettings
 from odradek.cluster.metadata.group_settings import (
     ConsumerGroupSettings,
     GroupPolicySettings,
@@ -50,6 +51,7 @@ _ALL_SETTINGS: Final = (
     BrokerSettings,
     StartupSettings,
     AuthorizerSettings,
+    DelegationTokenSettings,
     *LISTENER_SETTINGS,
     *GROUP_SETTINGS,
 )

@@ -16,6 +16,7 @@ import msgspec
 
 from odradek.cluster.metadata.acls import AclBinding, AclsImage
 from odradek.cluster.metadata.client_quotas import ClientQuotasImage, QuotaEntity
+from odradek.cluster.metadata.delegation_tokens import DelegationToken, DelegationTokensImage
 from odradek.cluster.metadata.image import (
     BrokerImage,
     ConfigResource,
@@ -33,6 +34,8 @@ from odradek.cluster.metadata.records import (
     ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
+    DelegationTokenChanged,
+    DelegationTokenRemoved,
     FeatureLevelChanged,
     PartitionChanged,
     PartitionsAdded,
@@ -73,6 +76,7 @@ class MetadataDelta:
         self._scram_credentials: dict[ScramUser, ScramCredential] | None = None
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._acls: dict[AclBinding, bool] = {}
+        self._delegation_tokens: dict[str, DelegationToken] | None = None
 
     def replay(self, record: Record) -> None:
         """Apply one record."""
@@ -112,6 +116,8 @@ class MetadataDelta:
                 self._acls[binding] = True
             case AclDeleted(binding):
                 self._acls[binding] = False
+            case DelegationTokenChanged() | DelegationTokenRemoved():
+                self._change_delegation_token(record)
             case ClusterCreated(cluster_id):
                 self._cluster_id = cluster_id
             case _:
@@ -137,6 +143,11 @@ class MetadataDelta:
             ),
             client_quotas=self._applied_quotas(),
             acls=self._applied_acls(),
+            delegation_tokens=(
+                image.delegation_tokens
+                if self._delegation_tokens is None
+                else DelegationTokensImage(self._delegation_tokens)
+            ),
         )
 
     def _topic(self, topic_id: Uuid) -> _TopicDelta:
@@ -205,6 +216,16 @@ class MetadataDelta:
             self._scram_credentials[user] = record.credential
         else:
             self._scram_credentials.pop(user, None)
+
+    def _change_delegation_token(
+        self, record: DelegationTokenChanged | DelegationTokenRemoved
+    ) -> None:
+        if self._delegation_tokens is None:
+            self._delegation_tokens = dict(self._image.delegation_tokens)
+        if isinstance(record, DelegationTokenChanged):
+            self._delegation_tokens[record.token.token_id] = record.token
+        else:
+            self._delegation_tokens.pop(record.token_id, None)
 
     def _applied_topics(self) -> tuple[Mapping[str, TopicImage], Mapping[Uuid, TopicImage]]:
         image = self._image

@@ -1,4 +1,5 @@
-"""The cluster's metadata at one offset of its log: topics, brokers, configs, quotas, ACLs, users.
+"""The cluster's metadata at one offset of its log: topics, brokers, configs, quotas, ACLs, users,
+delegation tokens.
 
 A `MetadataImage` never changes. Every process of a node holds one and replaces it when further
 records are committed: a request that keeps an image sees one consistent state. Parts that two
@@ -16,6 +17,7 @@ import msgspec
 
 from odradek.cluster.metadata.acls import AclsImage
 from odradek.cluster.metadata.client_quotas import ClientQuotasImage
+from odradek.cluster.metadata.delegation_tokens import DelegationTokensImage
 from odradek.cluster.metadata.scram import ScramImage
 from odradek.protocol.types import ZERO_UUID, Uuid
 
@@ -185,6 +187,9 @@ class MetadataImage(msgspec.Struct, frozen=True, eq=False):
     scram_credentials: ScramImage = {}
     client_quotas: ClientQuotasImage = msgspec.field(default_factory=lambda: ClientQuotasImage({}))
     acls: AclsImage = msgspec.field(default_factory=AclsImage)
+    delegation_tokens: DelegationTokensImage = msgspec.field(
+        default_factory=lambda: DelegationTokensImage({})
+    )
 
     @classmethod
     def empty(cls) -> "MetadataImage":

@@ -161,10 +161,6 @@ _BROKER_KEYS: Final[_Table] = {
         replication.quota.window.size.seconds int 1 >=1
     """,
     _SECURITY: """
-        delegation.token.expiry.check.interval.ms long 3600000 >=1
-        delegation.token.expiry.time.ms long 86400000 >=1
-        delegation.token.max.lifetime.ms long 604800000 >=1
-        delegation.token.secret.key password -
         principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder per-broker
         sasl.client.callback.handler.class class -
         sasl.kerberos.kinit.cmd string /usr/bin/kinit per-broker

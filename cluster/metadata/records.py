@@ -13,6 +13,7 @@ from typing import TypeAlias, get_args
 import msgspec
 
 from odradek.cluster.metadata.acls import AclBinding
+from odradek.cluster.metadata.delegation_tokens import DelegationToken
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage
 from odradek.cluster.metadata.scram import ScramCredential
 from odradek.protocol.types import Uuid
@@ -118,6 +119,18 @@ class ScramCredentialRemoved(msgspec.Struct, frozen=True, array_like=True, tag=1
     mechanism: int
 
 
+class DelegationTokenChanged(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """There is this delegation token, or it has another expiry time."""
+
+    token: DelegationToken
+
+
+class DelegationTokenRemoved(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """A delegation token is worth nothing any more."""
+
+    token_id: str
+
+
 class AclCreated(msgspec.Struct, frozen=True, array_like=True, tag=12):
     """An access control list has this binding."""
 
@@ -147,6 +160,8 @@ Record: TypeAlias = (
     | ClientQuotaChanged
     | AclCreated
     | AclDeleted
+    | DelegationTokenChanged
+    | DelegationTokenRemoved
 )
 
 _KNOWN_TAGS = frozenset(kind.__struct_config__.tag for kind in get_args(Record))

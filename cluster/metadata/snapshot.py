@@ -9,6 +9,7 @@ from odradek.cluster.metadata.records import (
     ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
+    DelegationTokenChanged,
     FeatureLevelChanged,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -45,4 +46,5 @@ def image_records(image: MetadataImage) -> list[Record]:
         ScramCredentialChanged(user.name, user.mechanism, credential)
         for user, credential in image.scram_credentials.items()
     )
+    records.extend(map(DelegationTokenChanged, image.delegation_tokens.values()))
     return records

@@ -112,12 +112,13 @@ class ActiveController:
         self.propose(result.records, frees_space=isinstance(command, _FREES_SPACE))
         return encode_reply(result.reply), self.index
 
-    def tick(self, now_ms: int) -> None:
-        """Propose what is due: fencing, preferred leader elections."""
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """Propose what is due: fencing, preferred leader elections, the end of tokens. `wall_ms` is
+        the time since the epoch."""
         due = self.controller.next_deadline_ms()
         if due is not None and now_ms >= due:
             before = self.controller.image
-            records = self.controller.tick(now_ms)
+            records = self.controller.tick(now_ms, wall_ms)
             self.propose(records, frees_space=True)
             _log_added_replicas(before, records)
 

@@ -117,6 +117,7 @@ class ControllerProcess:
             forwarding=self._forwarding,
             failure_detector=self._failure_detector,
             clock_ms=_clock_ms,
+            wall_ms=_wall_ms,
         )
         self._quorum = QuorumView(
             self._driver,

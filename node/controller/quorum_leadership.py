@@ -54,6 +54,7 @@ class QuorumLeadership:
         forwarding: CommandForwarding,
         failure_detector: FailureDetector,
         clock_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
     ) -> None:
         self.active: ActiveController | None = None
         self._config = config
@@ -63,6 +64,7 @@ class QuorumLeadership:
         self._forwarding = forwarding
         self._failure_detector = failure_detector
         self._clock_ms = clock_ms
+        self._wall_ms = wall_ms
         self._has_vote = True
         self._must_resign = False
         self._resign_again_ms = 0
@@ -78,7 +80,7 @@ class QuorumLeadership:
         if active is None:
             return
         try:
-            active.tick(now_ms)
+            active.tick(now_ms, self._wall_ms())
         except (NoDiskSpaceError, NotProposedError) as error:
             log.warning("Fencing and preferred leader elections are delayed: %r", error)
             active.controller.activate(now_ms)

@@ -138,6 +138,8 @@ class Services:
         self.now_ms = now_ms
         self.storage_problem = ""
         """What keeps this node from writing its data folder; empty: nothing."""
+        self.is_identified: Callable[[int], bool] = lambda _connection_id: False
+        """Whether the client of a connection may ask for delegation tokens; set by process.py."""
         self.authorizer = Authorizer()
         self.tls_listeners = TlsListeners(metadata, loop)
         self.client_quotas = ClientQuotas(

@@ -44,7 +44,7 @@ from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.node_control import NodeControl
-from odradek.node.router.sasl_authentication import SaslAuthenticator
+from odradek.node.router.sasl_authentication import SaslAuthenticator, is_identified
 from odradek.node.router.shards.loop_delay import LoopDelayMonitor
 from odradek.node.router.token_verification import TokenVerifiers
 from odradek.node.router.transactions.watchdog import Watchdog
@@ -133,6 +133,10 @@ class RouterProcess:
             self._loop,
             settings_of=metadata.sasl_settings,
             credentials=lambda: metadata.image.scram_credentials,
+            tokens=lambda: metadata.image.delegation_tokens,
+            token_secret_key=lambda: (
+                metadata.broker_settings().delegation_tokens.delegation_token_secret_key
+            ),
             verifiers=TokenVerifiers(self._loop, time.time),
             decoy_key=decoy_key(self._config),
             random_text=lambda: secrets.token_urlsafe(24),
@@ -145,9 +149,14 @@ class RouterProcess:
             on_connected=self._authenticator.on_connected,
             on_disconnected=lambda connection: services.on_disconnected(connection.id),
         )
+        services.is_identified = self._is_identified
         self._connection_limits = ConnectionLimits(self._socket_server.connection_rates, self._loop)
         services.worker_client.on_replies_delivered = self._socket_server.flush_queue.flush
         self._register_counters(dispatcher)
+
+    def _is_identified(self, connection_id: int) -> bool:
+        connection = self._socket_server.connections.get(connection_id)
+        return connection is not None and is_identified(connection)
 
     def _build_inter_broker_client(
         self, context: "zmq.Context[zmq.Socket[bytes]]", identity: bytes

@@ -27,8 +27,14 @@ from enum import Enum, auto
 from functools import lru_cache, partial
 from typing import Final
 
+from odradek.cluster.metadata.delegation_tokens import DelegationTokensImage
 from odradek.cluster.metadata.sasl_settings import SERVED_MECHANISMS, SaslSettings
-from odradek.cluster.metadata.scram import SCRAM_MECHANISMS, ScramImage, ScramUser
+from odradek.cluster.metadata.scram import (
+    SCRAM_MECHANISMS,
+    ScramImage,
+    ScramMechanism,
+    ScramUser,
+)
 from odradek.cluster.security.access_token import UnknownTokenKeyError
 from odradek.cluster.security.jaas import parse_jaas
 from odradek.cluster.security.oauthbearer_server import OAUTHBEARER, OAuthBearerServer
@@ -43,7 +49,7 @@ from odradek.cluster.security.sasl import (
 from odradek.cluster.security.scram_server import ScramIdentity, ScramServer
 from odradek.node.bus.reply import drive
 from odradek.node.router.token_verification import TokenVerifiers
-from odradek.node.wire.connection import Connection, Slot
+from odradek.node.wire.connection import ANONYMOUS, Connection, Slot
 from odradek.node.wire.framing import Buffer
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import (
@@ -77,7 +83,8 @@ SettingsOf = Callable[[str, str], SaslSettings]
 class SaslAuthenticator:
     """What the connections of one router share.
 
-    `credentials` are the SCRAM credentials at the moment. `decoy_key` is a secret, the same on all
+    `credentials` are the SCRAM credentials at the moment, `tokens` the delegation tokens, of which
+    those made with `token_secret_key` can be used. `decoy_key` is a secret, the same on all
     nodes of a cluster: from it come the salts of users who do not exist. `random_text` makes
     nonces. `counts` has the ends of authentications by listener, mechanism and outcome.
     """
@@ -88,6 +95,8 @@ class SaslAuthenticator:
         *,
         settings_of: SettingsOf,
         credentials: Callable[[], ScramImage],
+        tokens: Callable[[], DelegationTokensImage],
+        token_secret_key: Callable[[], str | None],
         verifiers: TokenVerifiers,
         decoy_key: bytes,
         random_text: Callable[[], str],
@@ -98,6 +107,8 @@ class SaslAuthenticator:
         self.now_ms = now_ms
         self.counts: Counter[tuple[str, ...]] = Counter()
         self._credentials = credentials
+        self._tokens = tokens
+        self._token_secret_key = token_secret_key
         self._verifiers = verifiers
         self._decoy_key = decoy_key
         self._random_text = random_text
@@ -127,11 +138,25 @@ class SaslAuthenticator:
         credentials = self._credentials()
 
         def find(name: str, is_token: bool) -> ScramIdentity | None:
-            # Delegation tokens (KIP-48) have no credentials yet.
-            credential = None if is_token else credentials.get(ScramUser(name, scram))
+            if is_token:
+                return self._token_identity(name, scram)
+            credential = credentials.get(ScramUser(name, scram))
             return None if credential is None else ScramIdentity(credential=credential, name=name)
 
         return ScramServer(scram, nonce=self._random_text(), decoy_key=self._decoy_key, find=find)
+
+    def _token_identity(self, token_id: str, mechanism: ScramMechanism) -> ScramIdentity | None:
+        """The owner of a delegation token, as long as the token is valid (KIP-48)."""
+        token = self._tokens().get(token_id)
+        if token is None or token.is_expired(self.now_ms() + 1):
+            return None
+        if not token.is_of(self._token_secret_key()):
+            return None
+        return ScramIdentity(
+            credential=token.credential(mechanism),
+            name=token.owner.partition(":")[2],
+            expires_at_ms=token.expiry_ms,
+        )
 
     async def fetch_keys(self, listener: str) -> None:
         """Fetch the keys with which access tokens are verified."""
@@ -359,6 +384,15 @@ class SaslConnection:
         )
         if text is not None:
             log.warning("closing the connection of %s: %s", connection, text)
+
+
+def is_identified(connection: Connection) -> bool:
+    """Whether the client may ask for delegation tokens: it has said who it is, and not with a
+    token. A token that could make tokens would never end."""
+    authentication = connection.authentication
+    if isinstance(authentication, SaslConnection):
+        return not authentication.is_token
+    return connection.listener.is_tls and connection.peer_principal != ANONYMOUS
 
 
 def _encoded(

@@ -340,7 +340,7 @@ class ClusterNode(RaftHost):
     def _tick_active(self) -> None:
         if self.active is not None:
             try:
-                self.active.tick(self.clock_ms())
+                self.active.tick(self.clock_ms(), self.clock_ms())
             except NotProposedError:
                 self.active.controller.activate(self.clock_ms())
 

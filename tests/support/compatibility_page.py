@@ -25,12 +25,6 @@ from odradek.protocol.codec import (
 from odradek.storage.reader import BATCHES_PER_READ_MAX
 
 NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
-    "There are no delegation tokens yet.": (
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    ),
     "A node's controller is registered with its broker, so it cannot be unregistered alone.": (
         ApiKey.UNREGISTER_CONTROLLER,
     ),

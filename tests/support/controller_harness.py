@@ -190,7 +190,7 @@ class ControllerHarness:
     def tick(self) -> int:
         """Let the controller run what is due; returns the number of records."""
         before = self.image
-        records = decode_records(encode_records(self.controller.tick(self.now_ms)))
+        records = decode_records(encode_records(self.controller.tick(self.now_ms, self.now_ms)))
         assert self.image is before, "a decision must not change the state"
         self._take(records)
         return len(records)

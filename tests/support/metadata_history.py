@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from odradek.cluster.metadata.acls import AclBinding, AclsImage
 from odradek.cluster.metadata.client_quotas import ClientQuotasImage, QuotaEntity
+from odradek.cluster.metadata.delegation_tokens import DelegationToken, DelegationTokensImage
 from odradek.cluster.metadata.image import (
     BrokerImage,
     BrokerListener,
@@ -24,6 +25,8 @@ from odradek.cluster.metadata.records import (
     ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
+    DelegationTokenChanged,
+    DelegationTokenRemoved,
     FeatureLevelChanged,
     PartitionChanged,
     PartitionsAdded,
@@ -50,6 +53,7 @@ class ModelImage:
     next_producer_id: int = 0
     scram_credentials: dict[ScramUser, ScramCredential] = field(default_factory=dict)
     quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
+    tokens: dict[str, DelegationToken] = field(default_factory=dict)
     acls: set[AclBinding] = field(default_factory=set)
 
     def replay(self, record: Record) -> None:
@@ -120,6 +124,10 @@ class ModelImage:
                 self.scram_credentials[user] = record.credential
             case ScramCredentialRemoved():
                 self.scram_credentials.pop(ScramUser(record.user, record.mechanism), None)
+            case DelegationTokenChanged():
+                self.tokens[record.token.token_id] = record.token
+            case DelegationTokenRemoved():
+                self.tokens.pop(record.token_id, None)
             case AclCreated():
                 self.acls.add(record.binding)
             case AclDeleted():
@@ -144,6 +152,7 @@ class ModelImage:
                 {key: dict(value) for key, value in self.quotas.items()}
             ),
             acls=AclsImage().after(self.acls),
+            delegation_tokens=DelegationTokensImage(dict(self.tokens)),
         )
 
 
@@ -156,7 +165,7 @@ def history(seed: int, count: int) -> Iterator[Record]:
     producer_id = 0
     yield ClusterCreated(f"cluster-{seed}")
     for step in range(count - 1):
-        kind = chance.choice("tttppPPdccccbBuFasSqqAAD")
+        kind = chance.choice("tttppPPdccccbBuFasSqqAADkkK")
         topic_id = chance.choice(sorted(names)) if names else b""
         if kind == "t" or not names:
             free = sorted({f"topic-{n}" for n in range(30)} - set(names.values()))
@@ -208,6 +217,16 @@ def history(seed: int, count: int) -> Iterator[Record]:
         elif kind == "a":
             producer_id += 1000
             yield ProducerIdsAllocated(1, step, producer_id)
+        elif kind == "k":
+            token_id = f"token-{chance.randrange(3)}"
+            first, end, last = sorted(chance.randrange(99) for _ in range(3))
+            yield DelegationTokenChanged(
+                DelegationToken(
+                    token_id, "User:a", "User:b", (), first, last, end, chance.randbytes(4), ()
+                )
+            )
+        elif kind == "K":
+            yield DelegationTokenRemoved(f"token-{chance.randrange(3)}")
         elif kind == "A":
             yield AclCreated(_binding(chance))
         elif kind == "D":
@@ -253,6 +272,7 @@ def have_same_content(one: MetadataImage, other: MetadataImage) -> bool:
         and one.next_producer_id == other.next_producer_id
         and one.scram_credentials == other.scram_credentials
         and dict(one.client_quotas) == dict(other.client_quotas)
+        and dict(one.delegation_tokens) == dict(other.delegation_tokens)
         and len(one.acls) == len(other.acls)
         and set(one.acls) == set(other.acls)
     )

@@ -21,14 +21,17 @@ from odradek.cluster.controller.commands import (
     ConfigOperation,
     ConfigsReply,
     CreateAcls,
+    CreateDelegationToken,
     CreatePartitions,
     CreateTopics,
+    DelegationTokenReply,
     DeleteAcls,
     DeletedAclsReply,
     DeletedAclsResult,
     DeleteScramCredential,
     DeleteTopics,
     ElectLeaders,
+    ExpireDelegationToken,
     FeatureResult,
     FeaturesReply,
     FeatureUpdate,
@@ -50,6 +53,7 @@ from odradek.cluster.controller.commands import (
     Reassignment,
     RegisterBroker,
     RemoveRaftVoter,
+    RenewDelegationToken,
     ReplicaAssignment,
     ResignReplicas,
     ResourceConfigs,
@@ -73,6 +77,7 @@ from odradek.cluster.controller.commands import (
 from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 from odradek.cluster.metadata.scram import ScramCredential
+from tests.support.token_samples import token_of
 
 ID = bytes(range(16))
 BINDING = AclBinding(2, 4, "log-", "User:bob", "*", 3, 3)
@@ -112,6 +117,9 @@ COMMANDS: list[Command] = [
         ),
     ),
     DeleteAcls((AclBindingFilter(), AclBindingFilter(2, 2, "t", "User:a", "h", 3, 3))),
+    CreateDelegationToken(token_of(renewers=("User:bob",)), -1),
+    RenewDelegationToken(b"digest", "User:bob", -1, 5),
+    ExpireDelegationToken(b"digest", "User:bob", -1, 5),
 ]
 REPLIES: list[CommandReply] = [
     TopicsReply((TopicResult("t", 3, "no", ID, 4, 5), TopicResult(None))),
@@ -127,6 +135,7 @@ REPLIES: list[CommandReply] = [
     ClientQuotasReply((QuotaEntityResult((("user", None),), 42, "no"), QuotaEntityResult(()))),
     ScramCredentialsReply((ScramCredentialsResult("u"), ScramCredentialsResult("v", 42, "no"))),
     AclsReply((AclResult(), AclResult(42, "no"))),
+    DelegationTokenReply(1, 2, 3),
     DeletedAclsReply((DeletedAclsResult(42, "no"), DeletedAclsResult(deleted=(BINDING,)))),
 ]
 

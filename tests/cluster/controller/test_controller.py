@@ -277,7 +277,7 @@ def test_decisions_are_the_same_on_every_controller() -> None:
     for controller in others:
         controller.activate(harness.now_ms)
         for ms in range(0, 1001, 250):
-            controller.tick(harness.now_ms + ms - 1)
-    decisions = {controller.tick(harness.now_ms + 1000) for controller in others}
+            controller.tick(harness.now_ms + ms - 1, 0)
+    decisions = {controller.tick(harness.now_ms + 1000, 0) for controller in others}
     assert len(decisions) == 1
     assert decisions != {()}

@@ -42,7 +42,7 @@ def test_together_with_the_enforced_keys_they_are_all_of_kafkas_keys() -> None:
     ours |= {name for name in BROKER_CONFIGS if OURS.match(name)}
     ours |= {field.definition.name for field in fields_of(StartupSettings)}
     assert len(BROKER_CONFIGS.keys() - ours) == 340 - 1
-    assert len(BROKER_KEYS) == 175
+    assert len(BROKER_KEYS) == 171
     assert len(TOPIC_KEYS) == 5
     assert all(not BROKER_CONFIGS[each.name].has_effect for each in BROKER_KEYS)
     assert all(not TOPIC_CONFIGS[each.name].has_effect for each in TOPIC_KEYS)

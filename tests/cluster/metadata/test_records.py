@@ -13,6 +13,8 @@ from odradek.cluster.metadata.records import (
     ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
+    DelegationTokenChanged,
+    DelegationTokenRemoved,
     FeatureLevelChanged,
     PartitionChanged,
     PartitionsAdded,
@@ -27,6 +29,7 @@ from odradek.cluster.metadata.records import (
     encode_records,
 )
 from odradek.cluster.metadata.scram import ScramCredential
+from tests.support.token_samples import token_of
 
 TOPIC_ID = bytes(range(16))
 PARTITION = PartitionImage(
@@ -69,6 +72,8 @@ EVERY_RECORD: list[Record] = [
     ClientQuotaChanged((("ip", "127.0.0.1"),), "connection_creation_rate", None),
     AclCreated(AclBinding(2, 4, "log-", "User:bob", "*", 3, 3)),
     AclDeleted(AclBinding(2, 4, "log-", "User:bob", "*", 3, 3)),
+    DelegationTokenChanged(token_of(renewers=("User:bob",), issue_ms=1, max_ms=3, expiry_ms=2)),
+    DelegationTokenRemoved("token-1"),
 ]
 
 
@@ -88,7 +93,7 @@ def test_an_entry_holds_its_records_in_order() -> None:
 def test_tags_never_change() -> None:
     # Changing one would make every existing log unreadable.
     tags = [fields[0] for fields in msgspec.msgpack.decode(encode_records(EVERY_RECORD))]
-    assert tags == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11, 14, 15, 16, 16, 12, 13]
+    assert tags == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11, 14, 15, 16, 16, 12, 13, 17, 18]
 
 
 def test_fields_that_a_newer_release_added_are_skipped() -> None:

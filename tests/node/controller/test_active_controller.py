@@ -209,5 +209,5 @@ def test_brokers_without_heartbeats_are_fenced_by_tick(harness: RaftHarness) -> 
         assert due_ms is not None
         assert due_ms < NOW_MS + 60_000
         now_ms = max(now_ms + 1, due_ms)
-        active.decisions.tick(now_ms)
+        active.decisions.tick(now_ms, 0)
     assert now_ms >= NOW_MS + 500

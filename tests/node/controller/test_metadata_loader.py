@@ -54,6 +54,7 @@ def loader(member: RaftMember, tmp_path: Path) -> Iterator[MetadataLoader]:
         forwarding=forwarding,
         failure_detector=FailureDetector(member.driver, 0),
         clock_ms=lambda: member.harness.now_ms,
+        wall_ms=lambda: member.harness.now_ms,
     )
     yield MetadataLoader(MetadataImage.empty(), member.driver, publisher, leadership)
     context.destroy(0)

@@ -48,6 +48,7 @@ class Controller:
             forwarding=self.forwarding,
             failure_detector=FailureDetector(member.driver, member.node_id),
             clock_ms=lambda: member.harness.now_ms,
+            wall_ms=lambda: member.harness.now_ms,
         )
         member.listener = RaftListener(
             on_commit=self._on_commit,

@@ -16,6 +16,11 @@ import pytest
 import uvloop
 from scramp import ScramClient
 
+from odradek.cluster.metadata.delegation_tokens import (
+    DelegationTokensImage,
+    token_hmac,
+    token_password,
+)
 from odradek.cluster.metadata.sasl_settings import UNSECURED_TOKENS, SaslSettings
 from odradek.cluster.metadata.scram import (
     ScramImage,
@@ -26,10 +31,10 @@ from odradek.cluster.metadata.scram import (
 )
 from odradek.node.bus.arena import UNIT_BYTES, Arena
 from odradek.node.observability import resident_bytes
-from odradek.node.router.sasl_authentication import FRAMES_MAX, SaslAuthenticator
+from odradek.node.router.sasl_authentication import FRAMES_MAX, SaslAuthenticator, is_identified
 from odradek.node.router.token_verification import TokenVerifiers
 from odradek.node.wire.acceptor import Acceptor
-from odradek.node.wire.connection import ANONYMOUS, Slot, SocketServer
+from odradek.node.wire.connection import ANONYMOUS, Connection, Slot, SocketServer
 from odradek.node.wire.listeners import ClientListener
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_response, decode_response_header
@@ -41,6 +46,8 @@ from odradek.protocol.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from tests.support.token_dialogue import scram_messages
+from tests.support.token_samples import SECRET_KEY, token_of
 from tests.support.wire import frame_of
 
 R = TypeVar("R")
@@ -80,6 +87,8 @@ class SaslWorld:
             connection_failed_authentication_delay_ms=1,
         )
         self.credentials = scram_credentials("carol-secret")
+        self.tokens = DelegationTokensImage({})
+        self.token_secret_key: str | None = SECRET_KEY
         self.handled: list[tuple[int, str]] = []
         self.now_ms = 1_000_000
         self.clients: list[SaslClient] = []
@@ -89,6 +98,8 @@ class SaslWorld:
             loop,
             settings_of=lambda _listener, _mechanism: self.settings,
             credentials=lambda: self.credentials,
+            tokens=lambda: self.tokens,
+            token_secret_key=lambda: self.token_secret_key,
             verifiers=TokenVerifiers(loop, lambda: self.now_ms / 1000),
             decoy_key=b"decoy",
             random_text=lambda: f"nonce-{next(numbers)}",
@@ -205,6 +216,16 @@ class SaslClient:
         texts = (base64.urlsafe_b64encode(json.dumps(part).encode()) for part in parts)
         token = ".".join(text.decode().rstrip("=") for text in texts) + "."
         return await self.authenticate(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+
+    async def log_in_with_delegation_token(
+        self, token_id: str, password: str, mechanism: str = "SCRAM-SHA-256"
+    ) -> SaslAuthenticateResponse:
+        assert (await self.handshake(mechanism)).error_code == ErrorCode.NONE
+        messages = scram_messages(token_id, password, mechanism)
+        challenge = await self.authenticate(next(messages))
+        if challenge.error_code:
+            return challenge
+        return await self.authenticate(messages.send(bytes(challenge.auth_bytes)))
 
     async def ask_metadata(self) -> bool:
         """Whether a request reaches dispatch; False if the connection is closed instead."""
@@ -497,6 +518,90 @@ def test_a_removed_credential_ends_the_session_at_its_renewal(world: SaslWorld) 
         assert refused.error_message == GENERAL.format("re-authentication")
         assert await client.is_closed()
         assert counts(world)["SCRAM-SHA-256", "reauthentication_failure"] == 1
+
+    world.run(scenario)
+
+
+def have_token(world: SaslWorld, lifetime_ms: int) -> str:
+    """There is token-1 of alice; returns its password."""
+    ends_ms = world.now_ms + lifetime_ms
+    token = token_of("token-1", max_ms=ends_ms + 1_000, expiry_ms=ends_ms)
+    world.tokens = DelegationTokensImage({"token-1": token})
+    return token_password(token_hmac(SECRET_KEY, "token-1"))
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_delegation_token_authenticates_as_its_owner_as_long_as_it_is_valid(
+    world: SaslWorld, mechanism: str
+) -> None:
+    password = have_token(world, 60_000)
+
+    async def scenario() -> None:
+        client = await world.connect()
+        answer = await client.log_in_with_delegation_token("token-1", password, mechanism)
+        assert (answer.error_code, answer.session_lifetime_ms) == (ErrorCode.NONE, 60_000)
+        assert await client.ask_metadata()
+        assert world.handled[-1][1] == "User:alice"
+        (connection,) = world.wire.connections.values()
+        assert not is_identified(connection)
+        world.tokens = DelegationTokensImage({})
+        await until_renewal(world)
+        refused = await client.log_in_with_delegation_token("token-1", password, mechanism)
+        assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert await client.is_closed()
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize("reason", ["expired", "wrong HMAC", "another key", "no key", "unknown"])
+def test_a_delegation_token_that_is_worth_nothing_is_refused(world: SaslWorld, reason: str) -> None:
+    password = have_token(world, 60_000)
+    token_id = "other" if reason == "unknown" else "token-1"
+    if reason == "expired":
+        world.now_ms += 60_000
+    elif reason == "wrong HMAC":
+        password = "wrong"
+    elif reason in ("another key", "no key"):
+        world.token_secret_key = "rotated" if reason == "another key" else None
+
+    async def scenario() -> None:
+        client = await world.connect()
+        refused = await client.log_in_with_delegation_token(token_id, password)
+        assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert refused.error_message == GENERAL.format("authentication")
+        assert await client.is_closed()
+
+    world.run(scenario)
+
+
+def test_a_session_ends_with_its_delegation_token(world: SaslWorld) -> None:
+    password = have_token(world, 20)
+
+    async def scenario() -> None:
+        client = await world.connect()
+        answer = await client.log_in_with_delegation_token("token-1", password)
+        assert answer.session_lifetime_ms == 20
+        deadline_s = world.loop.time() + DEADLINE_S
+        while await client.ask_metadata():
+            assert world.loop.time() < deadline_s
+
+    world.run(scenario)
+
+
+def test_who_may_ask_for_delegation_tokens(world: SaslWorld) -> None:
+    async def scenario() -> None:
+        client = await world.connect()
+        await client.log_in_plain()
+        (connection,) = world.wire.connections.values()
+        assert is_identified(connection)
+        for protocol, principal, expected in (
+            ("PLAINTEXT", ANONYMOUS, False),
+            ("SSL", ANONYMOUS, False),
+            ("SSL", "User:CN=alice", True),
+        ):
+            other = Connection(world.wire, ClientListener(name="OTHER", security_protocol=protocol))
+            other.peer_principal = principal
+            assert is_identified(other) == expected
 
     world.run(scenario)
 
