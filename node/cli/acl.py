@@ -157,7 +157,9 @@ def add(
     idempotent: bool,
     **wanted: Any,  # noqa: ANN401 - the options of a binding
 ) -> None:
-    """Add bindings: every operation on every resource, for every principal from every host.
+    """Add bindings of operations to resources.
+
+    Each is made for every operation, resource, principal and host that is named.
 
     --producer and --consumer stand for the operations that those need.
     """

@@ -62,10 +62,11 @@ def entity_options(command: Callable[..., R]) -> Callable[..., R]:
 
 @click.group()
 def quota() -> None:
-    """List, set and remove quotas of users, client ids and addresses.
+    """List, set and remove client quotas.
 
-    Each broker counts for itself: a rate of 1 MB/s is 1 MB/s of each broker. Of several quotas the
-    most specific holds: of a user with a client id, of a user, of a client id.
+    They limit users, client ids and addresses. Each broker counts for itself: a rate of 1 MB/s is
+    1 MB/s of each broker. Of several quotas the most specific holds: of a user with a client id, of
+    a user, of a client id.
     """
 
 

@@ -92,7 +92,7 @@ def test_every_key_has_its_default_from_a_key_of_the_broker() -> None:
         (
             "follower.replication.throttled.replicas",
             ["", "*", "0:1", "0:1, 12:3"],
-            ["0", "0:1,*", "*,*", "a:b", "0:1:2", "0:-1"],
+            ["0", "0:1,*", "*,0:1", "a:b", "0:1:2", "0:-1"],
         ),
         ("leader.replication.throttled.replicas", ["*", "0:1,1:0"], ["none", "0-1"]),
         ("index.interval.bytes", ["0"], ["-1"]),

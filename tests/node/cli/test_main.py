@@ -58,8 +58,9 @@ def documented_commands() -> list[str]:
 
 @pytest.mark.parametrize("line", documented_commands())
 def test_the_commands_of_the_readme_are_valid(line: str, tmp_path: Path) -> None:
-    (tmp_path / "node.toml").touch()
-    line = line.replace("node.toml", str(tmp_path / "node.toml"))
+    for name in ("node.toml", "prod.properties"):
+        (tmp_path / name).touch()
+        line = line.replace(name, str(tmp_path / name))
     line = line.replace("DATA/stores/0", str(tmp_path))
     arguments = shlex.split(line)
     command: click.Command = cli
