@@ -1,7 +1,7 @@
 """CreateAcls and DeleteAcls: which bindings are created and deleted, and why others are not.
 
-Each binding and each filter succeeds or fails by itself, in Kafka's words (AclControlManager). A
-binding that exists already is no error and makes no record.
+Each binding succeeds or fails by itself, in Kafka's words (AclControlManager). A binding that
+exists already is no error and makes no record.
 """
 
 from typing import Final
@@ -12,7 +12,6 @@ from odradek.cluster.controller.commands import (
     CreateAcls,
     DeleteAcls,
     DeletedAclsReply,
-    DeletedAclsResult,
 )
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.acls import (
@@ -26,11 +25,8 @@ from odradek.cluster.metadata.acls import (
     ResourceType,
 )
 from odradek.cluster.metadata.records import AclCreated, AclDeleted
-from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.errors import ErrorCode
 
-RECORDS_MAX: Final = 10_000
-"""Of one request. Kafka's MAX_RECORDS_PER_USER_OP."""
-_TOO_LARGE: Final = "Unable to perform excessively large batch operation."
 _RESOURCES: Final = frozenset(ResourceType)
 _OPERATIONS: Final = frozenset(AclOperation)
 _NAMES: Final = {0: "UNKNOWN", 1: "ANY", 2: "MATCH"}
@@ -38,7 +34,7 @@ _NAMES: Final = {0: "UNKNOWN", 1: "ANY", 2: "MATCH"}
 
 
 def create_acls(state: ControllerState, command: CreateAcls) -> ControllerResult:
-    """ApiError(POLICY_VIOLATION) for more than RECORDS_MAX new bindings."""
+    """Those that can be and are not there yet become records."""
     acls = state.image.acls
     created: dict[AclBinding, None] = {}
     results = []
@@ -50,32 +46,19 @@ def create_acls(state: ControllerState, command: CreateAcls) -> ControllerResult
         if binding not in acls:
             created[binding] = None
         results.append(AclResult())
-    if len(created) > RECORDS_MAX:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, _TOO_LARGE)
     records = tuple(AclCreated(binding) for binding in created)
     return ControllerResult(records=records, reply=AclsReply(tuple(results)))
 
 
 def delete_acls(state: ControllerState, command: DeleteAcls) -> ControllerResult:
-    """A binding that several filters find is in the result of each. A filter with which there would
-    be more than RECORDS_MAX deletions fails."""
-    deleted: dict[AclBinding, None] = {}
-    results = []
-    for wanted in command.filters:
-        problem = filter_error(wanted)
-        if problem is not None:
-            results.append(DeletedAclsResult(ErrorCode.INVALID_REQUEST, problem))
-            continue
-        found = state.image.acls.matching(wanted)
-        together = deleted | dict.fromkeys(found)
-        if len(together) > RECORDS_MAX:
-            text = f"Cannot remove more than {RECORDS_MAX} acls in a single delete operation."
-            results.append(DeletedAclsResult(ErrorCode.POLICY_VIOLATION, text))
-            continue
-        deleted = together
-        results.append(DeletedAclsResult(deleted=tuple(found)))
-    records = tuple(AclDeleted(binding) for binding in deleted)
-    return ControllerResult(records=records, reply=DeletedAclsReply(tuple(results)))
+    """A binding that is not there, perhaps no more, makes no record."""
+    acls = state.image.acls
+    were_there = tuple(binding in acls for binding in command.bindings)
+    there = dict.fromkeys(
+        binding for binding, was in zip(command.bindings, were_there, strict=True) if was
+    )
+    records = tuple(AclDeleted(binding) for binding in there)
+    return ControllerResult(records=records, reply=DeletedAclsReply(were_there))
 
 
 def binding_error(binding: AclBinding) -> str | None:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
+from odradek.cluster.metadata.acls import AclBinding
 from odradek.cluster.metadata.client_quotas import QuotaEntity
 from odradek.cluster.metadata.delegation_tokens import DelegationToken
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
@@ -283,9 +283,10 @@ class CreateAcls(_Tagged, Request["AclsReply"], frozen=True):
 
 
 class DeleteAcls(_Tagged, Request["DeletedAclsReply"], frozen=True):
-    """Delete what each of the filters finds."""
+    """Delete bindings. The router finds what filters mean: looking through all bindings in one
+    command would hold the controller."""
 
-    filters: tuple[AclBindingFilter, ...]
+    bindings: tuple[AclBinding, ...]
 
 
 class AddRaftVoter(_Tagged, Request["VotersReply"], frozen=True):
@@ -541,18 +542,10 @@ class AclsReply(_Tagged, frozen=True):
     results: tuple[AclResult, ...]
 
 
-class DeletedAclsResult(msgspec.Struct, frozen=True, array_like=True):
-    """What one filter has found and deleted."""
-
-    error_code: int = 0
-    error_message: str | None = None
-    deleted: tuple[AclBinding, ...] = ()
-
-
 class DeletedAclsReply(_Tagged, frozen=True):
-    """Answers DeleteAcls: one result for each filter, in order."""
+    """Answers DeleteAcls: whether there was such a binding, for each, in order."""
 
-    results: tuple[DeletedAclsResult, ...]
+    were_there: tuple[bool, ...]
 
 
 class DelegationTokenReply(_Tagged, frozen=True):

@@ -25,6 +25,10 @@ IN_FLIGHT_MAX: Final = 200
 turn of about ten milliseconds."""
 
 
+COMMAND_ITEMS_MAX: Final = 500
+"""Changes in one command: what the controller carries out in a few milliseconds."""
+
+
 class LongRequest(Protocol):
     """The context of a request. `is_long` says that its response is encoded in slices."""
 
@@ -81,6 +85,19 @@ async def sort_cooperatively(
             await take_turn(request)
         slices.append(sorted(names[start : start + _NAMES_PER_TURN]))
     return iter(slices[0]) if len(slices) == 1 else heapq.merge(*slices)
+
+
+def command_batches(groups: Iterable[Sequence[T]]) -> Iterator[list[T]]:
+    """The items of all groups in order, in lists for one command of the controller each. Those of
+    one group are in one list, and one list has at most COMMAND_ITEMS_MAX or one group."""
+    batch: list[T] = []
+    for group in groups:
+        if batch and len(batch) + len(group) > COMMAND_ITEMS_MAX:
+            yield batch
+            batch = []
+        batch += group
+    if batch:
+        yield batch
 
 
 async def gather_cooperatively(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -3,10 +3,13 @@
 All in versions 0 to 3: v1 has pattern types (KIP-290), v3 the resource type user. Version 0 knows
 literal patterns only: that is what its filters and bindings are about.
 
-The controller decides about changes; the router describes its own image. Without an authorizer all
-of them answer SECURITY_DISABLED, as in Kafka: bindings that nobody enforces would be a trap.
+The router looks for bindings in its own image, a piece at a time, because a filter may be compared
+with all of them; the controller decides about changes, in commands of a bounded size. Without an
+authorizer all of them answer SECURITY_DISABLED, as in Kafka: bindings that nobody enforces would be
+a trap.
 """
 
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
 from odradek.cluster.controller.acls import filter_error
@@ -15,10 +18,16 @@ from odradek.cluster.metadata.acls import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
+    AclsImage,
     ResourceType,
 )
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
+from odradek.node.router.cooperative_iteration import (
+    ITEMS_PER_TURN,
+    LoopYielder,
+    command_batches,
+    iterate_cooperatively,
+)
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.acls import (
     AclCreationResult,
@@ -41,6 +50,10 @@ CREATED_MAX: Final = 10_000
 """Bindings of one request. Kafka's limit for the records of one request."""
 FILTERS_MAX: Final = 1_000
 """Of one DeleteAcls: each may be compared with every binding."""
+DELETED_MAX: Final = 10_000
+"""Bindings in the response to one DeleteAcls. Kafka's MAX_RECORDS_PER_USER_OP."""
+_PIECE_COST: Final = ITEMS_PER_TURN // 4
+"""Of a piece of a search: a millisecond at most, with what is made of the bindings found."""
 
 
 async def handle_describe_acls(
@@ -58,7 +71,7 @@ async def handle_describe_acls(
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, problem)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    async for each in iterate_cooperatively(services.image.acls.matching(wanted), context):
+    async for each in _search(services.image.acls, wanted, LoopYielder(context)):
         key = (each.resource_type, each.resource_name, each.pattern_type)
         resource = resources.get(key)
         if resource is None:
@@ -102,16 +115,20 @@ async def handle_create_acls(
                     each.permission_type,
                 )
             )
-        reply = await services.controller.submit(CreateAcls(tuple(bindings)), ALTER_TIMEOUT_MS)
     except ApiError as error:
-        failed = AclCreationResult(error_code=error.code, error_message=error.message)
-        return CreateAclsResponse(results=[failed] * len(creations))
-    return CreateAclsResponse(
-        results=[
+        return CreateAclsResponse(results=[_not_created(error)] * len(creations))
+    response = CreateAclsResponse()
+    for some in command_batches([each] for each in bindings):
+        try:
+            reply = await services.controller.submit(CreateAcls(tuple(some)), ALTER_TIMEOUT_MS)
+        except ApiError as error:
+            response.results += [_not_created(error)] * (len(bindings) - len(response.results))
+            break
+        response.results += [
             AclCreationResult(error_code=result.error_code, error_message=result.error_message)
             for result in reply.results
         ]
-    )
+    return response
 
 
 async def handle_delete_acls(
@@ -126,22 +143,92 @@ async def handle_delete_acls(
                 ErrorCode.POLICY_VIOLATION,
                 f"One request can have at most {FILTERS_MAX} filters.",
             )
-        command = DeleteAcls(tuple(_filter_of(each) for each in request.filters))
-        reply = await services.controller.submit(command, ALTER_TIMEOUT_MS)
+        # All bindings that anybody was told of are in this node's image after this.
+        await services.controller.submit(DeleteAcls(()), ALTER_TIMEOUT_MS)
     except ApiError as error:
         failed = DeleteAclsFilterResult(error_code=error.code, error_message=error.message)
         return DeleteAclsResponse(filter_results=[failed] * len(request.filters))
+    acls = services.image.acls
+    found: list[list[AclBinding] | ApiError] = []
+    left = DELETED_MAX
     pace = LoopYielder(context)
-    results = []
-    for result in reply.results:
-        answer = DeleteAclsFilterResult(
-            error_code=result.error_code, error_message=result.error_message
-        )
-        results.append(answer)
-        for each in result.deleted:
-            await pace.step()
-            answer.matching_acls.append(_deleted(each))
-    return DeleteAclsResponse(filter_results=results)
+    for each in request.filters:
+        outcome = await _found(acls, _filter_of(each), left, pace)
+        found.append(outcome)
+        left -= len(outcome) if isinstance(outcome, list) else 0
+    doomed: dict[AclBinding, None] = {}
+    for outcome in found:
+        if isinstance(outcome, list):
+            await pace.step(len(outcome) // 10)
+            # What several filters have found is deleted once.
+            doomed.update(dict.fromkeys(outcome))
+    deleted = await _delete(doomed, services)
+    response = DeleteAclsResponse()
+    for outcome in found:
+        response.filter_results.append(await _filter_result(outcome, deleted, pace))
+    return response
+
+
+async def _search(
+    acls: AclsImage, wanted: AclBindingFilter, pace: LoopYielder
+) -> AsyncIterator[AclBinding]:
+    for piece in acls.search(wanted):
+        await pace.step(_PIECE_COST)
+        for each in piece:
+            yield each
+
+
+async def _found(
+    acls: AclsImage, wanted: AclBindingFilter, count_max: int, pace: LoopYielder
+) -> list[AclBinding] | ApiError:
+    """What the filter finds, or why nothing is deleted for it."""
+    problem = filter_error(wanted)
+    if problem is not None:
+        return ApiError(ErrorCode.INVALID_REQUEST, problem)
+    found: list[AclBinding] = []
+    async for each in _search(acls, wanted, pace):
+        if len(found) == count_max:
+            text = f"Cannot remove more than {DELETED_MAX} acls in a single delete operation."
+            return ApiError(ErrorCode.POLICY_VIOLATION, text)
+        found.append(each)
+    return found
+
+
+async def _delete(
+    bindings: Iterable[AclBinding], services: Services
+) -> dict[AclBinding, bool | ApiError]:
+    """Whether each binding was there and is deleted, or why it could not be."""
+    outcomes: dict[AclBinding, bool | ApiError] = {}
+    for some in command_batches([each] for each in bindings):
+        try:
+            reply = await services.controller.submit(DeleteAcls(tuple(some)), ALTER_TIMEOUT_MS)
+        except ApiError as error:
+            outcomes.update(dict.fromkeys(some, error))
+        else:
+            outcomes.update(zip(some, reply.were_there, strict=True))
+    return outcomes
+
+
+async def _filter_result(
+    found: Sequence[AclBinding] | ApiError,
+    deleted: dict[AclBinding, bool | ApiError],
+    pace: LoopYielder,
+) -> DeleteAclsFilterResult:
+    if isinstance(found, ApiError):
+        return DeleteAclsFilterResult(error_code=found.code, error_message=found.message)
+    result = DeleteAclsFilterResult(error_message=None)
+    for each in found:
+        await pace.step()
+        outcome = deleted[each]
+        if isinstance(outcome, ApiError):
+            return DeleteAclsFilterResult(error_code=outcome.code, error_message=outcome.message)
+        if outcome:
+            result.matching_acls.append(_deleted(each))
+    return result
+
+
+def _not_created(error: ApiError) -> AclCreationResult:
+    return AclCreationResult(error_code=error.code, error_message=error.message)
 
 
 def _check_may_alter(context: RequestContext, services: Services) -> None:

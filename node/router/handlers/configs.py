@@ -38,7 +38,11 @@ from odradek.cluster.metadata.tls_settings import says_who_clients_are
 from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.node.log_levels import LOGGERS, check_level, level_chain
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
+from odradek.node.router.cooperative_iteration import (
+    LoopYielder,
+    command_batches,
+    iterate_cooperatively,
+)
 from odradek.node.router.telemetry.subscriptions import check_match
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.configs import (
@@ -357,16 +361,21 @@ async def _alter(
         else:
             allowed.append(answer)
             entries.append(entry_of(resource))
-    if not allowed:
-        return answers
-    try:
-        reply = await services.controller.submit(command_of(tuple(entries)), ALTER_TIMEOUT_MS)
-    except ApiError as error:
-        for answer in allowed:
-            answer.error_code, answer.error_message = error.code, error.message
-        return answers
-    for answer, result in zip(allowed, reply.results, strict=True):
-        answer.error_code, answer.error_message = result.error_code, result.error_message
+    by_resource: dict[tuple[int, str], list[tuple[AlterConfigsResourceResponse, E]]] = {}
+    for answer, entry in zip(allowed, entries, strict=True):
+        key = answer.resource_type, answer.resource_name
+        by_resource.setdefault(key, []).append((answer, entry))
+    # What is named twice stays together: it is an error.
+    for some in command_batches(by_resource.values()):
+        command = command_of(tuple(entry for _, entry in some))
+        try:
+            results = (await services.controller.submit(command, ALTER_TIMEOUT_MS)).results
+        except ApiError as error:
+            for answer, _ in some:
+                answer.error_code, answer.error_message = error.code, error.message
+            continue
+        for (answer, _), result in zip(some, results, strict=True):
+            answer.error_code, answer.error_message = result.error_code, result.error_message
     return answers
 
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -20,7 +20,11 @@ from odradek.cluster.controller.commands import (
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.client_quotas import QuotaEntity, QuotaEntityType, quota_entity
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
+from odradek.node.router.cooperative_iteration import (
+    LoopYielder,
+    command_batches,
+    iterate_cooperatively,
+)
 from odradek.node.router.topic_log import caller_text
 from odradek.node.wire.connection_rates import is_address
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -158,14 +162,10 @@ async def handle_alter_client_quotas(
                 ErrorCode.POLICY_VIOLATION, f"One request can change at most {CHANGES_MAX} quotas."
             )
         unresolved = await _unresolved_hosts(entries)
-        command = AlterClientQuotas(tuple(entries), request.validate_only, unresolved)
-        results = (await services.controller.submit(command, ALTER_TIMEOUT_MS)).results
+        results = await _submit(entries, request, unresolved, services)
     except ApiError as error:
         # There is no field for an error of the whole request.
-        results = tuple(
-            QuotaEntityResult(entity, error.code, error.message)
-            for entity in dict.fromkeys(entry.entity for entry in entries)
-        )
+        results = _failed(entries, error)
     else:
         if not request.validate_only:
             _log_changes(entries, results, context)
@@ -179,6 +179,34 @@ async def handle_alter_client_quotas(
             async for result in iterate_cooperatively(results, context)
         ]
     )
+
+
+async def _submit(
+    entries: Sequence[QuotaEntityChanges],
+    request: AlterClientQuotasRequest,
+    unresolved: tuple[str, ...],
+    services: Services,
+) -> list[QuotaEntityResult]:
+    """The result for each entity. Entries of the same entity stay together: they contradict each
+    other."""
+    by_entity: dict[QuotaEntity, list[QuotaEntityChanges]] = {}
+    for entry in entries:
+        by_entity.setdefault(entry.entity, []).append(entry)
+    results: list[QuotaEntityResult] = []
+    for some in command_batches(by_entity.values()):
+        command = AlterClientQuotas(tuple(some), request.validate_only, unresolved)
+        try:
+            results += (await services.controller.submit(command, ALTER_TIMEOUT_MS)).results
+        except ApiError as error:
+            results += _failed(some, error)
+    return results
+
+
+def _failed(entries: Iterable[QuotaEntityChanges], error: ApiError) -> list[QuotaEntityResult]:
+    return [
+        QuotaEntityResult(entity, error.code, error.message)
+        for entity in dict.fromkeys(entry.entity for entry in entries)
+    ]
 
 
 def _log_changes(

@@ -4,9 +4,12 @@ Any node serves both. A client sends a salted password, which is as good as the 
 that prove it are computed here, and only they leave this process.
 """
 
+from collections.abc import Sequence
+
 from odradek.cluster.controller.commands import (
     AlterScramCredentials,
     DeleteScramCredential,
+    ScramCredentialsResult,
     SetScramCredential,
 )
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
@@ -18,7 +21,11 @@ from odradek.cluster.metadata.scram import (
     credential_of,
 )
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
+from odradek.node.router.cooperative_iteration import (
+    LoopYielder,
+    command_batches,
+    iterate_cooperatively,
+)
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.scram import (
     AlterUserScramCredentialsRequest,
@@ -121,27 +128,40 @@ async def _alter(
             f"One request can alter at most {CHANGES_MAX} credentials.",
         )
     pace = LoopYielder(context)
-    upsertions = []
+    by_user: dict[str, list[DeleteScramCredential | SetScramCredential]] = {}
+    for deletion in request.deletions:
+        changes = by_user.setdefault(deletion.name, [])
+        changes.append(DeleteScramCredential(deletion.name, deletion.mechanism))
     for each in request.upsertions:
         await pace.step()
-        upsertions.append(
+        by_user.setdefault(each.name, []).append(
             SetScramCredential(each.name, each.mechanism, each.iterations, _credential(each))
         )
+    response = AlterUserScramCredentialsResponse()
+    # The changes of a user take effect together.
+    for some in command_batches(by_user.values()):
+        response.results += await _submit(some, services)
+    return response
+
+
+async def _submit(
+    changes: Sequence[DeleteScramCredential | SetScramCredential], services: Services
+) -> list[AlterUserScramCredentialsResult]:
     command = AlterScramCredentials(
-        tuple(DeleteScramCredential(each.name, each.mechanism) for each in request.deletions),
-        tuple(upsertions),
+        tuple(each for each in changes if isinstance(each, DeleteScramCredential)),
+        tuple(each for each in changes if isinstance(each, SetScramCredential)),
     )
-    reply = await services.controller.submit(command, ALTER_TIMEOUT_MS)
-    return AlterUserScramCredentialsResponse(
-        results=[
-            AlterUserScramCredentialsResult(
-                user=result.user,
-                error_code=result.error_code,
-                error_message=result.error_message,
-            )
-            for result in reply.results
-        ]
-    )
+    try:
+        results = (await services.controller.submit(command, ALTER_TIMEOUT_MS)).results
+    except ApiError as error:
+        users = dict.fromkeys(each.user for each in changes)
+        results = tuple(ScramCredentialsResult(user, error.code, error.message) for user in users)
+    return [
+        AlterUserScramCredentialsResult(
+            user=result.user, error_code=result.error_code, error_message=result.error_message
+        )
+        for result in results
+    ]
 
 
 def _credential(upsertion: ScramCredentialUpsertion) -> ScramCredential | None:

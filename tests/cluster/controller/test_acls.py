@@ -3,16 +3,15 @@
 import msgspec
 import pytest
 
-from odradek.cluster.controller import acls
+from odradek.cluster.controller.acls import filter_error
 from odradek.cluster.controller.commands import (
     AclsReply,
     CreateAcls,
     DeleteAcls,
     DeletedAclsReply,
-    DeletedAclsResult,
 )
 from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
-from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.support.controller_harness import ControllerHarness
 
 READ_T = AclBinding(2, 3, "t", "User:bob", "*", 3, 3)
@@ -25,10 +24,10 @@ def create(harness: ControllerHarness, *bindings: AclBinding) -> list[tuple[int,
     return [(result.error_code, result.error_message) for result in reply.results]
 
 
-def delete(harness: ControllerHarness, *filters: AclBindingFilter) -> tuple[DeletedAclsResult, ...]:
-    reply = harness.do(DeleteAcls(filters))
+def delete(harness: ControllerHarness, *bindings: AclBinding) -> tuple[bool, ...]:
+    reply = harness.do(DeleteAcls(bindings))
     assert isinstance(reply, DeletedAclsReply)
-    return reply.results
+    return reply.were_there
 
 
 def test_bindings_are_created_once() -> None:
@@ -67,40 +66,20 @@ def test_a_binding_that_cannot_be_is_refused_and_others_are_created(
     assert set(harness.image.acls) == {READ_T}
 
 
-def test_filters_delete_what_they_find_and_say_so() -> None:
+def test_bindings_are_deleted_and_others_were_not_there() -> None:
     harness = ControllerHarness()
     create(harness, READ_T, WRITE_T)
-    by_name, by_operation, none, unknown = delete(
-        harness,
-        AclBindingFilter(2, 3, "t", operation=3),
-        AclBindingFilter(operation=3),
-        AclBindingFilter(3),
-        AclBindingFilter(operation=0),
-    )
-    assert by_name.deleted == by_operation.deleted == (READ_T,)
-    assert none == DeletedAclsResult()
-    assert unknown == DeletedAclsResult(ErrorCode.INVALID_REQUEST, "Unknown entryFilter.")
+    assert delete(harness, READ_T, READ_T) == (True, True)
     assert set(harness.image.acls) == {WRITE_T}
+    before = harness.image.acls
+    assert delete(harness, READ_T) == (False,)
+    assert delete(harness) == ()
+    assert harness.image.acls is before
 
 
 @pytest.mark.parametrize("field", ["resource_type", "pattern_type", "operation", "permission_type"])
 @pytest.mark.parametrize("value", [-1, 0, 99])
-def test_a_filter_of_a_newer_release_finds_nothing(field: str, value: int) -> None:
-    harness = ControllerHarness()
-    create(harness, READ_T)
-    [result] = delete(harness, msgspec.structs.replace(AclBindingFilter(), **{field: value}))
-    assert result.error_code == ErrorCode.INVALID_REQUEST
-    assert len(harness.image.acls) == 1
-
-
-def test_a_request_changes_no_more_than_kafkas_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = ControllerHarness()
-    create(harness, READ_T, WRITE_T)
-    monkeypatch.setattr(acls, "RECORDS_MAX", 1)
-    with pytest.raises(ApiError) as refused:
-        create(harness, *(AclBinding(2, 3, name, "User:a", "*", 3, 3) for name in ("a", "b")))
-    assert refused.value.code is ErrorCode.POLICY_VIOLATION
-    too_many, one = delete(harness, AclBindingFilter(), AclBindingFilter(operation=3))
-    assert too_many.error_code == ErrorCode.POLICY_VIOLATION
-    assert one.deleted == (READ_T,)
-    assert set(harness.image.acls) == {WRITE_T}
+def test_a_filter_of_a_newer_release_is_an_error(field: str, value: int) -> None:
+    wanted = msgspec.structs.replace(AclBindingFilter(), **{field: value})
+    assert filter_error(wanted) in ("Unknown patternFilter.", "Unknown entryFilter.")
+    assert filter_error(AclBindingFilter()) is None

@@ -27,7 +27,6 @@ from odradek.cluster.controller.commands import (
     DelegationTokenReply,
     DeleteAcls,
     DeletedAclsReply,
-    DeletedAclsResult,
     DeleteScramCredential,
     DeleteTopics,
     ElectLeaders,
@@ -74,7 +73,7 @@ from odradek.cluster.controller.commands import (
     encode_command,
     encode_reply,
 )
-from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
+from odradek.cluster.metadata.acls import AclBinding
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 from odradek.cluster.metadata.scram import ScramCredential
 from tests.support.token_samples import token_of
@@ -116,7 +115,7 @@ COMMANDS: list[Command] = [
             SetScramCredential("v", 2, 1, None),
         ),
     ),
-    DeleteAcls((AclBindingFilter(), AclBindingFilter(2, 2, "t", "User:a", "h", 3, 3))),
+    DeleteAcls((BINDING,)),
     CreateDelegationToken(token_of(renewers=("User:bob",)), -1),
     RenewDelegationToken(b"digest", "User:bob", -1, 5),
     ExpireDelegationToken(b"digest", "User:bob", -1, 5),
@@ -136,7 +135,7 @@ REPLIES: list[CommandReply] = [
     ScramCredentialsReply((ScramCredentialsResult("u"), ScramCredentialsResult("v", 42, "no"))),
     AclsReply((AclResult(), AclResult(42, "no"))),
     DelegationTokenReply(1, 2, 3),
-    DeletedAclsReply((DeletedAclsResult(42, "no"), DeletedAclsResult(deleted=(BINDING,)))),
+    DeletedAclsReply((True, False)),
 ]
 
 

@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable
 
 from odradek.node.bus.reply import Reply, start_coroutine
 from odradek.node.router.cooperative_iteration import (
+    COMMAND_ITEMS_MAX,
     IN_FLIGHT_MAX,
     ITEMS_PER_TURN,
     LoopYielder,
+    command_batches,
     gather_cooperatively,
     iterate_cooperatively,
     unique_cooperatively,
@@ -103,3 +105,16 @@ def test_names_are_told_apart_in_slices() -> None:
         return [int(name) for name in await unique_cooperatively([f"{n}" for n in names])]
 
     assert asyncio.run(_turns_of(work)) == (list(range(5_000)), 4)
+
+
+def test_commands_have_few_items_and_whole_groups() -> None:
+    assert list(command_batches([])) == []
+    assert list(command_batches([[1], [2, 3]])) == [[1, 2, 3]]
+    groups = [[group] * 3 for group in range(COMMAND_ITEMS_MAX)]
+    batches = list(command_batches(groups))
+    assert [item for batch in batches for item in batch] == [i for g in groups for i in g]
+    assert max(map(len, batches)) <= COMMAND_ITEMS_MAX
+    assert len(batches) <= 4
+    assert all(len(batch) % 3 == 0 for batch in batches)
+    large = [0] * (COMMAND_ITEMS_MAX + 1)
+    assert list(command_batches([[1], large, [2]])) == [[1], large, [2]]

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.cluster.controller.commands import CreateAcls, DeleteAcls
-from odradek.cluster.metadata.acls import AclBindingFilter
 from odradek.cluster.metadata.authorizer_settings import STANDARD_AUTHORIZER
 from odradek.cluster.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from odradek.cluster.metadata.records import FeatureLevelChanged
@@ -89,7 +88,7 @@ class AuthorizedHarness(GroupHarness):
         self.principal = PRINCIPAL
 
     def give(self, rights: tuple[Right, ...]) -> None:
-        self.controller.do(DeleteAcls((AclBindingFilter(),)))
+        self.controller.do(DeleteAcls(tuple(self.image.acls)))
         bindings = tuple(binding for each in rights for binding in each.bindings())
         self.controller.do(CreateAcls(bindings))
         self.follow()

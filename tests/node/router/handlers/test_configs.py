@@ -9,6 +9,7 @@ import pytest
 from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
 from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.router import cooperative_iteration
 from odradek.node.router.handlers.configs import (
     handle_alter_configs,
     handle_describe_config_sources,
@@ -335,6 +336,31 @@ def test_who_may_do_everything_is_changed_by_who_may_change_acls(harness: Router
     # AlterConfigs removes what is not named.
     assert replace(harness, BROKER, "") == denied
     assert replace(harness, BROKER, "0") == 0
+
+
+def test_a_resource_is_changed_by_one_command_whatever_their_number(
+    harness: RouterHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cooperative_iteration, "COMMAND_ITEMS_MAX", 1)
+    group, broker = ConfigResourceType.GROUP, ConfigResourceType.BROKER
+    named = [(group, "a"), (broker, ""), (group, "a"), (group, "b")]
+    keys = {group: "consumer.session.timeout.ms", broker: "message.max.bytes"}
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[IncrementalAlterableConfig(name=keys[kind], value="50000")],
+            )
+            for kind, name in named
+        ]
+    )
+    answers = harness.call(handle_incremental_alter_configs, request).responses
+    assert [(answer.resource_type, answer.resource_name) for answer in answers] == named
+    # Named twice, which the controller must see.
+    twice = ErrorCode.INVALID_REQUEST
+    assert [answer.error_code for answer in answers] == [twice, 0, twice, 0]
+    assert len(harness.link.timeouts_ms) == 3
 
 
 def test_a_controller_that_does_not_answer_fails_each_resource(harness: RouterHarness) -> None:

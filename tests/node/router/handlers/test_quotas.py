@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.metadata.acls import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.node.router import cooperative_iteration
 from odradek.node.router.handlers import quotas
 from odradek.node.router.handlers.quotas import (
     CHANGES_MAX,
@@ -89,6 +90,19 @@ def test_the_size_of_a_request_is_limited(harness: RouterHarness) -> None:
         for number in range(HOST_NAMES_MAX + 1)
     ]
     assert codes(harness, *hosts) == {ErrorCode.POLICY_VIOLATION}
+
+
+def test_an_entity_is_changed_by_one_command_whatever_their_number(
+    harness: RouterHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cooperative_iteration, "COMMAND_ITEMS_MAX", 1)
+    entries = [entry("user", name, producer_byte_rate=5.0) for name in ("a", "b", "a", "c")]
+    answer = harness.call(handle_alter_client_quotas, AlterClientQuotasRequest(entries=entries))
+    results = {each.entity[0].entity_name: each.error_code for each in answer.entries}
+    # Named twice, which the controller must see.
+    assert results == {"a": ErrorCode.INVALID_REQUEST, "b": 0, "c": 0}
+    assert len(harness.image.client_quotas) == 2
+    assert len(harness.link.timeouts_ms) == 3
 
 
 def test_hosts_that_are_not_resolved_in_time_are_refused(

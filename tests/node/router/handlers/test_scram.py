@@ -12,6 +12,7 @@ from odradek.cluster.metadata.scram import (
     credential_of,
     salted_password,
 )
+from odradek.node.router import cooperative_iteration
 from odradek.node.router.handlers.scram import (
     CHANGES_MAX,
     handle_alter_user_scram_credentials,
@@ -61,6 +62,23 @@ def alter(
     )
     response = harness.call(handle_alter_user_scram_credentials, request, 0)
     return {result.user: result.error_code for result in response.results}
+
+
+def test_a_user_is_changed_by_one_command_whatever_their_number(
+    harness: RouterHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cooperative_iteration, "COMMAND_ITEMS_MAX", 1)
+    other = upsertion("alice", ScramMechanism.SCRAM_SHA_512)
+    answered = alter(harness, upsertion("alice"), upsertion("bob"), other, delete=("bob", "eve"))
+    # Bob is named twice with one mechanism, which the controller must see.
+    expected = {
+        "alice": 0,
+        "bob": ErrorCode.DUPLICATE_RESOURCE,
+        "eve": ErrorCode.RESOURCE_NOT_FOUND,
+    }
+    assert answered == expected
+    assert len(harness.image.scram_credentials) == 2
+    assert len(harness.link.timeouts_ms) == 3
 
 
 def describe(
