@@ -111,7 +111,7 @@ class ExplainGroupRequest(Request["ExplainGroupResponse"]):
     """Explain groups. Sent to their coordinator. Null ids mean the next groups by id, after the
     group `after` (null: from the first one).
 
-    Events are left out unless `include_events`.
+    Events are left out unless `include_events`, and topics on which the client has no DESCRIBE.
     """
 
     group_ids: list[str] | None = array(string, nullable_since=0, default=None)
@@ -279,7 +279,8 @@ class ExplainedPartition(PartitionResult):
     """A partition in this node's view; offsets are -1 unless it is the leader.
 
     The open transaction is the oldest one, at which the last stable offset stays. `open_silent_ms`
-    is the age of its producer's last batch. -1 without one.
+    is the age of its producer's last batch. -1 without one. `readers` are told to clients with READ
+    on the topic, and of `sharing` the groups on which the client has DESCRIBE.
     """
 
     leader_id: int = int32(default=-1)

@@ -29,6 +29,7 @@ from odradek.protocol.messages import (
     share,
     share_state,
     streams,
+    tokens,
     topics,
     transactions,
 )
@@ -52,6 +53,8 @@ TOPIC, NO_TOPIC = "t", "z"
 GROUP, NO_GROUP = "g", "n"
 """A group that has committed an offset of the topic, and one that does not exist."""
 TRANSACTIONAL_ID: Final = "x"
+NO_USER: Final = "User:eve"
+"""Who never asks."""
 NO_ID: Final = b"\x07" * 16
 CLUSTER_ID: Final = "AuthorizationCluster01"
 NAMES: Final[Mapping[ResourceType, tuple[str, ...]]] = {
@@ -59,6 +62,8 @@ NAMES: Final[Mapping[ResourceType, tuple[str, ...]]] = {
     ResourceType.GROUP: (GROUP, NO_GROUP),
     ResourceType.CLUSTER: (CLUSTER_NAME,),
     ResourceType.TRANSACTIONAL_ID: (TRANSACTIONAL_ID,),
+    ResourceType.DELEGATION_TOKEN: ("*",),
+    ResourceType.USER: (ADMIN, NO_USER),
 }
 
 
@@ -93,14 +98,22 @@ RIGHTS: Final = tuple(
 _OTHER_CODE: Final = re.compile(r"error_code=(?!(?:29|30|31|53|65)\b)-?[0-9]+")
 
 
+class Made(NamedTuple):
+    """What requests name that is made anew each time."""
+
+    topic_id: bytes
+    token_hmac: bytes
+    """Of a delegation token of ADMIN's."""
+
+
 class Case(NamedTuple):
-    """A request, given the topic's id. The client has the rights `base`, and in turn one more, but
-    for those that would let it change something. `version` is the newest one to ask. With
+    """A request, given what it may name. The client has the rights `base`, and in turn one more,
+    but for those that would let it change something. `version` is the newest one to ask. With
     `only_denials` errors that have nothing to do with rights may differ from Kafka's."""
 
     name: str
     key: ApiKey
-    request: Callable[[bytes], object]
+    request: Callable[[Made], object]
     version: int = 99
     base: tuple[Right, ...] = ()
     without: tuple[Right, ...] = ()
@@ -121,14 +134,14 @@ class Case(NamedTuple):
 def _case(
     name: str,
     key: ApiKey,
-    request: Callable[[bytes], object] | object,
+    request: Callable[[Made], object] | object,
     version: int = 99,
     *,
     base: str = "",
     without: str = "",
     only_denials: bool = False,
 ) -> Case:
-    make = request if callable(request) else lambda _id: request
+    make = request if callable(request) else lambda _made: request
     with_rights = tuple(map(right, base.split()))
     without_rights = tuple(map(right, without.split()))
     return Case(name, key, make, version, with_rights, without_rights, only_denials)
@@ -163,7 +176,7 @@ def _produce(transactional_id: str | None) -> produce.ProduceRequest:
     )
 
 
-def _produce_by_id(topic_id: bytes) -> produce.ProduceRequest:
+def _produce_by_id(made: Made) -> produce.ProduceRequest:
     return produce.ProduceRequest(
         acks=1,
         timeout_ms=5_000,
@@ -172,14 +185,14 @@ def _produce_by_id(topic_id: bytes) -> produce.ProduceRequest:
             produce.TopicProduceData(
                 topic_id=each, partition_data=[produce.PartitionProduceData(index=0, records=BATCH)]
             )
-            for each in (topic_id, NO_ID)
+            for each in (made.topic_id, NO_ID)
         ],
     )
 
 
-def _fetch(*topics: fetch.FetchTopic) -> fetch.FetchRequest:
+def _fetch(*topics: fetch.FetchTopic, replica_id: int = -1) -> fetch.FetchRequest:
     return fetch.FetchRequest(
-        replica_id=-1,
+        replica_id=replica_id,
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=1000,
@@ -222,6 +235,16 @@ def _config_resources(kind: type[Any], **fields: Any) -> list[Any]:  # noqa: ANN
     ]
 
 
+def _token(owner: str | None) -> tokens.CreateDelegationTokenRequest:
+    """The renewer is of a type that is refused, after what the client may do has been checked."""
+    return tokens.CreateDelegationTokenRequest(
+        owner_principal_type=owner and owner.partition(":")[0],
+        owner_principal_name=owner and owner.partition(":")[2],
+        renewers=[tokens.TokenPrincipal(principal_type="Group", principal_name="r")],
+        max_lifetime_ms=-1,
+    )
+
+
 _ALTERED = (
     (2, TOPIC, "retention.ms", "1000000"),
     (2, NO_TOPIC, "retention.ms", "1000000"),
@@ -245,9 +268,22 @@ CASES: Final = (
     _case(
         "Fetch by id",
         ApiKey.FETCH,
-        lambda topic_id: _fetch(
-            *(fetch.FetchTopic(topic_id=each, partitions=_FETCHED) for each in (topic_id, NO_ID))
+        lambda made: _fetch(
+            *(
+                fetch.FetchTopic(topic_id=each, partitions=_FETCHED)
+                for each in (made.topic_id, NO_ID)
+            )
         ),
+    ),
+    _case(
+        "Fetch of a broker",
+        ApiKey.FETCH,
+        _fetch(
+            *(fetch.FetchTopic(topic=name, partitions=_FETCHED) for name in (TOPIC, NO_TOPIC)),
+            replica_id=7,
+        ),
+        12,
+        only_denials=True,
     ),
     _case(
         "ListOffsets",
@@ -303,10 +339,10 @@ CASES: Final = (
     _case(
         "Metadata by id",
         ApiKey.METADATA,
-        lambda topic_id: metadata.MetadataRequest(
+        lambda made: metadata.MetadataRequest(
             topics=[
                 metadata.MetadataRequestTopic(topic_id=each, name=None)
-                for each in (topic_id, NO_ID)
+                for each in (made.topic_id, NO_ID)
             ],
             allow_auto_topic_creation=False,
         ),
@@ -359,7 +395,7 @@ CASES: Final = (
     _case(
         "OffsetCommit by id of a group's reader",
         ApiKey.OFFSET_COMMIT,
-        lambda topic_id: _commit(*(_committed(topic_id=each) for each in (topic_id, NO_ID))),
+        lambda made: _commit(*(_committed(topic_id=each) for each in (made.topic_id, NO_ID))),
         base="GROUP:READ",
     ),
     *(
@@ -383,10 +419,10 @@ CASES: Final = (
     _case(
         "OffsetFetch by id",
         ApiKey.OFFSET_FETCH,
-        lambda topic_id: _offset_fetch(
+        lambda made: _offset_fetch(
             [
                 group_offsets.OffsetFetchRequestTopic(topic_id=each, partition_indexes=[0])
-                for each in (topic_id, NO_ID)
+                for each in (made.topic_id, NO_ID)
             ]
         ),
         base="GROUP:READ",
@@ -511,7 +547,7 @@ CASES: Final = (
         _case(
             f"ShareFetch{of}",
             ApiKey.SHARE_FETCH,
-            lambda topic_id: share.ShareFetchRequest(
+            lambda made: share.ShareFetchRequest(
                 group_id=NO_GROUP,
                 member_id="AAAAAAAAAAAAAAAAAAAAAA",
                 share_session_epoch=7,
@@ -519,7 +555,7 @@ CASES: Final = (
                 max_records=10,
                 topics=[
                     share.ShareRequestTopic(
-                        topic_id=topic_id,
+                        topic_id=made.topic_id,
                         partitions=[share.ShareRequestPartition(partition_index=0)],
                     )
                 ],
@@ -579,11 +615,11 @@ CASES: Final = (
     _case(
         "ReadShareGroupState",
         ApiKey.READ_SHARE_GROUP_STATE,
-        lambda topic_id: share_state.ReadShareGroupStateRequest(
+        lambda made: share_state.ReadShareGroupStateRequest(
             group_id=NO_GROUP,
             topics=[
                 share_state.ReadStateData(
-                    topic_id=topic_id,
+                    topic_id=made.topic_id,
                     partitions=[share_state.ReadShareGroupStatePartitionData(partition=0)],
                 )
             ],
@@ -593,11 +629,11 @@ CASES: Final = (
     _case(
         "WriteShareGroupState",
         ApiKey.WRITE_SHARE_GROUP_STATE,
-        lambda topic_id: share_state.WriteShareGroupStateRequest(
+        lambda made: share_state.WriteShareGroupStateRequest(
             group_id=NO_GROUP,
             topics=[
                 share_state.WriteStateData(
-                    topic_id=topic_id,
+                    topic_id=made.topic_id,
                     partitions=[share_state.WriteShareGroupStatePartitionData(partition=0)],
                 )
             ],
@@ -772,9 +808,9 @@ CASES: Final = (
     _case(
         "DeleteTopics by id",
         ApiKey.DELETE_TOPICS,
-        lambda topic_id: topics.DeleteTopicsRequest(
+        lambda made: topics.DeleteTopicsRequest(
             topics=[
-                topics.DeleteTopicState(name=None, topic_id=each) for each in (topic_id, NO_ID)
+                topics.DeleteTopicState(name=None, topic_id=each) for each in (made.topic_id, NO_ID)
             ],
             timeout_ms=5_000,
         ),
@@ -992,6 +1028,48 @@ CASES: Final = (
         "AlterClientQuotas",
         ApiKey.ALTER_CLIENT_QUOTAS,
         quotas.AlterClientQuotasRequest(validate_only=True),
+    ),
+    _case("CreateDelegationToken", ApiKey.CREATE_DELEGATION_TOKEN, _token(None)),
+    *(
+        _case(f"CreateDelegationToken of {what}", ApiKey.CREATE_DELEGATION_TOKEN, _token(owner))
+        for what, owner in (("another", ADMIN), ("nobody", NO_USER))
+    ),
+    _case(
+        "RenewDelegationToken of another",
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        lambda made: tokens.RenewDelegationTokenRequest(hmac=made.token_hmac, renew_period_ms=-1),
+    ),
+    _case(
+        "RenewDelegationToken of nobody",
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        tokens.RenewDelegationTokenRequest(hmac=NO_ID, renew_period_ms=-1),
+    ),
+    _case(
+        "ExpireDelegationToken of another",
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        lambda made: tokens.ExpireDelegationTokenRequest(
+            hmac=made.token_hmac, expiry_time_period_ms=-1
+        ),
+    ),
+    _case(
+        "ExpireDelegationToken of nobody",
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        tokens.ExpireDelegationTokenRequest(hmac=NO_ID, expiry_time_period_ms=-1),
+    ),
+    _case(
+        "DescribeDelegationToken",
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        tokens.DescribeDelegationTokenRequest(owners=None),
+    ),
+    _case(
+        "DescribeDelegationToken of others",
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        tokens.DescribeDelegationTokenRequest(
+            owners=[
+                tokens.TokenPrincipal(principal_type="User", principal_name=owner.partition(":")[2])
+                for owner in (ADMIN, NO_USER)
+            ]
+        ),
     ),
 )
 

@@ -51,6 +51,12 @@ from odradek.protocol.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from odradek.protocol.messages.tokens import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
 from odradek.protocol.messages.topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -66,6 +72,7 @@ from tests.support.authorization_cases import (
     TOPIC,
     TRANSACTIONAL_ID,
     Case,
+    Made,
     Right,
     outcome,
 )
@@ -93,6 +100,7 @@ sasl.mechanism.inter.broker.protocol=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config={jaas}
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users={admin};User:ANONYMOUS
+delegation.token.secret.key=a key for the cases
 log.dirs={folder}/data
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
@@ -172,7 +180,17 @@ class Recorder:
         )
         self._versions = {api.api_key: api.max_version for api in served.api_keys}
         self._given: list[AclBinding] = []
-        self.topic_id = self._prepare()
+        self.made = Made(self._prepare(), self._create_token())
+
+    def _create_token(self) -> bytes:
+        request = CreateDelegationTokenRequest(max_lifetime_ms=-1)
+        created = self.admin.ask(request, 3, CreateDelegationTokenResponse)
+        assert not created.error_code
+        every = DescribeDelegationTokenRequest(owners=None)
+        wait_until(
+            lambda: self.admin.ask(every, 3, DescribeDelegationTokenResponse).tokens, timeout_s=30
+        )
+        return bytes(created.hmac)
 
     def _prepare(self) -> bytes:
         new = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
@@ -281,13 +299,13 @@ class Recorder:
         """What the broker answers bob."""
         try:
             response: object = self.client.ask(
-                case.request(self.topic_id), self.version(case), APIS[case.key].response
+                case.request(self.made), self.version(case), APIS[case.key].response
             )
         except Exception as error:  # a closed connection is an answer, too
             self.client.close()
             self.client = logged_in(self._address, "bob")
             return f"closed ({type(error).__name__})"
-        return outcome(response, self.topic_id)
+        return outcome(response, self.made.topic_id)
 
 
 def recorded(recorder: Recorder) -> dict[str, Any]:

@@ -6,8 +6,8 @@ have logs and open transactions, and every node has its fetching clients. The co
 the three (node/cli/findings.py).
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from odradek.cluster.metadata.acls import AclOperation
 from odradek.cluster.metadata.image import TopicImage
@@ -15,11 +15,12 @@ from odradek.coordinator.group.requests import ExplainGroup
 from odradek.coordinator.share.partition import SharePartition
 from odradek.coordinator.share.state_batches import RecordState
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.node.router.handlers.shard_requests import ask_groups, ask_hosted_shards
 from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import (
+    ExplainedCommits,
     ExplainedGroup,
     ExplainedLock,
     ExplainedPartition,
@@ -33,8 +34,11 @@ from odradek.protocol.messages.diagnostics import (
     ExplainTopicResponse,
 )
 from odradek.protocol.messages.groups import ListGroupsRequest
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.storage.environment import StorageError
 from odradek.storage.reader import StoreReader
+
+T = TypeVar("T")
 
 GROUPS_MAX: Final = 200
 """Groups in one response to a request for all groups: the router has one loop."""
@@ -45,7 +49,8 @@ LOCKS_MAX: Final = 20
 async def handle_explain_group(
     request: ExplainGroupRequest, context: RequestContext, services: Services
 ) -> ExplainGroupResponse:
-    """Groups that this node coordinates. Needs DESCRIBE on each."""
+    """Groups that this node coordinates. Needs DESCRIBE on each. Topics that the client may not
+    describe are left out, as in OffsetFetch."""
     response = ExplainGroupResponse(now=services.group_coordinator.now_ms())
     wanted = request.group_ids
     if wanted is None:
@@ -64,7 +69,34 @@ async def handle_explain_group(
         services,
         refuse,
     )
+    await _hide_topics(response.groups, context, services)
     return response
+
+
+async def _hide_topics(
+    groups: Iterable[ExplainedGroup], context: RequestContext, services: Services
+) -> None:
+    pace = LoopYielder(context)
+
+    async def shown(topics: Sequence[T], name_of: Callable[[T], str]) -> list[T]:
+        await pace.step()
+        kept = []
+        for topic in topics:
+            await pace.step()
+            if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name_of(topic)):
+                kept.append(topic)
+        return kept
+
+    for group in groups:
+        group.topics = await shown(group.topics, str)
+        group.commits = await shown(group.commits, _name)
+        for member in group.members:
+            member.owned = await shown(member.owned, _name)
+            member.to_revoke = await shown(member.to_revoke, _name)
+
+
+def _name(topic: ExplainedCommits | TopicPartitions) -> str:
+    return topic.name
 
 
 async def _next_groups(
@@ -93,7 +125,9 @@ async def _next_groups(
 async def handle_explain_topic(
     request: ExplainTopicRequest, context: RequestContext, services: Services
 ) -> ExplainTopicResponse:
-    """The partitions of which this node has a replica. Needs DESCRIBE on the topic."""
+    """The partitions of which this node has a replica. Needs DESCRIBE on the topic. Who reads it is
+    for those who have READ, as who writes it is in DescribeProducers; what a share group has
+    acquired, for those who have DESCRIBE on the group."""
     return ExplainTopicResponse(
         topics=[
             await _topic(requested, context, services)
@@ -115,9 +149,13 @@ async def _topic(
     else:
         known = range(len(topic.partitions))
         indexes = known if requested.partitions is None else requested.partitions
-        readers = services.fetch_activity.of_topic(topic.name, topic.topic_id, services.now_ms())
+        readers: Mapping[int, Sequence[ExplainedReader]] = {}
+        if services.authorizer.is_topic_allowed(context, AclOperation.READ, topic.name):
+            readers = services.fetch_activity.of_topic(
+                topic.name, topic.topic_id, services.now_ms()
+            )
         explained.partitions = [
-            _partition(topic, index, readers.get(index, ()), services)
+            _partition(topic, index, readers.get(index, ()), context, services)
             if index in known
             else ExplainedPartition(
                 partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -128,7 +166,11 @@ async def _topic(
 
 
 def _partition(
-    topic: TopicImage, index: int, readers: Sequence[ExplainedReader], services: Services
+    topic: TopicImage,
+    index: int,
+    readers: Sequence[ExplainedReader],
+    context: RequestContext,
+    services: Services,
 ) -> ExplainedPartition:
     state = topic.partitions[index]
     settings = services.metadata.topic_settings(topic.name)
@@ -154,6 +196,7 @@ def _partition(
         explained.sharing = [
             _explain_share_partition(group_id, machine, clock_ms)
             for group_id, machine in services.share_partitions.at(here)
+            if services.authorizer.is_group_allowed(context, AclOperation.DESCRIBE, group_id)
         ]
         try:
             _fill_from_log(explained, log.reader, log.number, services.now_ms())

@@ -227,10 +227,16 @@ class _FetchRead:
             may_read = allowed.get(wanted.topic)
             if may_read is None:
                 name = topic.name if topic is not None else wanted.topic
-                # An id that is unknown is no name that could be denied.
-                may_read = allowed[wanted.topic] = not isinstance(
-                    name, str
-                ) or services.authorizer.is_topic_allowed(context, AclOperation.READ, name)
+                if self.is_replica:
+                    may_read = services.authorizer.is_cluster_allowed(
+                        context, AclOperation.CLUSTER_ACTION
+                    )
+                else:
+                    # An id that is unknown is no name that could be denied.
+                    may_read = not isinstance(name, str) or services.authorizer.is_topic_allowed(
+                        context, AclOperation.READ, name
+                    )
+                allowed[wanted.topic] = may_read
             data = PartitionData(partition_index=wanted.partition, high_watermark=-1)
             result.answers.append((wanted, data))
             error = self._read_partition(data, wanted, topic if may_read else None, result)

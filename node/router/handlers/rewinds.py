@@ -130,8 +130,9 @@ async def handle_rewind_group(
 async def _rewind(
     request: RewindGroupRequest, context: RequestContext, services: Services
 ) -> RewindResult:
+    _check_named_topics(request, context, services)
     undoes, targets = await _target(request, context, services)
-    _check_topics(targets, context, services)
+    _check_saved_topics(targets, context, services)
     positions = await _positions(targets, request.isolation_level, services)
     history = await _history(request.group_id, context, services)
     if history.group_type == GROUP_TYPE_SHARE:
@@ -297,17 +298,41 @@ def _targets_of_moves(moves: Iterable[OffsetMove], services: Services) -> list[_
     ]
 
 
-def _check_topics(
-    targets: Iterable[_PartitionTarget], context: RequestContext, services: Services
+def _check_named_topics(
+    request: RewindGroupRequest, context: RequestContext, services: Services
 ) -> None:
+    """Before it is known which of them exist: that is nobody's business who may not read them."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     denied = [
-        (target.topic.name, target.partition, code)
-        for target in targets
-        if not services.authorizer.is_topic_allowed(context, AclOperation.READ, target.topic.name)
+        topic
+        for topic in request.topics or ()
+        if not services.authorizer.is_topic_allowed(context, AclOperation.READ, topic.name)
     ]
     if denied:
-        raise _RewindError(code, code.message, denied)
+        refused = [
+            (topic.name, at.partition_index, code) for topic in denied for at in topic.partitions
+        ]
+        raise _RewindError(code, code.message, refused)
+
+
+def _check_saved_topics(
+    targets: Iterable[_PartitionTarget], context: RequestContext, services: Services
+) -> None:
+    """Offsets that the group has saved may be of topics that the client does not know of."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    is_allowed = services.authorizer.is_topic_allowed
+    denied = [
+        target
+        for target in targets
+        if not is_allowed(context, AclOperation.READ, target.topic.name)
+    ]
+    if denied:
+        refused = [
+            (target.topic.name, target.partition, code)
+            for target in denied
+            if is_allowed(context, AclOperation.DESCRIBE, target.topic.name)
+        ]
+        raise _RewindError(code, code.message, refused)
 
 
 async def _positions(

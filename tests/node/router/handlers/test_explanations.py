@@ -152,6 +152,12 @@ def test_locks_of_share_group_members_are_listed(tmp_path: Path) -> None:
         assert (lock.member_id, lock.start_offset, lock.end_offset) == ("a", 0, 3)
         assert lock.delivery_count == 1
         assert 0 < lock.left_ms <= 30_000
+        shared.authorizer.denied.add((AclOperation.DESCRIBE, ResourceType.GROUP, GROUP))
+        answer = shared.loop.run_until_complete(
+            shared.ask(ExplainTopicRequest(topics=[asked]), 0, connection=9)
+        )
+        assert isinstance(answer, ExplainTopicResponse)
+        assert [partition.sharing for partition in answer.topics[0].partitions] == [[]]
 
 
 # -- groups ---------------------------------------------------------------------------------------
