@@ -41,8 +41,8 @@ Message: TypeAlias = Any
 
 METADATA_VERSION: Final = 12
 FIND_COORDINATOR_VERSION: Final = 6
-BROKER: Final = 4
-"""The type of a broker's configs."""
+OF_BROKERS: Final = frozenset({4, 8})
+"""The types of a broker's configs and loggers."""
 
 RETRIABLE: Final = frozenset(
     {
@@ -76,6 +76,13 @@ def _by_partition(
     return read
 
 
+def _of_markers(request: Message) -> Iterator[tuple[Topic, int]]:
+    for marker in request.markers:
+        for topic in marker.topics:
+            for partition in topic.partitions:
+                yield topic.name, partition
+
+
 PARTITIONS: Final[dict[int, Callable[[Message], Iterator[tuple[Topic, int]]]]] = {
     ApiKey.PRODUCE: _by_partition("topic_data", ["name", "topic_id"], "partition_data", "index"),
     ApiKey.FETCH: _by_partition("topics", ["topic", "topic_id"], "partitions", "partition"),
@@ -83,6 +90,7 @@ PARTITIONS: Final[dict[int, Callable[[Message], Iterator[tuple[Topic, int]]]]] =
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _by_partition("topics", ["topic"], "partitions", "partition"),
     ApiKey.DELETE_RECORDS: _by_partition("topics", ["name"], "partitions", "partition_index"),
     ApiKey.DESCRIBE_PRODUCERS: _by_partition("topics", ["name"], "partitions", None),
+    ApiKey.WRITE_TXN_MARKERS: _of_markers,
     ApiKey.SHARE_FETCH: _by_partition("topics", ["topic_id"], "partitions", "partition_index"),
     ApiKey.SHARE_ACKNOWLEDGE: _by_partition(
         "topics", ["topic_id"], "partitions", "partition_index"
@@ -135,7 +143,57 @@ SHARE_STATES: Final = frozenset(
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
     }
 )
-CONFIGS: Final = frozenset({ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+CONFIGS: Final = frozenset(
+    {ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}
+)
+"""Requests about resources, of which a broker and its loggers are that broker's."""
+IN_TRANSACTIONS: Final = frozenset({ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.DESCRIBE_TRANSACTIONS})
+"""Requests about transactions that older and newer versions name in different fields."""
+OF_THE_NODE_ASKED: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+    }
+)
+"""About the connection, or about what that node alone has: the next one of a dialogue goes to the
+node that answered the last."""
+OF_ANY_NODE: Final = frozenset(
+    {
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    }
+)
+"""What every node knows, or has the controller do."""
 
 
 class Nodes:
@@ -318,7 +376,7 @@ class ClientRouter:
     def _broker(self, request: Message) -> str | None:
         """The broker whose configs are asked for; a topic's are known everywhere."""
         for resource in request.resources:
-            if resource.resource_type == BROKER and resource.resource_name.isdigit():
+            if resource.resource_type in OF_BROKERS and resource.resource_name.isdigit():
                 return self._nodes.address_of(int(resource.resource_name))
         return None
 
