@@ -38,6 +38,7 @@ from odradek.node.observability import (
     ConfigurationApplied,
     ConfigurationChanged,
     Details,
+    ListenerReport,
     LogLevelsChanged,
     MetricsReport,
     ProcessHeartbeat,
@@ -126,6 +127,8 @@ class Child:
         self.details: Details = {}
         self.storage_problem = ""
         """Why it could not write its files when it last reported; empty if it could."""
+        self.listeners = ListenerReport([], is_serving=True)
+        """What it says of its listeners for clients, if it has some."""
         self.on_storage_report: Callable[[Child], None] = lambda _child: None
         self.on_configuration_applied: Callable[[str, int], None] = lambda _name, _revision: None
         self.on_log_levels_request: Callable[[Child, ChangeLogLevels], None] = (
@@ -201,6 +204,8 @@ class Child:
                 case StorageReport():
                     self.storage_problem = message.problem
                     self.on_storage_report(self)
+                case ListenerReport():
+                    self.listeners = message
                 case ShutdownAllowed():
                     self.can_shut_down = True
                 case ResizeWorkers():

@@ -54,6 +54,7 @@ _MODULES: Final = (
     "odradek.node.router.handlers.quotas",
     "odradek.node.router.handlers.tokens",
     "odradek.node.router.inter_broker_client",
+    "odradek.node.router.listener_health",
     "odradek.node.router.logs",
     "odradek.node.router.sasl_authentication",
     "odradek.node.router.shards.coordinator_service",

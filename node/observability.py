@@ -239,6 +239,14 @@ class StorageReport(msgspec.Struct, frozen=True, array_like=True, tag="storage")
     problem: str
 
 
+class ListenerReport(msgspec.Struct, frozen=True, array_like=True, tag="listeners"):
+    """What keeps clients from the child's listeners, or soon will, as sentences; `is_serving`:
+    there is a listener that clients can use."""
+
+    problems: list[str]
+    is_serving: bool
+
+
 class ShutdownAllowed(msgspec.Struct, frozen=True, array_like=True, tag="released"):
     """The controlled shutdown is done: the node may stop."""
 
@@ -300,6 +308,7 @@ FromChild = (
     | ProcessReady
     | MetricsReport
     | StorageReport
+    | ListenerReport
     | ShutdownAllowed
     | ResizeWorkers
     | ChangeLogLevels

@@ -524,6 +524,9 @@ class Supervisor:
         if self._storage.problem:
             is_ready = False
             text += f"{self._config.data_folder} cannot be written: {self._storage.problem}\n"
+        for child in self._children:
+            is_ready = is_ready and child.listeners.is_serving
+            text += "".join(f"{each}\n" for each in child.listeners.problems)
         text += self._updates.problem_text
         respond(200 if is_ready else 503, text)
 

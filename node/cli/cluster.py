@@ -15,6 +15,7 @@ from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_
 from odradek.node.cli.cluster_up import start_node, stop_node, up
 from odradek.node.cli.findings import Finding, PartitionView
 from odradek.node.cli.group_explain import finding_rows, print_findings
+from odradek.node.cli.listener_problems import listener_findings, listener_problems
 from odradek.node.cli.output import Output, Row, first_names
 from odradek.node.cli.quorum import quorum_state
 from odradek.node.cli.rebalance import rebalance
@@ -41,6 +42,7 @@ class ClusterHealth:
     """The brokers that cannot write, and why."""
 
     def __post_init__(self) -> None:
+        self.serving = {b.broker_id for b in self.cluster.brokers if not b.is_fenced}
         self.fenced = {broker.broker_id for broker in self.cluster.brokers if broker.is_fenced}
         self.views: list[PartitionView] = []
         self.leads: Counter[int] = Counter()
@@ -107,6 +109,7 @@ def status(client: ClusterClient, output: Output) -> None:
     quorum, controller = health.quorum, controller_of(health)
     findings = [
         *storage_findings(health.storage_problems),
+        *listener_findings(listener_problems(client, sorted(health.serving))),
         *replica_findings(health.views, health.fenced),
         *_below_minimum(client, health),
     ]

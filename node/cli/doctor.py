@@ -21,11 +21,12 @@ from odradek.node.cli.connection import (
     takes_connection,
     timeout_option,
 )
+from odradek.node.cli.listener_problems import LISTENER_ADVICE
 from odradek.node.cli.output import Output, Row, with_output
 from odradek.node.cli.probe import Address, ProbeResult, probe
 from odradek.protocol.record_walker import IS_COMPILED
 
-CERTIFICATE_DAYS_MIN = 14
+CERTIFICATE_DAYS_MIN = 30
 """A certificate that is valid for fewer days is a problem."""
 PROBES_MAX = 16
 """Addresses that are probed at a time."""
@@ -249,7 +250,14 @@ def certificate_problems(found: ProbeResult) -> Iterator[Problem]:
 
 
 def file_problems(node_id: int, found: ProbeResult) -> Iterator[Problem]:
-    """What a broker says of its configuration file."""
+    """What a broker says of its listeners and its configuration file."""
+    for text in found.listener_problems:
+        yield Problem(
+            node_id,
+            str(found.address),
+            f"node {node_id}: {text}",
+            LISTENER_ADVICE,
+        )
     if found.file_problem:
         yield Problem(
             node_id,

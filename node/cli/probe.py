@@ -50,6 +50,8 @@ class ProbeResult:
     """Why the broker refuses its configuration file, as it is now; empty if it does not."""
     certificate_days: float | None = None
     """Until the certificate of the broker expires; None without TLS."""
+    listener_problems: tuple[str, ...] = ()
+    """What keeps clients from its listeners, or soon will."""
     restart_keys: tuple[str, ...] = ()
     """Settings that have changed in its configuration file and need a restart."""
 
@@ -75,6 +77,7 @@ def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
                 sources = client.ask(DescribeConfigSourcesRequest(keys=[]))
                 found.file_problem = sources.file_problem or ""
                 found.restart_keys = tuple(sources.restart_keys)
+                found.listener_problems = tuple(sources.listener_problems)
     except (OSError, NotABrokerError, ProtocolError, click.ClickException) as error:
         found.failure = _failure_of(error, is_connected=found.connected_ms is not None)
         found.detail = str(error)

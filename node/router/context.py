@@ -26,6 +26,7 @@ from odradek.node.router.fetch_activity import FetchActivity
 from odradek.node.router.fetch_purgatory import FetchPurgatory
 from odradek.node.router.fetch_sessions import FetchSessionCache
 from odradek.node.router.inter_broker_client import InterBrokerClient
+from odradek.node.router.listener_health import ListenerHealth
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.node_control import NodeControl
@@ -138,6 +139,8 @@ class Services:
         self.now_ms = now_ms
         self.storage_problem = ""
         """What keeps this node from writing its data folder; empty: nothing."""
+        self.listener_health: ListenerHealth | None = None
+        """What keeps clients from listeners; set by process.py."""
         self.is_identified: Callable[[int], bool] = lambda _connection_id: False
         """Whether the client of a connection may ask for delegation tokens; set by process.py."""
         self.authorizer = Authorizer()

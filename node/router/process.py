@@ -41,6 +41,7 @@ from odradek.node.router.dispatch import HANDLERS, Dispatcher
 from odradek.node.router.graceful_stop import stop_gracefully
 from odradek.node.router.group_lag_metrics import GroupLagMetrics
 from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
+from odradek.node.router.listener_health import ListenerHealth
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.node_control import NodeControl
@@ -129,6 +130,10 @@ class RouterProcess:
         self._audit_log = AuditLog(Path(path)) if path else None
         dispatcher = Dispatcher(services, self._arena.view, self._audit_log)
         metadata = self._metadata
+        verifiers = TokenVerifiers(self._loop, time.time)
+        self._listener_health = services.listener_health = ListenerHealth(
+            metadata, services.tls_listeners, verifiers, self._supervisor.send
+        )
         self._authenticator = SaslAuthenticator(
             self._loop,
             settings_of=metadata.sasl_settings,
@@ -137,7 +142,7 @@ class RouterProcess:
             token_secret_key=lambda: (
                 metadata.broker_settings().delegation_tokens.delegation_token_secret_key
             ),
-            verifiers=TokenVerifiers(self._loop, time.time),
+            verifiers=verifiers,
             decoy_key=decoy_key(self._config),
             random_text=lambda: secrets.token_urlsafe(24),
             now_ms=now_ms,
@@ -207,12 +212,14 @@ class RouterProcess:
         self._watchdog.start()
         self._supervisor.watch(self._loop, self._stopped.set)
         ports = {acceptor.listener.name: acceptor.port for acceptor in acceptors}
+        self._listener_health.start([each.listener for each in acceptors], self._loop)
         self._supervisor.send(ProcessReady({"ports": ports}))
         await self._stopped.wait()
         await stop_gracefully(
             self._services, self._socket_server, acceptors, self._fail_unanswered_requests
         )
         sweeper.stop()
+        self._listener_health.close()
         self._watchdog.close()
         self._loop_delay.close()
         self._services.close()
@@ -357,6 +364,7 @@ class RouterProcess:
     def _register_gauges(self) -> None:
         metrics, services, lag = self._supervisor.metrics, self._services, self._group_lag
         self._supervisor.before_report = lag.collect
+        self._listener_health.register_metrics(metrics)
         for name, text, values in (
             (
                 "odradek_group_lag_records",

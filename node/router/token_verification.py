@@ -1,6 +1,6 @@
 """The verification of access tokens with the keys of their issuer (KIP-768).
 
-The keys are a JSON Web Key Set at a URL, fetched in a thread: when they are first needed, when they
+The keys are a JSON Web Key Set at a URL, fetched in a thread: when the router starts, when they
 are old, and when a token names a key that is not among them. A client that sends tokens with
 unknown keys does not cause more than one fetch in
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms. Keys that were fetched once are used until
@@ -9,9 +9,11 @@ others could be fetched.
 
 import asyncio
 import logging
+import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from odradek.cluster.metadata.sasl_settings import UNSECURED_TOKENS, SaslSettings
@@ -40,6 +42,8 @@ class TokenVerifiers:
         self._loop = loop
         self._now_s = now_s
         self._sources: dict[str, _KeySource] = {}
+        self.on_changed: Callable[[], None] = lambda: None
+        """Called when keys cannot be fetched, and when they can again."""
 
     def verify(self, settings: SaslSettings, token: str) -> VerifiedToken:
         """Who the bearer of a token is. Raises TokenRefusedError; UnknownTokenKeyError if `fetch`
@@ -68,21 +72,39 @@ class TokenVerifiers:
         """Fetch the keys. A failure is logged, and the old keys stay."""
         await self._source(settings).fetch(self._loop)
 
+    def refresh(self, settings: SaslSettings) -> None:
+        """Have the keys fetched if they are old, so that no client has to wait for that."""
+        if settings.sasl_oauthbearer_jwks_endpoint_url is None:
+            return
+        source, now_s = self._source(settings), self._loop.time()
+        if source.is_old(settings, now_s) and source.may_fetch(settings, now_s):
+            source.begin(self._loop)
+
+    def problem(self, settings: SaslSettings) -> tuple[str, bool]:
+        """Why the keys could not be fetched, empty if they could, and whether there are none."""
+        if settings.sasl_oauthbearer_jwks_endpoint_url is None:
+            return "", False
+        source = self._source(settings)
+        return source.problem, bool(source.problem) and not source.keys
+
     def _source(self, settings: SaslSettings) -> "_KeySource":
         url = settings.sasl_oauthbearer_jwks_endpoint_url
         if url is None:
             raise TokenRefusedError("sasl.oauthbearer.jwks.endpoint.url is not set")
         if url not in self._sources:
-            self._sources[url] = _KeySource(url)
+            self._sources[url] = _KeySource(url, lambda: self.on_changed())
         return self._sources[url]
 
 
 class _KeySource:
     """The keys at one URL."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, on_changed: Callable[[], None]) -> None:
         self._url = url
+        self._on_changed = on_changed
         self.keys: tuple[TokenKey, ...] = ()
+        self.problem = ""
+        """Why the last fetch failed; empty: it did not."""
         self._fetched_at_s: float | None = None
         self._tried_at_s: float | None = None
         self._failure_count = 0
@@ -108,25 +130,53 @@ class _KeySource:
 
     async def fetch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Fetch the keys, or wait for the fetch in progress."""
-        if self._waiting is not None:
-            done = loop.create_future()
-            self._waiting.append(done)
-            await done
-            return
-        self._waiting = []
+        done = loop.create_future()
+        self.begin(loop).append(done)
+        await done
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> "list[asyncio.Future[None]]":
+        """Begin to fetch the keys, unless that is in progress; those that wait for it."""
+        if self._waiting is None:
+            self._waiting = []
+            # A router that stops must not wait for an issuer that is silent.
+            threading.Thread(target=self._fetch_in_thread, args=(loop,), daemon=True).start()
+        return self._waiting
+
+    def _fetch_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        fetched: tuple[TokenKey, ...] | Exception
         try:
-            self.keys = await loop.run_in_executor(None, _fetch, self._url)
+            fetched = _fetch(self._url)
+        except Exception as error:
+            fetched = error
+        with suppress(RuntimeError):  # the loop is closed: the router has stopped
+            loop.call_soon_threadsafe(self._on_fetched, loop, fetched)
+
+    def _on_fetched(
+        self, loop: asyncio.AbstractEventLoop, fetched: tuple[TokenKey, ...] | Exception
+    ) -> None:
+        self._tried_at_s = loop.time()
+        if isinstance(fetched, Exception):
+            self._failure_count += 1
+            self._set_problem(f"the keys at {_shown(self._url)} cannot be fetched: {fetched}")
+        else:
+            self.keys = fetched
             self._fetched_at_s = loop.time()
             self._failure_count = 0
-        except (OSError, ValueError) as error:
-            self._failure_count += 1
-            log.warning("the keys at %s cannot be fetched: %s", _shown(self._url), error)
-        finally:
-            self._tried_at_s = loop.time()
-            waiting, self._waiting = self._waiting, None
-            for number, each in enumerate(waiting):
-                # Not all in one iteration of the loop: each verifies a signature now.
-                loop.call_later(number * _RESUMED_EVERY_S, _resolve, each)
+            self._set_problem("")
+        waiting, self._waiting = self._waiting or [], None
+        for number, each in enumerate(waiting):
+            # Not all in one iteration of the loop: each verifies a signature now.
+            loop.call_later(number * _RESUMED_EVERY_S, _resolve, each)
+
+    def _set_problem(self, problem: str) -> None:
+        """Each problem is logged once, however often the fetch is repeated."""
+        if problem and problem != self.problem:
+            log.warning("%s%s", problem, "; the old ones stay in use" if self.keys else "")
+        elif self.problem and not problem:
+            log.warning("the keys at %s are there again", _shown(self._url))
+        before, self.problem = self.problem, problem
+        if problem != before:
+            self._on_changed()
 
 
 def _resolve(waiting: "asyncio.Future[None]") -> None:

@@ -90,8 +90,6 @@ class TlsListener:
         """Why the newest settings or files are not in use; empty: they are."""
         self.reload_count = self.failure_count = 0
         self._failed: tuple[TlsSettings, FileStamps] | None = None
-        if current.certificate.not_after_s < time.time():
-            log.warning("listener %s: the certificate has expired", name)
 
     def is_outdated(self, settings: TlsSettings) -> bool:
         """Whether settings or files differ from what was read or tried last. Reads the disk."""

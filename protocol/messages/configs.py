@@ -203,8 +203,10 @@ class ConfigSourcesOfKey:
 @struct
 class DescribeConfigSourcesResponse(ErrorCodeResponse):
     """`file_problem` says why the configuration file is refused, null if it is in effect;
-    `restart_keys` have changed in it and need a restart."""
+    `restart_keys` have changed in it and need a restart. `listener_problems` keep clients from a
+    listener, or soon will."""
 
     keys: list[ConfigSourcesOfKey] = array(ConfigSourcesOfKey)
     file_problem: str | None = string(nullable_since=0)
     restart_keys: list[str] = array(string)
+    listener_problems: list[str] = array(string)

@@ -431,6 +431,16 @@ def test_probes_tell_alive_and_ready_apart_and_metrics_come_from_all(node: Node)
     assert 'odradek_child_restarts{process="supervisor",child="worker-0"} 1\n' in text
 
 
+def test_a_node_that_no_client_can_use_is_not_ready_and_says_why(node: Node) -> None:
+    port = free_port()
+    router = ("router-0", "refuses clients", 0)
+    node.start(CONTROLLER, router, http_listen=f"127.0.0.1:{port}")
+    node.wait_ready()
+    url = f"http://127.0.0.1:{port}/readyz"
+    wait_until(lambda: get(url)[0] == 503)
+    assert "listener A: its certificate has expired\n" in get(url)[1]
+
+
 def test_metrics_do_not_wait_for_a_process_that_does_not_answer(node: Node) -> None:
     port = free_port()
     node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, http_listen=f"127.0.0.1:{port}")

@@ -19,6 +19,7 @@ from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.observability import (
     ChangeLogLevels,
+    ListenerReport,
     ProcessReady,
     ResizeWorkers,
     ShutdownAllowed,
@@ -70,7 +71,7 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
         link.on_log_levels_changed = lambda answer: note(
             config, f"{name} is answered {answer.request_id}{answer.problem}"
         )
-        has_left = False
+        has_left = has_reported = False
         while not link.poll():
             if link.is_in_controlled_shutdown and not has_left:
                 has_left = True
@@ -81,6 +82,9 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
                 wish_workers(config, link)
             if name == "router-0":
                 change_levels(config, link)
+            if behaviour == "refuses clients" and not has_reported:
+                link.send(ListenerReport(["listener A: its certificate has expired"], False))
+                has_reported = True
             if behaviour == "hangs":
                 note(config, f"{name} hangs")
                 signal.pause()

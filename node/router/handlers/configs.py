@@ -202,7 +202,7 @@ async def handle_describe_config_sources(
     """Where this broker's own configuration comes from (20008, version 0, a private API). Needs
     DESCRIBE_CONFIGS on the cluster."""
     services.authorizer.authorize(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-    config = services.node_control.config
+    config, health = services.node_control.config, services.listener_health
     if request.keys is not None and len(request.keys) > KEYS_EXPLAINED_MAX:
         return DescribeConfigSourcesResponse(error_code=ErrorCode.INVALID_REQUEST)
     wanted = config.sources if request.keys is None else dict.fromkeys(request.keys)
@@ -220,6 +220,7 @@ async def handle_describe_config_sources(
         ],
         file_problem=config.file_problem or None,
         restart_keys=list(config.restart_keys),
+        listener_problems=[] if health is None else health.texts,
     )
 
 

@@ -165,8 +165,10 @@ def test_what_a_broker_says_of_its_configuration_file_is_a_problem() -> None:
         brokers={0: OUTSIDE},
         file_problem="num.partitons is unknown",
         restart_keys=("durability", "listeners"),
+        listener_problems=("listener A: its certificate expires in 3 days",),
     )
-    refused, restart = broker_problems(0, found, bootstrap_probe(n0=OUTSIDE))
+    listener, refused, restart = broker_problems(0, found, bootstrap_probe(n0=OUTSIDE))
+    assert listener.problem == "node 0: listener A: its certificate expires in 3 days"
     assert "refuses its configuration file as it is now: num.partitons" in refused.problem
     assert "needs a restart for durability, listeners" in restart.problem
 

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from odradek.cluster.metadata.sasl_settings import UNSECURED_TOKENS, SaslSettings
 from odradek.cluster.security.access_token import TokenRefusedError, UnknownTokenKeyError
 from odradek.node.router.token_verification import DOCUMENT_BYTES_MAX, TokenVerifiers
+from tests.support.waiting import LIVENESS_S
 
 KEYS = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("first", "second")}
 
@@ -166,6 +167,42 @@ def test_what_is_no_key_set_is_logged_without_the_secret(
     asyncio.run(scenario())
     assert "cannot be fetched" in caplog.text
     assert "secret" not in caplog.text
+
+
+def test_keys_are_fetched_before_they_are_needed_and_a_problem_is_logged_once(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    issuer.document = b""
+    settings = settings_for(
+        issuer.url,
+        sasl_oauthbearer_jwks_endpoint_retry_backoff_ms=1,
+        sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms=1,
+    )
+
+    async def scenario() -> None:
+        verifiers = TokenVerifiers(asyncio.get_running_loop(), time.time)
+        changes: list[tuple[str, bool]] = []
+        verifiers.on_changed = lambda: changes.append(verifiers.problem(settings))
+        assert verifiers.problem(settings) == ("", False)
+        while issuer.count < 3:
+            verifiers.refresh(settings)
+            await asyncio.sleep(0.001)
+        [(text, has_no_keys)] = changes
+        assert "cannot be fetched" in text
+        assert has_no_keys
+        issuer.document = key_set("first")
+        while len(changes) < 2:
+            verifiers.refresh(settings)
+            await asyncio.sleep(0.001)
+        assert changes[1] == ("", False)
+        count = issuer.count
+        assert verifiers.verify(settings, token("first")).name == "alice"
+        verifiers.refresh(settings)
+        assert issuer.count == count
+
+    asyncio.run(asyncio.wait_for(scenario(), LIVENESS_S))
+    assert caplog.text.count("cannot be fetched") == 1
+    assert caplog.text.count("are there again") == 1
 
 
 def test_without_a_url_nobody_is_verified_but_with_unsecured_tokens() -> None:
