@@ -68,13 +68,18 @@ class BlockingClient:
     def certificate_expires_s(self) -> int | None:
         """When the broker's certificate expires, since the epoch; None without TLS, or if it cannot
         be read."""
-        if not isinstance(self._socket, ssl.SSLSocket):
-            return None
-        certificate = self._socket.getpeercert(binary_form=True)
+        certificate = self.certificate
         try:
             return None if certificate is None else read_certificate(certificate).not_after_s
         except ValueError:
             return None
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The broker's certificate in DER; None without TLS."""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return None
+        return self._socket.getpeercert(binary_form=True)
 
     def __enter__(self) -> Self:
         return self

@@ -6,9 +6,12 @@ says so. Called by supervisor.py.
 
 import ipaddress
 import logging
+from collections.abc import Iterable, Mapping
 
+from odradek.cluster.metadata.config_definitions import ConfigSource
+from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.settings import listener_settings
+from odradek.cluster.metadata.settings import listener_settings, settings_of_listener
 from odradek.cluster.metadata.tls_settings import TlsSettings
 from odradek.node.config import ListenerConfig, NodeConfig
 from odradek.node.config_sources import ConfigurationError
@@ -38,20 +41,38 @@ def check_tls(config: NodeConfig) -> None:
 
 
 def warn_of_open_listeners(config: NodeConfig) -> None:
-    """One line for the listeners at which anybody on the network may do everything."""
-    is_open = [
-        f"{each.name}://{each.host}:{each.port}"
-        for each in config.listeners
-        if each.security_protocol == "PLAINTEXT" and not is_loopback(each)
-    ]
-    if is_open:
-        log.warning(
-            "Anybody who reaches %s may read and change everything: there is neither encryption nor"
-            " authentication. Bind 127.0.0.1 if only programs of this machine need it, or give the"
-            " listener TLS with client certificates: listener.security.protocol.map=NAME:SSL,"
-            " ssl.keystore.location, ssl.truststore.location and ssl.client.auth=required.",
-            ", ".join(is_open),
-        )
+    """One warning for the listeners that others on the network reach without a login, or over which
+    records and passwords travel unencrypted. What was set while the cluster ran is not known."""
+    static = config.broker_configs
+    reached = [each for each in config.listeners if not is_loopback(each)]
+    strangers = [each for each in reached if _lets_strangers_in(each, static)]
+    in_clear = [each for each in reached if each.security_protocol.endswith("PLAINTEXT")]
+    if not strangers and not in_clear:
+        return
+    has_authorizer = bool(static.get("authorizer.class.name"))
+    if strangers and not has_authorizer:
+        problem = f"Anybody who reaches {_named(strangers)} may read and change everything"
+    elif strangers:
+        problem = f"{_named(strangers)} lets in clients without a login, as User:ANONYMOUS"
+    else:
+        problem = f"Whoever listens to the network reads what goes through {_named(in_clear)}"
+    log.warning(
+        "%s. Bind 127.0.0.1 if only programs of this machine need it. `odradek format --hardened`"
+        " makes a node with TLS, logins and ACLs; docs/security.md says how to protect this one;"
+        " `odradek doctor --security` says what is open.",
+        problem,
+    )
+
+
+def _lets_strangers_in(listener: ListenerConfig, static: Mapping[str, str]) -> bool:
+    if listener.security_protocol != "SSL":
+        return listener.security_protocol == "PLAINTEXT"
+    layers = (ConfigLayer(ConfigSource.STATIC_BROKER, static),)
+    return settings_of_listener(TlsSettings, layers, listener.name).ssl_client_auth != "required"
+
+
+def _named(listeners: Iterable[ListenerConfig]) -> str:
+    return ", ".join(f"{each.name}://{each.host}:{each.port}" for each in listeners)
 
 
 def is_loopback(listener: ListenerConfig) -> bool:

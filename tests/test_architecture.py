@@ -81,7 +81,9 @@ HOMES: Final[Mapping[str, frozenset[str]]] = {
     "google": ours("node.router.telemetry.otlp"),
     "opentelemetry": ours("node.router.telemetry.otlp"),
     "zstandard": ours("protocol.piecewise_compression"),
-    "cryptography": ours("node.secured_broker", "node.wire.key_stores"),
+    "cryptography": ours(
+        "node.certificate_authority", "node.secured_broker", "node.wire.key_stores"
+    ),
     "zmq": ours("node"),
     "uvloop": ours("node"),
     "click": ours("node", "pipeline"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -22,6 +22,7 @@ from odradek.node.cli.connection import (
     make_connection,
 )
 from odradek.node.cli.not_found import group_names, topic_names
+from odradek.node.cli.profiles import read_profile
 
 COMPLETION_TIMEOUT_S = 1.0
 Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -46,12 +47,15 @@ def completion(shell: str) -> None:
 
 def _connection(ctx: click.Context) -> ClusterConnection:
     bootstrap = cluster_option(ctx, "bootstrap") or os.environ.get("ODRADEK_BOOTSTRAP")
+    profile = cast("str | None", ctx.find_root().params.get("cluster_profile"))
     file = cluster_option(ctx, "client_config") or os.environ.get("ODRADEK_CLIENT_CONFIG")
     return make_connection(
         str(bootstrap or DEFAULT_BOOTSTRAP),
         COMPLETION_TIMEOUT_S,
         None if file is None else Path(str(file)),
         cluster_properties(ctx),
+        {} if profile is None else read_profile(profile),
+        is_bootstrap_named=bootstrap is not None,
     )
 
 

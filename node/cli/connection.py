@@ -151,7 +151,7 @@ def profile_option(command: Callable[..., R]) -> Callable[..., R]:
         "--profile",
         "-p",
         "cluster_profile",
-        envvar="ODRADEK_PROFILE",
+        envvar="ODRADEK_CLUSTER_PROFILE",
         show_envvar=True,
         metavar="NAME",
         help="A cluster of `odradek profile`. -b, -X and --client-config come before what it says.",
@@ -191,16 +191,13 @@ def takes_connection(command: Callable[P, R]) -> Callable[..., R]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         context = click.get_current_context()
         name = context.find_root().params.get("cluster_profile")
-        profile = {} if name is None else read_profile(name)
-        addresses = profile.pop(BOOTSTRAP, None)
-        if addresses is None or is_named(context, "bootstrap"):
-            addresses = str(cluster_option(context, "bootstrap"))
         kwargs["connection"] = make_connection(
-            addresses,
+            str(cluster_option(context, "bootstrap")),
             cast("float", kwargs.pop("timeout")),
             cast("Path | None", cluster_option(context, "client_config")),
             cluster_properties(context),
-            profile,
+            {} if name is None else read_profile(name),
+            is_bootstrap_named=is_named(context, "bootstrap"),
         )
         for name in ("bootstrap", "client_config", "properties"):
             del kwargs[name]
@@ -255,15 +252,21 @@ def make_connection(
     file: Path | None,
     properties: Iterable[str],
     profile: Mapping[str, str] | None = None,
+    *,
+    is_bootstrap_named: bool = True,
 ) -> ClusterConnection:
     """A connection from option values; a usage error names the wrong value. The properties of a
-    profile are those that nothing else sets."""
-    for address in bootstrap.split(","):
-        split_address(address.strip())
+    profile are those that nothing else sets. `bootstrap.servers` of the properties replaces
+    `bootstrap` unless that one was named."""
     merged = dict(profile or {})
     if file is not None:
         merged.update(parse_properties(file.read_text().splitlines(), f"in {file}"))
     merged.update(parse_properties(properties, "given with -X"))
+    written = merged.pop(BOOTSTRAP, None)
+    if written is not None and not is_bootstrap_named:
+        bootstrap = written
+    for address in bootstrap.split(","):
+        split_address(address.strip())
     return ClusterConnection(bootstrap=bootstrap, timeout_s=timeout_s, properties=merged)
 
 

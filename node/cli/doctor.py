@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
+from pathlib import Path
 
 import click
 
@@ -59,16 +60,47 @@ class Problem:
 @click.argument("addresses", required=False, metavar="[HOST[:PORT][,...]]")
 @bootstrap_option(DEFAULT_BOOTSTRAP)
 @timeout_option(3.0, "Longest wait for each address.")
+@click.option(
+    "--security",
+    "is_about_security",
+    is_flag=True,
+    help="Say what each address lets a stranger do, without using your credentials there.",
+)
+@click.option(
+    "--config",
+    "-c",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --security: also name the risky settings of this configuration of a node.",
+)
 @takes_connection
 @with_output
-def doctor(addresses: str | None, connection: ClusterConnection, output: Output) -> None:
+def doctor(
+    addresses: str | None,
+    is_about_security: bool,
+    file: Path | None,
+    connection: ClusterConnection,
+    output: Output,
+) -> None:
     """Connect to every address that a cluster advertises to its clients, from here.
 
     Reports for each address that cannot be used what is wrong and what to change, and whether the
     installation here has its compiled parts. Works with any Kafka.
+
+    --security connects as a stranger would: without credentials, with the passwords of Kafka's
+    documentation, with a token that nobody has signed. It only looks. The exit code is 1 if
+    something serious is open.
     """
     if addresses is not None:
         connection.bootstrap = addresses
+    if is_about_security:
+        # Its imports are not paid for by every use of the command.
+        from odradek.node.cli.security_doctor import examine
+
+        examine(connection, file, output)
+        return
+    if file is not None:
+        raise click.UsageError("--config needs --security.")
     connection.prepare()
     bootstrap_probes = _probe_all([Address(*each) for each in connection.addresses], connection)
     bootstrap_probe = next((each for each in bootstrap_probes if not each.failure), None)

@@ -30,7 +30,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "consume": ("odradek.node.cli.consume", "consume"),
     "bench": ("odradek.node.cli.bench", "bench"),
     "node": ("odradek.node.cli.serve", "node"),
-    "format": ("odradek.node.cli.serve", "format_data"),
+    "format": ("odradek.node.cli.format", "format_data"),
+    "certificate": ("odradek.node.cli.certificate", "certificate"),
     "log": ("odradek.node.cli.log", "log"),
     "completion": ("odradek.node.cli.completion", "completion"),
 }

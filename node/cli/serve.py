@@ -1,4 +1,4 @@
-"""`odradek serve`, `odradek node start`, `odradek format`: running a node.
+"""`odradek serve` and `odradek node start`: running a node.
 
 `serve` is for development: it has a default for every setting, formats its data folder and prints
 examples. `node start` is for a service: it takes a configuration file and refuses a data folder
@@ -24,17 +24,18 @@ from odradek.node.cli.connection import DEFAULT_BOOTSTRAP
 from odradek.node.cli.main import LazyGroup
 from odradek.node.cli.output import Output, with_output
 from odradek.node.cli.parameters import pair
-from odradek.node.cli.passwords import read_password
 
 if TYPE_CHECKING:
     # The node's own modules are imported when a node is started, not for `odradek --help`.
-    from odradek.cluster.metadata.records import ScramCredentialChanged
     from odradek.node.config import NodeConfig
     from odradek.node.config_watch import ConfigFileWatch
     from odradek.node.supervisor import NodeState
 
 # Environment variables of the command line's client side, which are not settings of a node.
-CLIENT_VARIABLES = ("ODRADEK_BOOTSTRAP", "ODRADEK_CLIENT_CONFIG")
+CLIENT_VARIABLES = (
+    *("ODRADEK_BOOTSTRAP", "ODRADEK_CLIENT_CONFIG", "ODRADEK_PROFILES"),
+    "ODRADEK_CLUSTER_PROFILE",
+)
 # Defaults of `serve`: a broker for development that logs little.
 SERVE_DEFAULTS = {"ODRADEK_PROFILE": "dev", "ODRADEK_LOG_LEVEL": "WARNING"}
 
@@ -127,7 +128,7 @@ def serve(
             "http.listen": http,
             "log.level": log_level,
         }
-        config = _load(None, {**SERVE_DEFAULTS, **os.environ}, settings, options)
+        config = load_node(None, {**SERVE_DEFAULTS, **os.environ}, settings, options)
         if attached:
             threading.Thread(target=_stop_with_stdin, daemon=True).start()
         exit_code = _run(config, formats=True, output=output)
@@ -168,94 +169,9 @@ def start(file: Path, formats: bool, settings: tuple[tuple[str, str], ...], outp
     """
     from odradek.node.config_watch import ConfigFileWatch
 
-    config = _load(file, os.environ, settings, {})
+    config = load_node(file, os.environ, settings, {})
     watch = ConfigFileWatch(file, lambda: _read(file, os.environ, settings, {}), config)
     click.get_current_context().exit(_run(config, formats=formats, output=output, watch=watch))
-
-
-@click.command("format")
-@click.option(
-    "--config", "-c", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--node-id", type=click.IntRange(min=0), help="[default: 0]")
-@click.option("--cluster-id", help="The same for every node of a cluster.  [default: a new one]")
-@click.option("--stores", type=click.IntRange(min=1), help="Fixed for ever.  [default: 8]")
-@click.option("--if-not-formatted", is_flag=True, help="A formatted folder is not an error.")
-@click.option(
-    "--add-scram",
-    "scram_users",
-    multiple=True,
-    metavar="MECHANISM=[name=USER,password-file=FILE]",
-    help="A user with which a new cluster begins, as SCRAM-SHA-512=[name=admin,password-file=FILE]"
-    " or [name=admin,password-env=VARIABLE]; FILE - is standard input. The same on every node.",
-)
-@with_settings
-@with_output
-def format_data(
-    file: Path | None,
-    data: Path | None,
-    node_id: int | None,
-    cluster_id: str | None,
-    stores: int | None,
-    if_not_formatted: bool,
-    scram_users: tuple[str, ...],
-    settings: tuple[tuple[str, str], ...],
-    output: Output,
-) -> None:
-    """Make a folder the data folder of one node.
-
-    What is in it already stays untouched. The number of stores bounds the number of workers and
-    cannot be changed later.
-    """
-    from odradek.node.bootstrap_credentials import write_bootstrap_credentials
-    from odradek.node.config_sources import ConfigurationError
-    from odradek.node.data_folder import adopt_meta_properties, read_meta_properties
-
-    options = {"data": data, "node.id": node_id, "cluster.id": cluster_id, "stores": stores}
-    config = _load(file, os.environ, settings, options)
-    credentials = _scram_credentials(scram_users)
-    try:
-        known = read_meta_properties(config.data_folder)
-        if known is not None and not if_not_formatted:
-            raise ConfigurationError(
-                f"data={config.data}: this is the data folder of node {known.node_id} of cluster "
-                f"{known.cluster_id} already; choose another, or pass --if-not-formatted"
-            )
-        config = adopt_meta_properties(config, formats=True)
-        if credentials and known is None:
-            write_bootstrap_credentials(config.data_folder, credentials)
-    except ConfigurationError as fault:
-        raise click.ClickException(str(fault)) from fault
-    output.facts(
-        {
-            "data": config.data,
-            "cluster_id": config.cluster_id,
-            "node_id": config.node_id,
-            "stores": config.store_count,
-            "formatted": known is None,
-        }
-    )
-
-
-def _scram_credentials(arguments: tuple[str, ...]) -> list[ScramCredentialChanged]:
-    """The credentials of --add-scram. Raises UsageError, and ClickException if a password cannot be
-    read."""
-    from odradek.node.bootstrap_credentials import credential_record, parse_add_scram
-
-    records = []
-    for text in arguments:
-        try:
-            argument = parse_add_scram(text)
-        except ValueError as error:
-            raise click.UsageError(f"--add-scram: {error}") from None
-        password = read_password(
-            f"password of {argument.name}", argument.password_file, argument.password_env
-        )
-        records.append(credential_record(argument, password))
-    if len({(record.user, record.mechanism) for record in records}) < len(records):
-        raise click.UsageError("--add-scram: a user is named twice for one mechanism.")
-    return records
 
 
 @contextmanager
@@ -270,7 +186,7 @@ def chosen_folder(data: Path | None, *, is_temporary: bool) -> Iterator[Path | N
         yield Path(folder)
 
 
-def _load(
+def load_node(
     file: Path | None,
     environment: Mapping[str, str],
     settings: tuple[tuple[str, str], ...],

@@ -16,27 +16,39 @@ def configured(listeners: str, **settings: str) -> NodeConfig:
     return load(environment={}, options={"listeners": listeners, **options})
 
 
+OPEN = "may read and change everything"
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+LOGIN = {"sasl.enabled.mechanisms": "SCRAM-SHA-512"}
+
+
 @pytest.mark.parametrize(
-    ("listeners", "is_open"),
+    ("listeners", "settings", "says"),
     [
-        ("PLAINTEXT://127.0.0.1:9092", False),
-        ("PLAINTEXT://[::1]:9092", False),
-        ("PLAINTEXT://localhost:9092", False),
-        ("SSL://:9092", False),
-        ("PLAINTEXT://:9092", True),
-        ("PLAINTEXT://0.0.0.0:9092", True),
-        ("PLAINTEXT://broker.example:9092", True),
-        ("PLAINTEXT://127.0.0.1:9092,EXTERNAL://10.0.0.1:9093", True),
+        ("PLAINTEXT://127.0.0.1:9092", {}, ""),
+        ("PLAINTEXT://[::1]:9092", {}, ""),
+        ("PLAINTEXT://localhost:9092", {}, ""),
+        ("SASL_PLAINTEXT://127.0.0.1:9092", LOGIN, ""),
+        ("SASL_SSL://:9092", LOGIN, ""),
+        ("SSL://:9092", {"ssl.client.auth": "required"}, ""),
+        ("SSL://:9092", {"listener.name.ssl.ssl.client.auth": "required"}, ""),
+        ("SSL://:9092", {}, OPEN),
+        ("PLAINTEXT://:9092", {}, OPEN),
+        ("PLAINTEXT://0.0.0.0:9092", {}, OPEN),
+        ("PLAINTEXT://broker.example:9092", {}, OPEN),
+        ("PLAINTEXT://127.0.0.1:9092,EXTERNAL://10.0.0.1:9093", {}, OPEN),
+        ("PLAINTEXT://:9092", {"authorizer.class.name": AUTHORIZER}, "without a login"),
+        ("SASL_PLAINTEXT://:9092", LOGIN, "Whoever listens to the network"),
     ],
 )
-def test_a_node_warns_of_listeners_at_which_anybody_may_do_everything(
-    listeners: str, is_open: bool, caplog: pytest.LogCaptureFixture
+def test_a_node_warns_once_of_listeners_that_are_open(
+    listeners: str, settings: dict[str, str], says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        warn_of_open_listeners(configured(listeners))
-    assert len(caplog.messages) == is_open
-    if is_open:
-        assert "ssl.client.auth=required" in caplog.text
+        warn_of_open_listeners(load(environment={}, options={"listeners": listeners, **settings}))
+    assert len(caplog.messages) == bool(says)
+    if says:
+        assert says in caplog.text
+        assert "odradek format --hardened" in caplog.text
         assert "127.0.0.1:9092" not in caplog.messages[0]
 
 

@@ -40,6 +40,18 @@ def test_properties_of_the_command_line_win_over_those_of_the_file(tmp_path: Pat
     assert connection.properties == {"security.protocol": "SASL_SSL", "sasl.username": "a=b"}
 
 
+def test_the_addresses_of_a_file_are_used_unless_others_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=a:1,b:2\n")
+    profile = {"bootstrap.servers": "p:3"}
+    found = make_connection("h:1", 5.0, file, (), profile)
+    assert (found.bootstrap, found.properties) == ("h:1", {})
+    found = make_connection("h:1", 5.0, file, (), profile, is_bootstrap_named=False)
+    assert found.addresses == [("a", 1), ("b", 2)]
+    found = make_connection("h:1", 5.0, None, (), profile, is_bootstrap_named=False)
+    assert found.bootstrap == "p:3"
+
+
 def test_a_line_without_a_property_is_a_usage_error() -> None:
     with pytest.raises(click.BadParameter, match=r"'oops' in client\.properties is not KEY=VALUE"):
         parse_properties(["oops"], "in client.properties")

@@ -60,8 +60,9 @@ def documented_commands() -> list[str]:
 def test_the_commands_of_the_readme_are_valid(line: str, tmp_path: Path) -> None:
     for name in ("node.toml", "prod.properties"):
         (tmp_path / name).touch()
-        line = line.replace(name, str(tmp_path / name))
-    line = line.replace("DATA/stores/0", str(tmp_path))
+        line = re.sub(rf"\S*{re.escape(name)}", str(tmp_path / name), line)
+    for folder in ("DATA/stores/0", "./secure"):
+        line = line.replace(folder, str(tmp_path))
     arguments = shlex.split(line)
     command: click.Command = cli
     context = click.Context(cli, info_name="odradek")

@@ -65,7 +65,7 @@ CHANGING = {
     *("profile add", "profile list", "profile remove"),
     *("user add", "user remove", "quota set", "quota remove"),
     *("produce", "bench produce", "bench consume", "bench end-to-end"),
-    *("completion", "log dump"),
+    *("completion", "log dump", "certificate renew"),
 }
 
 

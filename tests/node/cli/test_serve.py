@@ -223,18 +223,25 @@ def test_variables_of_the_client_are_not_settings_of_a_node(tmp_path: Path, odra
     assert ran.exit_code == 0, ran.stderr
 
 
-def test_format_gives_a_folder_an_identity_and_only_once(tmp_path: Path, odradek: Run) -> None:
-    arguments = ("format", "--data", str(tmp_path / "data"), "--node-id", "3", "--stores", "2")
-    first = odradek(*arguments, "-o", "json").json()
-    assert isinstance(first, dict)
-    assert (first["node_id"], first["stores"], first["formatted"]) == (3, 2, True)
-    again = odradek(*arguments)
-    assert again.exit_code == 1
-    assert "already" in again.stderr
-    accepted = odradek(*arguments, "--if-not-formatted", "-o", "json").json()
-    assert isinstance(accepted, dict)
-    assert accepted["formatted"] is False
-    assert accepted["cluster_id"] == first["cluster_id"]
+@pytest.mark.e2e
+def test_a_node_that_others_reach_without_a_login_prints_one_warning(tmp_path: Path) -> None:
+    command = ["serve", "--temporary", "--listen", f"0.0.0.0:{free_port()}", "--output", "json"]
+    with (tmp_path / "errors").open("wb") as errors:
+        node = subprocess.Popen(
+            [sys.executable, "-m", "odradek", *command],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=clean_environment(),
+        )
+    try:
+        assert node.stdout is not None
+        assert node.stdout.readline()
+    finally:
+        node.terminate()
+        node.communicate(timeout=30)
+    [warning] = (tmp_path / "errors").read_text().splitlines()
+    assert "may read and change everything" in warning
+    assert "odradek format --hardened" in warning
 
 
 def test_data_and_temporary_exclude_each_other(odradek: Run) -> None:
