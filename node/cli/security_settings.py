@@ -37,6 +37,14 @@ def settings_findings(file: Path, config: NodeConfig) -> Iterator[SecurityFindin
             *_token_findings(listener, layers),
         ):
             yield SecurityFinding(severity, place, f"listener {listener.name}: {finding}", advice)
+    if config.is_clustered and not config.cluster_secret:
+        yield SecurityFinding(
+            WARNING,
+            place,
+            "between nodes there is neither encryption nor authentication, for all programs of this"
+            " machine",
+            "Set cluster.secret.file.",
+        )
     for severity, finding, advice in _authorizer_findings(config):
         yield SecurityFinding(severity, place, finding, advice)
     if config.http_port is not None and not is_loopback_host(config.http_host):

@@ -119,8 +119,11 @@ class ListenerHealth:
                 yield ListenerProblem(name, "certificate expires", text)
             secured = self._tls.get(name)
             if secured is not None and secured.problem:
-                text = f"its newest key or trust store is not in use: {secured.problem}"
-                yield ListenerProblem(name, "store", text)
+                is_blocking = secured.current is None
+                what = "it has no usable key or trust store, and accepts nobody"
+                if not is_blocking:
+                    what = "its newest key or trust store is not in use"
+                yield ListenerProblem(name, "store", f"{what}: {secured.problem}", is_blocking)
             if listener.is_sasl:
                 yield from self._token_problems(name)
 

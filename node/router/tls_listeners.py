@@ -22,7 +22,6 @@ from odradek.node.wire.tls_context import (
     TlsContext,
     TlsListener,
     file_stamps,
-    make_tls_context,
 )
 from odradek.protocol.errors import ApiError, ErrorCode
 
@@ -41,15 +40,12 @@ class TlsListeners:
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self, listeners: Iterable[ClientListener]) -> None:
-        """Read the stores of these listeners, and watch their files. Raises KeyStoreError, with the
-        listener's name, for stores that cannot be used."""
+        """Read the stores of these listeners, and watch their files. One whose stores cannot be
+        used accepts nobody until they can: the others are served meanwhile."""
         for listener in listeners:
             if listener.is_tls:
-                try:
-                    current = make_tls_context(self._settings(listener.name))
-                except KeyStoreError as error:
-                    raise KeyStoreError(f"listener {listener.name}: {error}") from error
-                self._listeners[listener.name] = TlsListener(listener.name, current)
+                secured = self._listeners[listener.name] = TlsListener(listener.name)
+                secured.open(self._settings(listener.name))
         if self._listeners:
             self._timer = self._loop.call_later(RELOAD_S, self._look_at_files)
 
@@ -67,8 +63,10 @@ class TlsListeners:
         """The configuration has changed."""
         for listener in self._listeners.values():
             settings = self._settings(listener.name)
-            if settings == listener.current.settings:
+            if listener.current is not None and settings == listener.current.settings:
                 continue
+            if not listener.is_outdated(settings):
+                continue  # what was refused is not tried, and logged, with each other change
             fresh = self._read.pop(settings, None)
             if fresh is not None and fresh.files == file_stamps(settings):
                 listener.replace(fresh)
@@ -82,7 +80,7 @@ class TlsListeners:
         if not keeps_others or any(".ssl." in f".{key}" for key in changes):
             for listener in list(self._listeners.values()):
                 settings = self._settings_after(listener.name, changes, keeps_others=keeps_others)
-                if settings == listener.current.settings:
+                if listener.current is not None and settings == listener.current.settings:
                     continue
                 try:
                     read = partial(listener.check, settings)
@@ -92,9 +90,10 @@ class TlsListeners:
                     raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
     def seconds_left(self) -> dict[str, float]:
-        """For each listener, until its certificate expires."""
+        """For each listener that has a certificate, until it expires."""
         now_s = time.time()
-        return {name: each.seconds_left(now_s) for name, each in self._listeners.items()}
+        left = {name: each.seconds_left(now_s) for name, each in self._listeners.items()}
+        return {name: left_s for name, left_s in left.items() if left_s is not None}
 
     def problems(self) -> dict[str, int]:
         """For each listener, 1 if its newest stores cannot be used, else 0."""

@@ -157,6 +157,10 @@ class Acceptor:
         connection = Connection(wire, self.listener)
         protocol: asyncio.BufferedProtocol = connection
         if self._tls is not None:
+            if self._tls.current is None:
+                wire.counters.connections_refused += 1
+                accepted.close()
+                return
             protocol = TlsTransport(connection, self._tls.current)
         networks = self._proxies()
         if networks is not None:

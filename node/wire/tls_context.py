@@ -83,9 +83,10 @@ class TlsListener:
 
     __slots__ = ("_failed", "current", "failure_count", "name", "problem", "reload_count")
 
-    def __init__(self, name: str, current: TlsContext) -> None:
+    def __init__(self, name: str, current: TlsContext | None = None) -> None:
         self.name = name
         self.current = current
+        """None: there are no stores that can be used, and nobody is accepted."""
         self.problem = ""
         """Why the newest settings or files are not in use; empty: they are."""
         self.reload_count = self.failure_count = 0
@@ -93,7 +94,8 @@ class TlsListener:
 
     def is_outdated(self, settings: TlsSettings) -> bool:
         """Whether settings or files differ from what was read or tried last. Reads the disk."""
-        known = (self.current.settings, self.current.files)
+        current = self.current
+        known = None if current is None else (current.settings, current.files)
         found = (settings, file_stamps(settings))
         return found not in (known, self._failed)
 
@@ -101,13 +103,14 @@ class TlsListener:
         """What these settings would give. Raises KeyStoreError if they cannot replace the current
         ones. Changes nothing, and may be called in a thread."""
         fresh = make_tls_context(settings)
-        check_replacement(self.current.certificate, fresh.certificate, settings, time.time())
+        if self.current is not None:
+            check_replacement(self.current.certificate, fresh.certificate, settings, time.time())
         return fresh
 
     def replace(self, fresh: TlsContext) -> None:
         """Use it for connections that begin from now on."""
-        is_other = fresh.certificate != self.current.certificate
-        self.current = fresh
+        before, self.current = self.current, fresh
+        is_other = before is None or fresh.certificate != before.certificate
         self.problem = ""
         self._failed = None
         self.reload_count += 1
@@ -122,7 +125,16 @@ class TlsListener:
         self.problem = str(error)
         self._failed = (settings, files)
         self.failure_count += 1
-        log.error("listener %s keeps its TLS settings: %s", self.name, error)
+        what = "accepts nobody" if self.current is None else "keeps its TLS settings"
+        log.error("listener %s %s: %s", self.name, what, error)
+
+    def open(self, settings: TlsSettings) -> None:
+        """Begin with these settings, or without any if they cannot be used."""
+        files = file_stamps(settings)
+        try:
+            self.current = make_tls_context(settings)
+        except KeyStoreError as error:
+            self.refuse(settings, files, error)
 
     def follow(self, settings: TlsSettings) -> None:
         """Use the settings and files as they are now, if they can be used."""
@@ -132,9 +144,9 @@ class TlsListener:
         except KeyStoreError as error:
             self.refuse(settings, files, error)
 
-    def seconds_left(self, now_s: float) -> float:
-        """Until the certificate expires; negative: since it has."""
-        return self.current.certificate.not_after_s - now_s
+    def seconds_left(self, now_s: float) -> float | None:
+        """Until the certificate expires; negative: since it has; None if there is none."""
+        return None if self.current is None else self.current.certificate.not_after_s - now_s
 
 
 def check_replacement(

@@ -93,6 +93,7 @@ SAFE = (
         (f"{AUTHORIZED}allow.everyone.if.no.acl.found=true", "serious", "has no ACL"),
         (f"{AUTHORIZED}super.users=User:a;User:ANONYMOUS", "serious", "without a login"),
         (f"authorizer.class.name={STANDARD_AUTHORIZER}", "advice", "nobody notes"),
+        (f"{AUTHORIZED}peer.listen=127.0.0.1:9192", "warning", "between nodes there is neither"),
         (f"{AUTHORIZED}http.listen=:8080", "warning", "/metrics names topics"),
     ],
 )

@@ -112,6 +112,7 @@ def test_a_store_that_is_refused_is_told_until_it_is_mended(router: Router) -> N
     router.start(SECURE)
     secured = router.tls.get("A")
     assert secured is not None
+    assert secured.current is not None
     settings = secured.current.settings
     router.authority.folder.joinpath("broker.pem").write_text("no store")
     secured.follow(settings)
@@ -123,6 +124,14 @@ def test_a_store_that_is_refused_is_told_until_it_is_mended(router: Router) -> N
     assert [len(each) for each in texts] == [0, 1, 0]
     assert "its newest key or trust store is not in use" in texts[1][0]
     assert all(each.is_serving for each in router.reports)
+
+
+def test_a_listener_without_a_usable_store_is_blocked(router: Router) -> None:
+    nowhere = {"listener.name.a.ssl.keystore.location": "/nowhere"}
+    router.start(SECURE, settings=nowhere)
+    [report] = router.reports
+    assert not report.is_serving
+    assert "and accepts nobody: ssl.keystore.location=/nowhere" in report.problems[0]
 
 
 @pytest.mark.parametrize(

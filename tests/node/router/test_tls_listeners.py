@@ -11,7 +11,6 @@ from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import ConfigChanged
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.tls_listeners import TlsListeners
-from odradek.node.wire.key_stores import KeyStoreError
 from odradek.node.wire.listeners import ClientListener
 from odradek.protocol.errors import ApiError
 from tests.support.certificates import TestAuthority
@@ -52,6 +51,7 @@ class Router:
     def context_of(self, name: str) -> object:
         listener = self.listeners.get(name)
         assert listener is not None
+        assert listener.current is not None
         return listener.current.context
 
 
@@ -124,9 +124,23 @@ def test_files_are_read_again_when_they_change(
     router.loop.close()
 
 
-def test_a_listener_whose_stores_cannot_be_used_is_not_opened(tmp_path: Path) -> None:
+def test_a_listener_whose_stores_cannot_be_used_has_none_until_they_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     router = Router(tmp_path)
-    router.store.unlink()
-    with pytest.raises(KeyStoreError, match=r"listener SSL: .*cannot be read"):
-        router.open()
+    router.change(LOCATION, "/nowhere")
+    router.open()
+    broken, other = router.listeners.get("SSL"), router.listeners.get("OTHER")
+    assert broken is not None
+    assert other is not None
+    assert (broken.current, other.problem) == (None, "")
+    assert router.listeners.seconds_left().keys() == {"OTHER"}
+    assert "listener SSL accepts nobody: ssl.keystore.location=/nowhere" in caplog.text
+    router.change("num.partitions", "3")
+    assert caplog.text.count("accepts nobody") == 1
+    router.check(LOCATION, None)
+    router.change(LOCATION, None)
+    assert broken.current is not None
+    assert broken.problem == ""
+    router.listeners.close()
     router.loop.close()

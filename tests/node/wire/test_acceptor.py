@@ -12,6 +12,7 @@ from odradek.node.wire.acceptor import Acceptor, ConnectionReaper, drain
 from odradek.node.wire.connection import Slot
 from odradek.node.wire.limits import ListenerLimits
 from odradek.node.wire.listeners import ClientListener
+from odradek.node.wire.tls_context import TlsListener
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
 
@@ -51,6 +52,23 @@ def test_an_empty_host_means_every_address_of_this_machine(world: World) -> None
         client = await world.connect()
         await client.send(b"hello")
         assert await client.receive() == b"hello"
+
+    world.run(scenario())
+
+
+def test_a_listener_with_tls_and_no_usable_store_accepts_nobody(world: World) -> None:
+    async def scenario() -> None:
+        world.listener = Acceptor(
+            world.wire,
+            ClientListener(name="SSL", security_protocol="SSL"),
+            host="127.0.0.1",
+            port=0,
+            tls=TlsListener("SSL"),
+        )
+        client = await world.connect()
+        assert await client.is_closed_by_peer()
+        assert world.wire.counters.connections_refused == 1
+        assert not world.wire.connections
 
     world.run(scenario())
 

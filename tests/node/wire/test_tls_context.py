@@ -95,14 +95,18 @@ def test_clients_have_to_authenticate_as_configured(
 def test_a_new_file_replaces_the_certificate_for_later_connections(
     settings: TlsSettings, authority: TestAuthority
 ) -> None:
-    listener = TlsListener("SSL", make_tls_context(settings))
-    first = listener.current
+    first = make_tls_context(settings)
+    listener = TlsListener("SSL", first)
     assert not listener.is_outdated(settings)
     authority.issue("broker.pem", valid_s=7_200)
     assert listener.is_outdated(settings)
     listener.follow(settings)
-    assert listener.current.context is not first.context
-    assert listener.seconds_left(first.certificate.not_after_s) < 0
+    fresh = listener.current
+    assert fresh is not None
+    assert fresh.context is not first.context
+    left_s = listener.seconds_left(first.certificate.not_after_s)
+    assert left_s is not None
+    assert left_s < 0
     assert (listener.reload_count, listener.problem) == (1, "")
 
 
