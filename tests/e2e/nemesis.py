@@ -508,7 +508,9 @@ def _gates(nodes: Cluster, node: LocalNode) -> Iterable[Gate]:
             "peer.listen": f"127.0.0.1:{listen}",
             "listeners": _addresses({"PLAINTEXT": node.port, **bound}),
             "advertised.listeners": _addresses(told),
-            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in sides),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ("PLAINTEXT", *sides)
+            ),
         }
     )
     return gates
