@@ -275,6 +275,9 @@ class SimulatedStore:
         )
         self.watcher.cut(self.node_id, log, end)
 
+    def set_intervals(self, *, producer_id_expiration_ms: int, retention_check_ms: int) -> None:
+        """Neither is simulated: no producer is idle for a day, and nothing is deleted."""
+
     def producers(self, number: int) -> list[ActiveProducer]:
         return describe_producers(self._logs[number].producers)
 
