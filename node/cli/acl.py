@@ -30,6 +30,7 @@ from odradek.node.cli.cluster_client import (
     with_client,
 )
 from odradek.node.cli.output import Output, Row
+from odradek.node.cli.parameters import principal
 from odradek.protocol.messages.acls import (
     AclCreation,
     AclFilter,
@@ -52,11 +53,6 @@ _CONSUMER: Final = {
     ResourceType.TOPIC: (AclOperation.READ, AclOperation.DESCRIBE),
     ResourceType.GROUP: (AclOperation.READ,),
 }
-
-
-def principal(value: str) -> str:
-    """`User:bob`, or `bob` for short."""
-    return value if ":" in value else f"User:{value}"
 
 
 def resource_options(command: F) -> F:

@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "client": ("odradek.node.cli.client", "client"),
     "cluster": ("odradek.node.cli.cluster", "cluster"),
     "user": ("odradek.node.cli.user", "user"),
+    "token": ("odradek.node.cli.token", "token"),
     "quota": ("odradek.node.cli.quota", "quota"),
     "acl": ("odradek.node.cli.acl", "acl"),
     "txn": ("odradek.node.cli.txn", "txn"),

@@ -1,4 +1,4 @@
-"""Types of options and arguments: times, durations, sizes, pairs, topic partitions.
+"""Types of options and arguments: times, durations, sizes, pairs, principals, topic partitions.
 
 Each is a function that click takes as a type; its error names the value and the expected format.
 """
@@ -74,6 +74,14 @@ def pair(value: str) -> tuple[str, str]:
     if not equals or not key:
         raise click.BadParameter(f"{value!r} is not KEY=VALUE")
     return key, text
+
+
+def principal(value: str) -> str:
+    """`User:bob`, or `bob` for short."""
+    kind, colon, name = value.partition(":")
+    if not kind or (colon and not name):
+        raise click.BadParameter(f"{value!r} is not a principal: give NAME or User:NAME")
+    return value if colon else f"User:{value}"
 
 
 @dataclass(frozen=True, slots=True)

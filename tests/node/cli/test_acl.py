@@ -3,15 +3,7 @@ tests/e2e/test_access_control.py."""
 
 import pytest
 
-from odradek.node.cli.acl import principal
 from tests.node.cli.conftest import Run
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"), [("bob", "User:bob"), ("User:bob", "User:bob"), ("*", "User:*")]
-)
-def test_a_principal_is_a_user_unless_it_says_otherwise(given: str, meant: str) -> None:
-    assert principal(given) == meant
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ READING: dict[str, list[tuple[str, ...]]] = {
     "group snapshot list": [("{left}",)],
     "group dlq list": [("{left}", "--dlq-topic", "{empty}")],
     "user list": [()],
+    "token list": [()],
     "quota list": [(), ("--default-ip",)],
     "txn list": [()],
     "txn describe": [("{transaction}",)],
@@ -64,6 +65,7 @@ CHANGING = {
     *("group snapshot create", "group snapshot delete", "group dlq redrive", "txn abort"),
     *("profile add", "profile list", "profile remove"),
     *("user add", "user remove", "quota set", "quota remove"),
+    *("token create", "token renew", "token expire"),
     *("produce", "bench produce", "bench consume", "bench end-to-end"),
     *("completion", "log dump", "certificate renew"),
 }

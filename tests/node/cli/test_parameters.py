@@ -5,7 +5,15 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
-from odradek.node.cli.parameters import duration, moment, moment_text, pair, size, topic_selection
+from odradek.node.cli.parameters import (
+    duration,
+    moment,
+    moment_text,
+    pair,
+    principal,
+    size,
+    topic_selection,
+)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +102,16 @@ def test_a_timestamp_is_shown_to_the_millisecond_and_never_fails(
     timestamp_ms: int, text: str | None
 ) -> None:
     assert moment_text(timestamp_ms) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("bob", "User:bob"), ("User:bob", "User:bob"), ("*", "User:*")]
+)
+def test_a_principal_is_a_user_unless_it_says_otherwise(given: str, meant: str) -> None:
+    assert principal(given) == meant
+
+
+@pytest.mark.parametrize("text", ["", "User:", ":bob"])
+def test_a_principal_has_a_type_and_a_name(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a principal"):
+        principal(text)
