@@ -17,6 +17,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from odradek.cluster.metadata.records import (
     ScramCredentialChanged,
     decode_records,
@@ -45,6 +47,7 @@ from odradek.node.listener_security import check_tls
 CONFIG_NAME: Final = "node.toml"
 STORE_NAME: Final = "broker.pem"
 AUTHORITY_NAME: Final = "authority.pem"
+NEW_AUTHORITY_NAME: Final = "authority-new.pem"
 SECRET_NAME: Final = "cluster.secret"
 CLIENT_NAME: Final = "admin.properties"
 JAVA_CLIENT_NAME: Final = "admin-java.properties"
@@ -100,8 +103,7 @@ def new_bundle(admin: str, password: str, settings: Mapping[str, str]) -> Cluste
             " underscores or @"
         )
     cluster_id = settings.get("cluster.id") or new_cluster_id()
-    # The subject of a certificate has 64 characters.
-    authority = CertificateAuthority.create(f"Odradek {cluster_id}"[:64], datetime.now(UTC))
+    authority = CertificateAuthority.create(_authority_name(cluster_id), datetime.now(UTC))
     user = ScramUserArgument(ScramMechanism.SCRAM_SHA_512, admin, ITERATIONS_MAX, None, None)
     return ClusterBundle(
         cluster_id=cluster_id,
@@ -165,6 +167,39 @@ def format_hardened(node: HardenedNode, bundle: ClusterBundle, password: str | N
         node.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_bootstrap_credentials(node.data, _credentials(bundle))
         return adopt_meta_properties(config, formats=True)
+
+
+class NewAuthority(NamedTuple):
+    """The files that `replace_authority` wrote."""
+
+    bundle: Path
+    both: Path
+    """For clients until all nodes have new certificates: the old authority and the new one."""
+    new: Path
+    """For clients after that."""
+
+
+def replace_authority(bundle: ClusterBundle, folder: Path) -> NewAuthority:
+    """Write a bundle with a new authority, otherwise the same, into a new folder. Nothing changes
+    until nodes get certificates from it. Raises ConfigurationError."""
+    name = _authority_name(bundle.cluster_id)
+    authority = CertificateAuthority.create(name, datetime.now(UTC))
+    changed = msgspec.structs.replace(
+        bundle, authority_certificate=authority.certificate, authority_key=authority.key
+    )
+    written = NewAuthority(
+        folder / BUNDLE_NAME, folder / AUTHORITY_NAME, folder / NEW_AUTHORITY_NAME
+    )
+    try:
+        folder.mkdir(parents=True, mode=0o700)
+        _write_new(written.bundle, changed.encode().decode(), is_secret=True)
+        _write_new(
+            written.both, bundle.authority_certificate + authority.certificate, is_secret=False
+        )
+        _write_new(written.new, authority.certificate, is_secret=False)
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename}: {error.strerror}") from error
+    return written
 
 
 class RenewedCertificate(NamedTuple):
@@ -280,6 +315,11 @@ def _credentials(bundle: ClusterBundle) -> list[ScramCredentialChanged]:
     except ValueError as error:
         raise ConfigurationError(f"the first user of the bundle is damaged: {error}") from error
     return [record for record in records if isinstance(record, ScramCredentialChanged)]
+
+
+def _authority_name(cluster_id: str) -> str:
+    # The date tells one from the next; 64 characters are all that a common name has.
+    return f"Odradek {cluster_id[:40]} {datetime.now(UTC).date().isoformat()}"
 
 
 def _properties(properties: Mapping[str, str]) -> str:

@@ -1,7 +1,8 @@
-"""`odradek certificate`: the certificates of nodes that `odradek format --hardened` made.
+"""`odradek certificate`: certificates of nodes that `odradek format --hardened` made, and of their
+authority.
 
 Needs the bundle of the cluster, which has the key of its authority, and no running node. A running
-node notices the new file by itself.
+node notices its new file by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from odradek.node.cli.output import Output, with_output
 
 @click.group()
 def certificate() -> None:
-    """Renew certificates of a hardened cluster."""
+    """Renew the certificates of a hardened cluster."""
 
 
 @certificate.command()
@@ -56,5 +57,44 @@ def renew(folder: Path, bundle: Path | None, names: tuple[str, ...], output: Out
             "store": str(renewed.path),
             "certificate_names": ", ".join(renewed.names),
             "valid_until": renewed.valid_until,
+        }
+    )
+
+
+@certificate.command()
+@click.option(
+    "--from",
+    "bundle",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The cluster.bundle with the authority that is replaced.",
+)
+@click.option(
+    "--into",
+    required=True,
+    type=click.Path(exists=False, path_type=Path),
+    help="A new folder, for the new bundle and what clients need.",
+)
+@with_output
+def new_authority(bundle: Path, into: Path, output: Output) -> None:
+    """Make a new authority for a hardened cluster.
+
+    Changes no node. Give clients the authority.pem of the new folder, which has both authorities;
+    renew the certificate of each node with `certificate renew --from` the new bundle; then give
+    clients authority-new.pem.
+    """
+    from odradek.node.cluster_bundle import read_bundle
+    from odradek.node.config_sources import ConfigurationError
+    from odradek.node.hardened_node import replace_authority
+
+    try:
+        written = replace_authority(read_bundle(bundle), into)
+    except ConfigurationError as fault:
+        raise click.ClickException("\n  ".join(fault.faults)) from fault
+    output.facts(
+        {
+            "bundle": str(written.bundle),
+            "for_clients_now": str(written.both),
+            "for_clients_at_the_end": str(written.new),
         }
     )

@@ -1,40 +1,15 @@
 """The authority of a hardened cluster: what clients verify, and what they refuse."""
 
-import socket
 import ssl
-import threading
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from odradek.node.certificate_authority import NODE_DAYS, CertificateAuthority, names_of
+from tests.support.certificates import handshake
 
 NOW = datetime.now(UTC)
-
-
-def handshake(folder: Path, store: str, authority: str, name: str) -> None:
-    """What a client does that verifies strictly, against a server with this store. Raises
-    SSLError."""
-    (folder / "store.pem").write_text(store)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(folder / "store.pem")
-    client = ssl.create_default_context(cadata=authority)
-    client.verify_flags |= ssl.VERIFY_X509_STRICT
-    ours, theirs = socket.socketpair()
-
-    def serve() -> None:
-        with suppress(OSError), server.wrap_socket(theirs, server_side=True):
-            pass
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        with ours, client.wrap_socket(ours, server_hostname=name):
-            pass
-    finally:
-        thread.join()
 
 
 @pytest.mark.parametrize("name", ["broker.example", "10.0.0.1", "::1"])

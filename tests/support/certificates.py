@@ -1,5 +1,9 @@
 """Certificates for tests, made by trustme: an authority, and what it signs, as files in PEM."""
 
+import socket
+import ssl
+import threading
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -76,3 +80,26 @@ def as_trust_store(target: Path, password: str, *authorities: Path) -> Path:
     )
     target.write_bytes(data)
     return target
+
+
+def handshake(folder: Path, store: str, authority: str, name: str) -> None:
+    """What a client does that verifies strictly, against a server with this store. Raises
+    SSLError."""
+    (folder / "store.pem").write_text(store)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "store.pem")
+    client = ssl.create_default_context(cadata=authority)
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        with suppress(OSError), server.wrap_socket(theirs, server_side=True):
+            pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with ours, client.wrap_socket(ours, server_hostname=name):
+            pass
+    finally:
+        thread.join()

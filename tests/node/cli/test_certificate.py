@@ -1,9 +1,13 @@
 """`odradek certificate`: a node's certificate is renewed with the bundle of its cluster."""
 
+import ssl
 from pathlib import Path
+
+import pytest
 
 from odradek.node.certificate_authority import names_of
 from tests.node.cli.conftest import Run
+from tests.support.certificates import handshake
 
 
 def test_a_certificate_is_renewed_and_may_get_more_names(tmp_path: Path, odradek: Run) -> None:
@@ -32,3 +36,31 @@ def test_the_bundle_of_another_cluster_renews_nothing(tmp_path: Path, odradek: R
     assert "and the bundle to cluster" in ran.stderr
     assert (tmp_path / "a" / "broker.pem").read_bytes() == before
     assert odradek("certificate", "renew", str(tmp_path)).exit_code == 1
+
+
+def test_a_new_authority_is_made_beside_the_old_one(tmp_path: Path, odradek: Run) -> None:
+    folder, new = tmp_path / "node", tmp_path / "new"
+    assert odradek("format", "--hardened", "--into", str(folder)).exit_code == 0
+    arguments = ("certificate", "new-authority", "--from", str(folder / "cluster.bundle"))
+    old, old_store = (folder / "authority.pem").read_text(), (folder / "broker.pem").read_text()
+    told = odradek(*arguments, "--into", str(new), "-o", "json").json()
+    assert told == {
+        "bundle": str(new / "cluster.bundle"),
+        "for_clients_now": str(new / "authority.pem"),
+        "for_clients_at_the_end": str(new / "authority-new.pem"),
+    }
+    assert (new / "cluster.bundle").stat().st_mode & 0o777 == 0o600
+    assert (folder / "broker.pem").read_text() == old_store, "no node has changed"
+    ran = odradek("certificate", "renew", str(folder), "--from", str(new / "cluster.bundle"))
+    assert ran.exit_code == 0, ran.stderr
+    new_store = (folder / "broker.pem").read_text()
+    both, only_new = ((new / name).read_text() for name in ("authority.pem", "authority-new.pem"))
+    handshake(tmp_path, old_store, both, "localhost")
+    handshake(tmp_path, new_store, both, "localhost")
+    handshake(tmp_path, new_store, only_new, "localhost")
+    for store, authority in ((new_store, old), (old_store, only_new)):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            handshake(tmp_path, store, authority, "localhost")
+    again = odradek(*arguments, "--into", str(new))
+    assert again.exit_code == 1
+    assert "File exists" in again.stderr

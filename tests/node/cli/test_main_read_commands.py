@@ -67,7 +67,7 @@ CHANGING = {
     *("user add", "user remove", "quota set", "quota remove"),
     *("token create", "token renew", "token expire"),
     *("produce", "bench produce", "bench consume", "bench end-to-end"),
-    *("completion", "log dump", "certificate renew"),
+    *("completion", "log dump", "certificate renew", "certificate new-authority"),
 }
 
 
