@@ -256,6 +256,8 @@ def _hardened_node(options: HardenedOptions, settings: Mapping[str, str]) -> Har
     if options.into is None:
         raise click.UsageError("--hardened needs --into FOLDER, for configuration and keys.")
     own = dict(settings)
+    if options.bundle is not None and "node.id" not in own:
+        raise click.UsageError("--from needs --node-id: 0 is that of the first node.")
     node_id = own.pop("node.id", "0")
     advertise = options.advertise or DEFAULT_ADDRESS
     listen = options.listen
@@ -306,7 +308,13 @@ def _bundle(
                 "--from has the first user already: --admin and --add-profile are for the first"
                 " node. `odradek profile add NAME --client-config FILE` adds a profile."
             )
-        return read_bundle(options.bundle), None
+        bundle = read_bundle(options.bundle)
+        if "peers" not in bundle.settings and "join" not in settings:
+            raise click.UsageError(
+                "The first node was formatted without peers, so this one joins it: --set"
+                " join=HOST:PORT and --set peer.listen=HOST:PORT. The first one needs peer.listen."
+            )
+        return bundle, None
     admin = options.admin or DEFAULT_ADMIN
     if file is None and variable is None:
         password = secrets.token_urlsafe(PASSWORD_BYTES)

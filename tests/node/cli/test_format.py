@@ -109,6 +109,21 @@ def test_the_other_nodes_of_a_cluster_come_from_the_bundle(tmp_path: Path, odrad
     assert not (tmp_path / "c").exists()
 
 
+def test_a_second_node_is_not_a_second_cluster(tmp_path: Path, odradek: Run) -> None:
+    hardened = ("format", "--hardened", "--into")
+    assert odradek(*hardened, str(tmp_path / "a")).exit_code == 0
+    second = (*hardened, str(tmp_path / "b"), "--from", str(tmp_path / "a" / "cluster.bundle"))
+    ran = odradek(*second)
+    assert (ran.exit_code, "--from needs --node-id" in ran.stderr) == (2, True)
+    ran = odradek(*second, "--node-id", "1")
+    assert (ran.exit_code, "so this one joins it" in ran.stderr) == (2, True)
+    assert not (tmp_path / "b").exists()
+    joins = ("--set", "join=127.0.0.1:19192", "--set", "peer.listen=127.0.0.1:19292")
+    ran = odradek(*second, "--node-id", "1", *joins)
+    assert ran.exit_code == 0, ran.stderr
+    assert 'join = "127.0.0.1:19192"' in (tmp_path / "b" / "node.toml").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
