@@ -131,7 +131,9 @@ def open_environment(
                     # disk, a tenth of the file: 45 to 72 MB/s without, 80 to 88 with); a writer
                     # does not.
                     readahead=read_only,
-                    meminit=False,
+                    # Or the unused part of a page has what this process had in memory before: parts
+                    # of its configuration, for example.
+                    meminit=True,
                     max_dbs=database_count,
                     max_readers=READERS_MAX,
                     max_spare_txns=4,

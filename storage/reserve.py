@@ -100,7 +100,7 @@ def make_environment(
             lock=False,
             sync=False,
             metasync=False,
-            meminit=False,
+            meminit=True,
             mode=0o644,
         ) as environment:
             opened = {name: environment.open_db(name.encode()) for name in databases}

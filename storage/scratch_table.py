@@ -37,7 +37,7 @@ class ScratchTable:
                 metasync=False,
                 lock=False,
                 readahead=False,
-                meminit=False,
+                meminit=True,
             )
         self._reading: lmdb.Transaction[bytes] | None = None
 

@@ -124,3 +124,17 @@ def test_a_file_without_disk_space_is_a_storage_error(tmp_path: Path) -> None:
         )
         assert made.stdout.startswith("refused new.mdb: No space left on device")
         assert {path.name for path in disk.folder.iterdir()} == {"ballast"}
+
+
+def test_what_was_in_memory_is_not_written_to_the_file(tmp_path: Path) -> None:
+    """LMDB allocates pages and writes them whole, used or not."""
+    path = tmp_path / "a.mdb"
+    environment = open_environment(path, map_bytes=16 << 20, database_count=2, create=True)
+    database = environment.database("x")
+    for number in range(50):
+        # Blocks that a page fits into, freed before the pages are allocated.
+        blocks = [bytearray(b"a secret" * 512) for _ in range(200)]
+        del blocks
+        with environment.lmdb.begin(write=True) as transaction:
+            transaction.put(number.to_bytes(4), b"v" * 1_500, db=database)
+    assert b"a secret" not in path.read_bytes()
