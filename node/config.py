@@ -55,8 +55,8 @@ from odradek.node.peer_config import (
     cluster_errors,
     parse_join,
     parse_peers,
-    parse_secret,
-    read_secret,
+    parse_secrets,
+    read_secrets,
 )
 from odradek.node.sasl_config import sasl_errors
 from odradek.storage.settings import Durability
@@ -68,6 +68,7 @@ STORE_COUNT_MAX = 256
 DEFAULT_STORE_COUNT = 8
 _REQUEST_BYTES_MAX = "socket.request.max.bytes"
 _SECRET = "cluster.secret"
+_SECRET_FILE = "cluster.secret.file"
 HIDDEN = "[hidden]"
 """In place of a secret value."""
 
@@ -138,7 +139,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where this node listens for other nodes; port 0: nowhere, it is a single node."""
     peer_advertised: SeedConfig | None = None
     """The address that other nodes use, if it is another one."""
-    cluster_secret: str = ""
+    cluster_secrets: tuple[str, ...] = ()
+    """With the first this node listens for others; others may listen with any of them."""
+    secret_file: str = ""
+    """Where the secrets were read; empty if they are set themselves."""
     controlled_shutdown_ms: int = 10_000
     """The longest controlled shutdown of a node in a cluster; 0: it stops at once."""
     directory_id: str = ""
@@ -187,7 +191,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
             "controlled.shutdown.timeout.ms": str(self.controlled_shutdown_ms),
             "cluster.id": self.cluster_id or None,
             # DescribeConfigs shows that there is one.
-            "cluster.secret": HIDDEN if self.cluster_secret else None,
+            "cluster.secret": HIDDEN if self.cluster_secrets else None,
             "peers": ",".join(f"{x.node_id}@{_address(x.host, x.port)}" for x in self.peers)
             or None,
             "join": ",".join(_address(x.host, x.port) for x in self.join) or None,
@@ -351,7 +355,8 @@ class _ConfigReader:
         listeners = self._listeners()
         http = self._parse_setting("http.listen", parse_host_and_port, None)
         node_id = self._parse_setting("node.id", parse_node_id, 0)
-        peers, peer_listen, secret = self._peers(node_id)
+        peers, peer_listen = self._peers(node_id)
+        secret_file, secrets = self._secrets()
         join = self._parse_setting("join", parse_join, None) or ()
         advertised = self._parse_setting("peer.advertised", parse_join, None) or ()
         config = NodeConfig(
@@ -388,7 +393,8 @@ class _ConfigReader:
             peer_port=peer_listen[1],
             join=join,
             peer_advertised=advertised[0] if advertised else None,
-            cluster_secret=secret,
+            cluster_secrets=secrets,
+            secret_file=secret_file,
             controlled_shutdown_ms=self._parse_setting(
                 "controlled.shutdown.timeout.ms", parse_count(0, 3_600_000), 10_000
             ),
@@ -454,15 +460,21 @@ class _ConfigReader:
             )
         return tuple(listeners)
 
-    def _peers(self, node_id: int) -> tuple[tuple[PeerConfig, ...], tuple[str, int], str]:
+    def _peers(self, node_id: int) -> tuple[tuple[PeerConfig, ...], tuple[str, int]]:
         peers = self._parse_setting("peers", parse_peers, None) or ()
         own = next((peer for peer in peers if peer.node_id == node_id), None)
         listen = self._parse_setting(
             "peer.listen", parse_peer_listen, ("", 0) if own is None else (own.host, own.port)
         )
-        secret = self._parse_setting(_SECRET, parse_secret, "")
-        secret = self._parse_setting("cluster.secret.file", read_secret, secret)
-        return peers, listen, secret
+        return peers, listen
+
+    def _secrets(self) -> tuple[str, tuple[str, ...]]:
+        """The file of the cluster's secrets, if there is one, and the secrets."""
+        secrets: tuple[str, ...] = ()
+        secrets = self._parse_setting(_SECRET, parse_secrets, secrets)
+        file = self._settings.get(_SECRET_FILE)
+        secrets = self._parse_setting(_SECRET_FILE, read_secrets, secrets)
+        return "" if file is None else str(Path(file.text).expanduser()), secrets
 
     def _static_configs(self) -> dict[str, str]:
         """The settings that are not the node's own: keys of a broker, or errors."""
@@ -510,7 +522,7 @@ class _ConfigReader:
                 own=config.own_peer,
                 node_id=config.node_id,
                 listen_host=config.peer_host,
-                has_secret=bool(config.cluster_secret),
+                has_secret=bool(config.cluster_secrets),
                 client_ports=[listener.port for listener in config.listeners],
             )
         )

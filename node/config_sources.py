@@ -61,6 +61,11 @@ def chains(*sources: Mapping[str, Setting]) -> dict[str, tuple[Setting, ...]]:
     return found
 
 
+def environment_name(key: str) -> str:
+    """The environment variable that sets a key."""
+    return ENVIRONMENT_PREFIX + key.upper().replace(".", "_")
+
+
 def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
     """`ODRADEK_LOG_RETENTION_MS` is `log.retention.ms`."""
     return {

@@ -1,4 +1,4 @@
-"""Watches the configuration file of a running node.
+"""Watches the configuration file of a running node, and the file of the cluster's secrets.
 
 A change is read when the file has been the same at two looks, because it may be written in parts,
 and is checked as a whole, with the environment and the command line. A file that is not valid is
@@ -17,14 +17,17 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 
-_Signature = tuple[int, int, int] | None
+_Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 class ConfigFileWatch:
-    """See the module's docstring. `load` reads the file and the other sources again; `accepted` is
-    what was read when the node was started."""
+    """See the module's docstring. `file` may be None: a node may have only the other one. `load`
+    reads the files and the other sources again; `accepted` is what was read when the node was
+    started."""
 
-    def __init__(self, file: Path, load: Callable[[], NodeConfig], accepted: NodeConfig) -> None:
+    def __init__(
+        self, file: Path | None, load: Callable[[], NodeConfig], accepted: NodeConfig
+    ) -> None:
         self.accepted = accepted
         """The newest valid configuration that was read."""
         self.problem = ""
@@ -59,7 +62,7 @@ class ConfigFileWatch:
         self.accepted = config
         self.applied_count += 1
         if self.problem:
-            log.info("%s is valid again", self._file)
+            log.info("%s is valid again", self._name)
         self.problem = ""
 
     def refuse(self, error: ConfigurationError) -> None:
@@ -68,13 +71,26 @@ class ConfigFileWatch:
         self.refused_count += 1
         log.error(
             "%s has changed and is refused as a whole, the configuration stays as it was: %s",
-            self._file,
+            self._name,
             self.problem,
         )
 
+    @property
+    def _files(self) -> list[Path]:
+        secret = self.accepted.secret_file
+        return [*filter(None, (self._file, Path(secret) if secret else None))]
+
+    @property
+    def _name(self) -> str:
+        return " or ".join(map(str, self._files))
+
     def _signature(self) -> _Signature:
-        try:
-            status = self._file.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        return tuple(map(_signature_of, self._files))
+
+
+def _signature_of(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

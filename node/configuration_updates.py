@@ -7,6 +7,7 @@
     workers                                              the controller has them replaced
     advertised.listeners, broker.rack                    the controller registers the broker again
     http.listen                                          the supervisor listens there
+    cluster.secret, or the file of the secrets           all processes use the new secrets
     anything else                                        a warning: it needs a restart
 
 A file is taken as a whole or not at all: if it is not valid, its key stores cannot be used, or its
@@ -47,7 +48,6 @@ broker has no say in them."""
 RESTART_FIELDS: Final = {
     "arena_bytes": "arena.bytes",
     "cluster_id": "cluster.id",
-    "cluster_secret": "cluster.secret",
     "data": "data",
     "durability": "durability",
     "join": "join",
@@ -74,6 +74,12 @@ def updated_config(
     restart = {
         key for name, key in RESTART_FIELDS.items() if getattr(before, name) != getattr(after, name)
     }
+    changes = {name: getattr(after, name) for name in _LIVE_FIELDS}
+    if bool(running.cluster_secrets) == bool(after.cluster_secrets):
+        changes |= {"cluster_secrets": after.cluster_secrets, "secret_file": after.secret_file}
+    else:
+        # Whether the traffic between nodes is encrypted at all is fixed.
+        restart.add("cluster.secret")
     static = {}
     for key in {**before.static_configs, **after.static_configs}:
         definition = broker_config(key)
@@ -98,7 +104,6 @@ def updated_config(
             )
             for each in listeners
         )
-    changes = {name: getattr(after, name) for name in _LIVE_FIELDS}
     if (running.configured_worker_count or running.worker_count) != after.worker_count:
         changes["configured_worker_count"] = after.worker_count
     config = msgspec.structs.replace(running, static_configs=static, listeners=listeners, **changes)

@@ -18,6 +18,8 @@ from typing import Self, TypeVar
 import msgspec
 
 from odradek.node.blocking_client import BlockingClient, NotABrokerError
+from odradek.node.config import is_secret
+from odradek.node.config_sources import environment_name
 from odradek.node.supervisor import STATE_NAME, NodeState
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -50,8 +52,9 @@ class EmbeddedBroker:
         timeout_s: float = 30.0,
         port: int = 0,
     ) -> None:
-        """`directory` gets data and log; `settings` are those of `odradek serve --set`. Port 0 is a
-        free port. With `listeners` among the settings, the port is that of the first listener."""
+        """`directory` gets data and log; `settings` are those of `odradek serve --set`, secret
+        ones in the environment. Port 0 is a free port. With `listeners` among the settings, the
+        port is that of the first listener."""
         self.directory = directory
         self.settings = dict(settings or {})
         self.environment: dict[str, str] = {}
@@ -109,9 +112,13 @@ class EmbeddedBroker:
         if "listeners" not in self.settings:
             command += ["--listen", f"127.0.0.1:{self._port}"]
         for key, value in self.settings.items():
-            command += ["--set", f"{key}={value}"]
+            if not is_secret(key):
+                command += ["--set", f"{key}={value}"]
         # Settings of the surrounding shell are not for this node.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ODRADEK_")}
+        environment |= {
+            environment_name(key): value for key, value in self.settings.items() if is_secret(key)
+        }
         environment |= self.environment
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [str(Path(__file__).parents[2]), environment.get("PYTHONPATH")])

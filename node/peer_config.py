@@ -13,6 +13,8 @@ from pathlib import Path
 import msgspec
 
 SECRET_LENGTH_MIN = 16
+SECRETS_MAX = 2
+"""More than two are not needed to replace one by another."""
 PEERS_MAX = 9
 """More voters make every commit slower, and the quorum hardly safer."""
 _PEER = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:@\[\]]+):(?P<port>\d{1,5})")
@@ -76,20 +78,26 @@ def parse_join(text: str) -> tuple[SeedConfig, ...]:
     return tuple(dict.fromkeys(seeds))
 
 
-def parse_secret(text: str) -> str:
-    """The cluster's secret. Errors never show it."""
-    if len(text.strip()) < SECRET_LENGTH_MIN:
+def parse_secrets(text: str) -> tuple[str, ...]:
+    """The cluster's secrets, one in a line. Errors never show them."""
+    secrets = tuple(filter(None, (line.strip() for line in text.splitlines())))
+    if not secrets or any(len(secret) < SECRET_LENGTH_MIN for secret in secrets):
         raise ValueError(
             f"Must have at least {SECRET_LENGTH_MIN} random characters, for example from"
             " `openssl rand -base64 32`"
         )
-    return text.strip()
+    if len(secrets) > SECRETS_MAX or len(set(secrets)) < len(secrets):
+        raise ValueError(
+            "Must have one secret, or two different ones while the secret is replaced, each in a"
+            " line of its own"
+        )
+    return secrets
 
 
-def read_secret(text: str) -> str:
-    """The secret from a file."""
+def read_secrets(text: str) -> tuple[str, ...]:
+    """The secrets from a file."""
     try:
-        return parse_secret(Path(text).expanduser().read_text(encoding="utf-8"))
+        return parse_secrets(Path(text).expanduser().read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"Cannot read it: {error}") from error
 

@@ -93,7 +93,8 @@ class StartupSettings:
     )
     cluster_secret: str | None = password(
         None,
-        "The secret that all nodes of the cluster share, and from which they know each other.",
+        "The secret that all nodes of the cluster share, and from which they know each other; two,"
+        f" in a line each, while it is replaced. Not accepted on the command line.{_FOLLOWED}",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )

@@ -9,14 +9,12 @@ A ZeroMQ descriptor is edge-triggered: it signals once that there may be message
 effect of a send. So call `drain` after every wakeup and every send, until it returns nothing.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import zmq
-from zmq.utils import z85
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 Socket: TypeAlias = "zmq.Socket[bytes]"
@@ -25,38 +23,11 @@ SocketOptions: TypeAlias = Iterable[tuple[int, int | bytes]]
 encode = msgspec.msgpack.Encoder().encode
 
 _UNBOUNDED: SocketOptions = ((zmq.LINGER, 0), (zmq.SNDHWM, 0), (zmq.RCVHWM, 0))
-_LISTENING: SocketOptions = ((zmq.ROUTER_HANDOVER, 1), (zmq.ROUTER_MANDATORY, 1))
+LISTENING: SocketOptions = (*_UNBOUNDED, (zmq.ROUTER_HANDOVER, 1), (zmq.ROUTER_MANDATORY, 1))
+"""The options of a listening socket."""
 _RECONNECT_MS = 10
 _RECONNECT_MS_MAX = 200
 _DRAINED_MAX = 1_000
-
-
-class KeyPair(NamedTuple):
-    """The CURVE key pair of a cluster, as Z85 texts of 40 characters. All nodes have the same."""
-
-    public: bytes
-    secret: bytes
-
-    @property
-    def server_options(self) -> SocketOptions:
-        """The options of a listening socket."""
-        return (zmq.CURVE_SERVER, 1), (zmq.CURVE_SECRETKEY, self.secret)
-
-    @property
-    def client_options(self) -> SocketOptions:
-        """The options of a connecting socket."""
-        return (
-            (zmq.CURVE_SERVERKEY, self.public),
-            (zmq.CURVE_PUBLICKEY, self.public),
-            (zmq.CURVE_SECRETKEY, self.secret),
-        )
-
-
-def cluster_keys(secret: str) -> KeyPair:
-    """The key pair that all nodes with this cluster secret derive."""
-    digest = hashlib.blake2b(secret.encode(), digest_size=32, person=b"odradek-peers-1").digest()
-    text = z85.encode(digest)
-    return KeyPair(zmq.curve_public(text), text)
 
 
 def set_options(socket: Socket, options: SocketOptions) -> None:
@@ -79,7 +50,7 @@ def bind_endpoint(context: Context, address: str, options: SocketOptions = ()) -
     """A ROUTER socket. A peer that reconnects takes over its identity; a send to a peer that is not
     connected raises zmq.ZMQError. Raises zmq.ZMQError, too, if the address cannot be bound."""
     socket = context.socket(zmq.ROUTER)
-    set_options(socket, (*_UNBOUNDED, *_LISTENING, *options))
+    set_options(socket, (*LISTENING, *options))
     try:
         socket.bind(address)
     except zmq.ZMQError:
@@ -97,8 +68,14 @@ class DealerLink:
     __slots__ = ("monitor", "socket")
 
     def __init__(
-        self, context: Context, address: str, identity: bytes, options: SocketOptions = ()
+        self,
+        context: Context,
+        address: str,
+        identity: bytes,
+        options: SocketOptions = (),
+        events: int = zmq.Event.HANDSHAKE_SUCCEEDED,
     ) -> None:
+        """`events` are those that the monitor reports."""
         self.socket = context.socket(zmq.DEALER)
         set_options(self.socket, _UNBOUNDED)
         self.socket.setsockopt(zmq.IDENTITY, identity)
@@ -107,7 +84,7 @@ class DealerLink:
         # Messages are not queued for a peer that is not connected.
         self.socket.setsockopt(zmq.IMMEDIATE, 1)
         set_options(self.socket, options)
-        self.monitor = self.socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED)
+        self.monitor = self.socket.get_monitor_socket(events)
         self.socket.connect(address)
 
     def take_connected(self) -> bool:

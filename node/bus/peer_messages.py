@@ -30,7 +30,8 @@ class PeerHeader(msgspec.Struct, frozen=True, array_like=True):
     """The sender. `directory_id` is that of its data folder, empty if the folder has none.
     `incarnation` is new with every start of the process. `store_count` is the number of stores that
     the node was formatted with: a partition is in the same store on all nodes. `member` is its
-    member id in the quorum (cluster.raft.configuration), `host` and `port` are its peer address."""
+    member id in the quorum (cluster.raft.configuration), `host` and `port` are its peer address.
+    `secrets` are the fingerprints of its cluster secrets, the one with which it listens first."""
 
     version: int
     cluster_id: str
@@ -41,6 +42,7 @@ class PeerHeader(msgspec.Struct, frozen=True, array_like=True):
     member: int = 0
     host: str = ""
     port: int = 0
+    secrets: tuple[str, ...] = ()
 
 
 class ForwardRequest(msgspec.Struct, frozen=True, array_like=True, tag="Forward", gc=False):

@@ -5,9 +5,8 @@ other known member, which only sends. A DEALER receives only rejections. The own
 members (`connect`, `disconnect`). Every frame has its sender's address. Queues are short, and
 messages that do not fit are dropped: Raft and callers with a deadline send them again.
 
-With a cluster secret the traffic is encrypted by CURVE (curvezmq.org, RFC 26). All nodes have the
-same key pair, which is derived from the secret. A client without the secret cannot begin a
-handshake, and one with another key is rejected (ZAP, RFC 27).
+With a cluster secret the traffic is encrypted by CURVE. curve.py says who may connect, and how the
+secret is replaced.
 
 Every frame has a header of its sender. A node of another cluster, with an incompatible version, or
 rejected by the owner gets a reason, which both sides log.
@@ -23,15 +22,20 @@ from typing import NamedTuple
 
 import msgspec
 import zmq
-from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
 from odradek.cluster.raft.configuration import node_id_of
+from odradek.node.bus.curve import (
+    HANDSHAKE_FAILURES,
+    ConnectingKeys,
+    CurveListener,
+    KeyPair,
+    cluster_keys,
+)
 from odradek.node.bus.endpoint import (
     Context,
     Socket,
     SocketOptions,
-    cluster_keys,
     drain,
     drain_frames,
     encode,
@@ -66,18 +70,16 @@ _DEALER_OPTIONS: SocketOptions = (
 _HEADERS_MAX = 256
 _REJECTION_S = 1.0
 """One rejection for the same reason is logged and sent in this time."""
-_ZAP_ADDRESS = "inproc://zeromq.zap.01"
-_HANDSHAKE_FAILURES = (
-    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
-    | zmq.Event.HANDSHAKE_FAILED_AUTH
-)
 _UNAUTHENTICATED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _TIMEOUT_ERRORS = frozenset({errno.EAGAIN, errno.ETIMEDOUT})
 """The errors of a handshake without an answer. If the peer rejects it, the connection is closed."""
 _FAILURES_PER_LOG_LINE = 3
-"""Handshakes in a row that fail before that is logged: a peer may be killed during one. The first
-one that times out is logged at once."""
+"""Handshakes in a row that fail before that is logged, for each key: a peer may be killed during
+one. The first one that times out is logged at once."""
+_TRIALS_MAX = 20
+"""While a node has two secrets, other nodes may try the wrong one this often, unlogged."""
+_LOG_AGAIN_S = 600.0
+"""ZeroMQ tries again many times a second; a log line comes once in this time."""
 _RECONNECT_S = 0.5
 _CONNECTIONS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED
 _RECONNECT_REFUSED_S = 0.3
@@ -108,14 +110,15 @@ class PeerBus:
         header: PeerHeader,
         listen: PeerAddress,
         others: Mapping[int, PeerAddress],
-        secret: str = "",
+        secrets: Sequence[str] = (),
         refuses: Callable[[PeerHeader], PeerRejected | None] = lambda _header: None,
         watch: Callable[[Socket, bool], None] = lambda _socket, _is_new: None,
     ) -> None:
         """`others` are the members that are known from the start; a negative number is an address
         whose member is not known. `refuses` is called for every frame, and may return why the peer
         is rejected. `watch` is called with each new socket (true), and before one is closed
-        (false). Raises PeerBusError if `listen` cannot be bound.
+        (false). Without secrets nothing is encrypted. Raises PeerBusError if `listen` cannot be
+        bound.
         """
         self._own = header
         self._header = encode(header)
@@ -133,6 +136,9 @@ class PeerBus:
         self.disconnected_since: dict[int, float] = {}
         """Peers that were connected and are not any more: since when, as time.monotonic."""
         self._failures: dict[int, int] = {}
+        self._failure_logged_at: dict[int, float] = {}
+        self._unauthenticated: list[float] = []
+        self._unauthenticated_logged_at = -_LOG_AGAIN_S
         self._handshake_timeouts: dict[int, int] = {}
         self._connect_at: dict[int, float] = {}
         self.failed_count = 0
@@ -144,11 +150,12 @@ class PeerBus:
         """Messages that were dropped: the queue was full, or there was no connection."""
         self.refused_count = 0
         """Rejected frames and handshakes."""
-        self._keys = cluster_keys(secret) if secret else None
-        self._zap = self._authenticate() if self._keys is not None else None
+        self._keys: tuple[KeyPair, ...] = cluster_keys(secrets)
+        self._curve = self._bind_curve(listen) if self._keys else None
         self._router = self._bind(listen)
-        self._router_monitor = self._router.get_monitor_socket(_HANDSHAKE_FAILURES)
+        self._router_monitor = self._router.get_monitor_socket(HANDSHAKE_FAILURES)
         self._dealers: dict[int, Socket] = {}
+        self._connecting: dict[int, ConnectingKeys] = {}
         self._monitors: dict[int, Socket] = {}
         for member, address in others.items():
             self.connect(member, address)
@@ -163,7 +170,7 @@ class PeerBus:
         """The sockets to poll. Then call `receive` and `poll_events`."""
         found = [self._router, self._router_monitor, *self._monitors.values()]
         found += self._dealers.values()
-        return found if self._zap is None else [*found, self._zap]
+        return found if self._curve is None else [*found, self._curve.authenticator]
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -174,9 +181,9 @@ class PeerBus:
         self.disconnect(member)
         self._others[member] = address
         dealer = self._make_socket(zmq.DEALER, _DEALER_OPTIONS)
-        if self._keys is not None:
-            set_options(dealer, self._keys.client_options)
-        monitor = dealer.get_monitor_socket(_HANDSHAKE_FAILURES | _CONNECTIONS)
+        keys = self._connecting[member] = ConnectingKeys(self._keys)
+        set_options(dealer, keys.options)
+        monitor = dealer.get_monitor_socket(HANDSHAKE_FAILURES | _CONNECTIONS)
         self._dealers[member], self._monitors[member] = dealer, monitor
         dealer.connect(f"tcp://{address}")
         self._watch(dealer, True)
@@ -191,10 +198,37 @@ class PeerBus:
         dealer.disable_monitor()
         monitor.close(0)
         dealer.close(_LINGER_MS)
-        counts = (self._failures, self._handshake_timeouts)
+        counts = (self._failures, self._failure_logged_at, self._handshake_timeouts)
         for notes in (self._disconnected_at, self.disconnected_since, self._connect_at, *counts):
             notes.pop(member, None)
         self._outgoing.pop(member, None)
+        del self._connecting[member]
+
+    # -- keys --------------------------------------------------------------------------------------
+
+    def change_secrets(self, secrets: Sequence[str], header: PeerHeader) -> None:
+        """Listen with the first of these secrets, and connect with any of them. Connections with
+        other ones end. `header` is ours from now on."""
+        self._own, self._header = header, encode(header)
+        if self._curve is None or not secrets:
+            return
+        listened_with, self._keys = self._keys[0], cluster_keys(secrets)
+        self._unauthenticated.clear()
+        for member, keys in self._connecting.items():
+            if keys.change(self._keys):
+                self._reconnect(member)
+        if self._keys[0] == listened_with:
+            return
+        router, monitor = self._router, self._router_monitor
+        self._router = self._curve.listen_with(self._keys[0])
+        self._router_monitor = self._router.get_monitor_socket(HANDSHAKE_FAILURES)
+        for former in (router, monitor):
+            self._watch(former, False)
+        for made in (self._router, self._router_monitor):
+            self._watch(made, True)
+        router.disable_monitor()
+        monitor.close(0)
+        router.close(0)
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -243,17 +277,12 @@ class PeerBus:
 
     def poll_events(self) -> list[int]:
         """Process connection events and rejections. Returns the newly connected peers."""
-        if self._zap is not None:
-            self._answer_zap(self._zap)
+        if self._curve is not None:
+            self._curve.answer_authentication()
         for event, _, address in _events(self._router_monitor):
-            self.refused_count += bool(event & _HANDSHAKE_FAILURES)
-            if not event & _UNAUTHENTICATED:
-                continue  # the peer disconnected during the handshake
-            log.error(
-                "rejected a connection to the peer address %s: wrong or missing cluster secret."
-                " If it is a node of this cluster, set the same `cluster.secret` on it.",
-                address,
-            )
+            self.refused_count += 1
+            if event & _UNAUTHENTICATED:  # otherwise the peer disconnected during the handshake
+                self._on_unauthenticated(address, time.monotonic())
         connected = []
         for member, monitor in self._monitors.items():
             for event, value, _ in _events(monitor):
@@ -262,6 +291,7 @@ class PeerBus:
                     self._disconnected_at.pop(member, None)
                     self.disconnected_since.pop(member, None)
                     self._failures[member] = self._handshake_timeouts[member] = 0
+                    self._failure_logged_at.pop(member, None)
                     self._connect_at.pop(member, None)
                 elif event & zmq.Event.DISCONNECTED:
                     self._disconnected_at[member] = time.monotonic()
@@ -287,13 +317,35 @@ class PeerBus:
         """Connect again. ZeroMQ does not retry after a handshake with another secret or none, which
         the operator may have corrected since."""
         endpoint = f"tcp://{self._others[member]}"
+        dealer = self._dealers[member]
         with contextlib.suppress(zmq.ZMQError):
-            self._dealers[member].disconnect(endpoint)
-        self._dealers[member].connect(endpoint)
+            dealer.disconnect(endpoint)
+        set_options(dealer, self._connecting[member].options)
+        dealer.connect(endpoint)
+
+    def _on_unauthenticated(self, address: str, now: float) -> None:
+        """A client without the secret with which we listen was rejected."""
+        if now < self._unauthenticated_logged_at + _LOG_AGAIN_S:
+            return
+        if len(self._keys) > 1:
+            # It may be a node that goes on to our first secret.
+            self._unauthenticated = [at for at in self._unauthenticated if now < at + _LOG_AGAIN_S]
+            self._unauthenticated.append(now)
+            if len(self._unauthenticated) < _TRIALS_MAX:
+                return
+        self._unauthenticated_logged_at = now
+        log.error(
+            "rejected a connection to the peer address %s: wrong or missing cluster secret."
+            " If it is a node of this cluster, set the same `cluster.secret` on it.",
+            address,
+        )
 
     def _on_handshake_failed(self, member: int, *, is_timeout: bool) -> None:
+        now = time.monotonic()
         self.failed_count += 1
-        self._connect_at.setdefault(member, time.monotonic() + _RECONNECT_S)
+        self._connect_at.setdefault(member, now + _RECONNECT_S)
+        if self._connecting[member].handshake_failed(now):
+            self._reconnect(member)
         if is_timeout:
             if self._handshake_timeouts.get(member, 0) % _FAILURES_PER_LOG_LINE == 0:
                 log.warning(
@@ -304,13 +356,17 @@ class PeerBus:
                 )
             self._handshake_timeouts[member] = self._handshake_timeouts.get(member, 0) + 1
             return
-        self._failures[member] = self._failures.get(member, 0) + 1
-        if self._failures[member] % _FAILURES_PER_LOG_LINE == 0:
-            log.error(
-                "the handshake with %s failed. Set the same `cluster.secret` on every node. If it"
-                " is the same, something on the network closes the connections.",
-                self._name(member),
-            )
+        failures = self._failures[member] = self._failures.get(member, 0) + 1
+        is_told = now < self._failure_logged_at.get(member, -_LOG_AGAIN_S) + _LOG_AGAIN_S
+        # With several keys the wrong one may be tried several times before the next one is due.
+        if failures < _FAILURES_PER_LOG_LINE * max(1, len(self._keys)) ** 2 or is_told:
+            return
+        self._failure_logged_at[member] = now
+        log.error(
+            "the handshake with %s failed. Set the same `cluster.secret` on every node. If it"
+            " is the same, something on the network closes the connections.",
+            self._name(member),
+        )
 
     def take_stopped(self) -> list[int]:
         """The peers that refused a reconnection since the last call: their processes have ended."""
@@ -325,8 +381,8 @@ class PeerBus:
         self._router.close(0)
         for other in [self._router_monitor, *self._monitors.values()]:
             other.close(0)
-        if self._zap is not None:
-            self._zap.close(0)
+        if self._curve is not None:
+            self._curve.close()
         self._context.term()
 
     def _validated_header(self, head: bytes) -> PeerHeader | str:
@@ -397,42 +453,31 @@ class PeerBus:
         set_options(socket, (*_SOCKET_OPTIONS, *options))
         return socket
 
+    def _make_router(self) -> Socket:
+        return self._make_socket(zmq.ROUTER, ((zmq.LINGER, 0),))
+
+    def _bind_curve(self, listen: PeerAddress) -> CurveListener:
+        try:
+            return CurveListener(self._context, listen.host, listen.port, self._make_router)
+        except OSError as error:
+            raise self._bind_error(listen, error) from error
+
     def _bind(self, listen: PeerAddress) -> Socket:
-        router = self._make_socket(zmq.ROUTER, ((zmq.LINGER, 0),))
-        if self._keys is not None:
-            set_options(router, (*self._keys.server_options, (zmq.ZAP_DOMAIN, b"peers")))
+        if self._curve is not None:
+            return self._curve.listen_with(self._keys[0])
+        router = self._make_router()
         try:
             router.bind(f"tcp://{_numeric(listen)}")
         except (zmq.ZMQError, OSError) as error:
-            self._context.destroy(0)
-            raise PeerBusError(
-                f"peer.listen={listen}: {error}. Choose another address, or stop the process that"
-                " uses it."
-            ) from error
+            raise self._bind_error(listen, error) from error
         return router
 
-    # -- ZAP ---------------------------------------------------------------------------------------
-
-    def _authenticate(self) -> Socket:
-        zap = self._context.socket(zmq.ROUTER)
-        zap.setsockopt(zmq.LINGER, 0)
-        zap.bind(_ZAP_ADDRESS)
-        return zap
-
-    def _answer_zap(self, zap: Socket) -> None:
-        """Accept the clients that have the cluster's own key."""
-        assert self._keys is not None
-        for parts in drain_frames(zap):
-            at = parts.index(b"") + 1
-            version, request_id = parts[at], parts[at + 1]
-            mechanism, credentials = parts[at + 5], parts[at + 6 :]
-            is_ours = (
-                mechanism == b"CURVE"
-                and len(credentials) == 1
-                and z85.encode(credentials[0]) == self._keys.public
-            )
-            code, text = (b"200", b"OK") if is_ours else (b"400", b"not of this cluster")
-            zap.send_multipart([*parts[:at], version, request_id, code, text, b"", b""])
+    def _bind_error(self, listen: PeerAddress, error: Exception) -> PeerBusError:
+        self._context.destroy(0)
+        return PeerBusError(
+            f"peer.listen={listen}: {error}. Choose another address, or stop the process that uses"
+            " it."
+        )
 
 
 def _events(monitor: Socket) -> Iterator[tuple[int, int, str]]:

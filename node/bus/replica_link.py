@@ -1,10 +1,9 @@
 """Connections between workers of different nodes, and from routers to workers of other nodes.
 
-ZeroMQ over TCP with CURVE. The leader's worker listens (`bind_replica_listener`), the follower's
-worker connects (`ReplicaLink`). A message is one frame of msgpack (cluster/replication/messages.py)
-or two: the second frame of a response has the batches, as they are in the logs. Both sides have the
-key pair that is derived from the cluster secret. The listener's public key is never sent, so a
-client without the secret fails in the handshake, in which nothing is allocated.
+ZeroMQ over TCP with CURVE (curve.py). The leader's worker listens (`ReplicaListener`), the
+follower's worker connects (`ReplicaLink`). A message is one frame of msgpack
+(cluster/replication/messages.py) or two: the second frame of a response has the batches, as they
+are in the logs. A client without the secret fails in the handshake, in which nothing is allocated.
 
 Routers of other nodes connect to the same listener (`WorkerLink`). Their requests follow an empty
 frame. The worker forwards requests and responses without decoding them.
@@ -12,24 +11,28 @@ frame. The worker forwards requests and responses without decoding them.
 Queues are bounded: a fetch session has at most two requests in flight.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.replication.messages import ReplicaFetchRequest, ReplicaFetchResponse
+from odradek.node.bus.curve import HANDSHAKE_FAILURES, ConnectingKeys, CurveListener, KeyPair
 from odradek.node.bus.endpoint import (
+    LISTENING,
     Context,
     DealerLink,
-    KeyPair,
     Socket,
     SocketOptions,
     bind_endpoint,
     drain_frames,
     encode,
+    set_options,
 )
 from odradek.node.config import WORKER_LISTENER_PREFIX
 
@@ -81,27 +84,122 @@ def worker_address(image: MetadataImage, node_id: int, store: int = 0) -> str | 
     return tcp_address(worker.host, worker.port)
 
 
-def bind_replica_listener(context: Context, address: str, keys: KeyPair | None) -> Socket:
-    """The listening socket. Raises ReplicaLinkError if the address cannot be bound."""
-    options = () if keys is None else keys.server_options
-    try:
-        return bind_endpoint(context, address, (*_HEARTBEATS, *options))
-    except zmq.ZMQError as error:
-        raise ReplicaLinkError(
-            f"{address}: {error}. Each worker listens on a port of its own after that of"
-            " peer.listen. Choose another port in `peers`, or stop the process that uses this one."
-        ) from error
+class ReplicaListener:
+    """Where a worker listens for other nodes. Without keys nothing is encrypted."""
+
+    def __init__(self, context: Context, address: str, keys: Sequence[KeyPair]) -> None:
+        """Raises ReplicaLinkError if the address cannot be bound."""
+        self._context = context
+        self._keys = tuple(keys)
+        self._curve: CurveListener | None = None
+        self._monitor: Socket | None = None
+        self.refused_count = 0
+        """Handshakes of clients without the key."""
+        try:
+            if not self._keys:
+                self.socket = bind_endpoint(context, address, _HEARTBEATS)
+                return
+            host, _, port = address.removeprefix("tcp://").rpartition(":")
+            self._curve = CurveListener(
+                context, host.strip("[]"), int(port.replace("*", "0")), self._make_socket
+            )
+        except (zmq.ZMQError, OSError) as error:
+            raise ReplicaLinkError(
+                f"{address}: {error}. Each worker listens on a port of its own after that of"
+                " peer.listen. Choose another port in `peers`, or stop the process that uses this"
+                " one."
+            ) from error
+        self._listen(self._curve)
+
+    def _make_socket(self) -> Socket:
+        socket = self._context.socket(zmq.ROUTER)
+        set_options(socket, (*LISTENING, *_HEARTBEATS))
+        return socket
+
+    def _listen(self, curve: CurveListener) -> None:
+        self.socket = curve.listen_with(self._keys[0])
+        self._monitor = self.socket.get_monitor_socket(HANDSHAKE_FAILURES)
+
+    @property
+    def authenticator(self) -> "Socket | None":
+        """A socket to poll; then call `tick`. None without keys."""
+        return None if self._curve is None else self._curve.authenticator
+
+    def tick(self) -> None:
+        """Authenticate clients, and count those that were refused."""
+        if self._curve is None:
+            return
+        self._curve.answer_authentication()
+        assert self._monitor is not None
+        self.refused_count += sum(1 for _ in drain_frames(self._monitor))
+
+    def change_keys(self, keys: Sequence[KeyPair]) -> "Socket | None":
+        """Listen with the first of these keys. Returns the socket that has been replaced and is
+        closed; None if it is the same as before."""
+        if self._curve is None or not keys or keys[0] == self._keys[0]:
+            return None
+        self._keys = tuple(keys)
+        former, monitor = self.socket, self._monitor
+        self._listen(self._curve)
+        former.disable_monitor()
+        if monitor is not None:
+            monitor.close(0)
+        former.close(0)
+        return former
+
+    def close(self) -> None:
+        """Close all sockets."""
+        if self._monitor is not None:
+            self.socket.disable_monitor()
+            self._monitor.close(0)
+        self.socket.close(0)
+        if self._curve is not None:
+            self._curve.close()
 
 
 class WorkerLink(DealerLink):
     """A connection to a worker of another node. A router sends an empty frame and a payload that
     the worker forwards."""
 
+    __slots__ = ("_address", "_keys")
+
     def __init__(
-        self, context: Context, address: str, identity: bytes, keys: KeyPair | None
+        self, context: Context, address: str, identity: bytes, keys: Sequence[KeyPair]
     ) -> None:
-        options = () if keys is None else keys.client_options
-        super().__init__(context, address, identity, (*_HEARTBEATS, *options))
+        self._address = address
+        self._keys = ConnectingKeys(keys)
+        options = (*_HEARTBEATS, *self._keys.options)
+        events = zmq.Event.HANDSHAKE_SUCCEEDED | HANDSHAKE_FAILURES
+        super().__init__(context, address, identity, options, events)
+
+    def take_connected(self) -> bool:
+        """See DealerLink. Connects again with another key if a handshake has failed."""
+        connected = False
+        while True:
+            try:
+                frames = self.monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return connected
+            if not self._keys.count or not is_failure(frames):
+                connected = True
+            elif self._keys.handshake_failed(time.monotonic()):
+                self._connect_again()
+
+    def change_keys(self, keys: Sequence[KeyPair]) -> None:
+        """Use these keys; a connection with another one ends."""
+        if self._keys.change(keys):
+            self._connect_again()
+
+    def _connect_again(self) -> None:
+        with suppress(zmq.ZMQError):
+            self.socket.disconnect(self._address)
+        set_options(self.socket, self._keys.options)
+        self.socket.connect(self._address)
+
+
+def is_failure(frames: Sequence[bytes]) -> bool:
+    """Whether a monitor's message reports that a handshake has failed."""
+    return bool(parse_monitor_message(list(frames))["event"] & HANDSHAKE_FAILURES)
 
 
 class ReplicaLink(WorkerLink):

@@ -7,7 +7,7 @@ from here, and every problem is shown with its remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
@@ -114,6 +114,9 @@ def doctor(
             rows.append(_row("advertised", node_id, found))
             problems += certificate_problems(found)
             problems += broker_problems(node_id, found, bootstrap_probe)
+        problems += secret_problems(
+            {node: found.secrets for (node, _), found in zip(advertised, results, strict=True)}
+        )
     if output.is_json:
         output.document(
             {
@@ -278,6 +281,30 @@ def certificate_problems(found: ProbeResult) -> Iterator[Problem]:
             f"the certificate of {address} {when}",
             "Write a new one into the files of ssl.keystore.location. Odradek uses it within"
             " seconds, Kafka when ssl.keystore.location is set again.",
+        )
+
+
+def secret_problems(secrets: Mapping[int, tuple[str, ...] | None]) -> Iterator[Problem]:
+    """Of the fingerprints of each node's cluster secrets, None where they are not known."""
+    known = {node: found for node, found in secrets.items() if found is not None}
+    if len(set(known.values())) > 1:
+        shown = "; ".join(
+            f"node {node} has {', then '.join(found) or 'none'}" for node, found in known.items()
+        )
+        yield Problem(
+            None,
+            "",
+            f"the nodes do not have the same cluster secrets in the same order: {shown}"
+            " (fingerprints)",
+            "Give all nodes the same before the next step of replacing the secret.",
+        )
+    elif any(len(found) > 1 for found in known.values()):
+        yield Problem(
+            None,
+            "",
+            "every node accepts two cluster secrets: the secret is being replaced",
+            "If all nodes have the new secret first, remove the old one from each; otherwise put"
+            " the new one first on each.",
         )
 
 

@@ -54,6 +54,8 @@ class ProbeResult:
     """What keeps clients from its listeners, or soon will."""
     restart_keys: tuple[str, ...] = ()
     """Settings that have changed in its configuration file and need a restart."""
+    secrets: tuple[str, ...] | None = None
+    """Fingerprints of its cluster secrets; None if it does not say."""
 
 
 def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
@@ -78,6 +80,7 @@ def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
                 found.file_problem = sources.file_problem or ""
                 found.restart_keys = tuple(sources.restart_keys)
                 found.listener_problems = tuple(sources.listener_problems)
+                found.secrets = None if sources.error_code else tuple(sources.secrets)
     except (OSError, NotABrokerError, ProtocolError, click.ClickException) as error:
         found.failure = _failure_of(error, is_connected=found.connected_ms is not None)
         found.detail = str(error)

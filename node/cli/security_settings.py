@@ -37,7 +37,7 @@ def settings_findings(file: Path, config: NodeConfig) -> Iterator[SecurityFindin
             *_token_findings(listener, layers),
         ):
             yield SecurityFinding(severity, place, f"listener {listener.name}: {finding}", advice)
-    if config.is_clustered and not config.cluster_secret:
+    if config.is_clustered and not config.cluster_secrets:
         yield SecurityFinding(
             WARNING,
             place,

@@ -128,10 +128,10 @@ def serve(
             "http.listen": http,
             "log.level": log_level,
         }
-        config = load_node(None, {**SERVE_DEFAULTS, **os.environ}, settings, options)
+        config, watch = _watched(None, {**SERVE_DEFAULTS, **os.environ}, settings, options)
         if attached:
             threading.Thread(target=_stop_with_stdin, daemon=True).start()
-        exit_code = _run(config, formats=True, output=output)
+        exit_code = _run(config, formats=True, output=output, watch=watch)
     click.get_current_context().exit(exit_code)
 
 
@@ -167,10 +167,7 @@ def start(file: Path, formats: bool, settings: tuple[tuple[str, str], ...], outp
     these by --set. FILE is watched: a change takes effect while the node runs, or is refused as a
     whole.
     """
-    from odradek.node.config_watch import ConfigFileWatch
-
-    config = load_node(file, os.environ, settings, {})
-    watch = ConfigFileWatch(file, lambda: _read(file, os.environ, settings, {}), config)
+    config, watch = _watched(file, os.environ, settings, {})
     click.get_current_context().exit(_run(config, formats=formats, output=output, watch=watch))
 
 
@@ -184,6 +181,21 @@ def chosen_folder(data: Path | None, *, is_temporary: bool) -> Iterator[Path | N
         raise click.UsageError("Give --data or --temporary, not both.")
     with tempfile.TemporaryDirectory(prefix="odradek-") as folder:
         yield Path(folder)
+
+
+def _watched(
+    file: Path | None,
+    environment: Mapping[str, str],
+    settings: tuple[tuple[str, str], ...],
+    options: Mapping[str, object],
+) -> tuple[NodeConfig, ConfigFileWatch]:
+    """The configuration of a node and what follows its files, or ClickException."""
+    from odradek.node.config_watch import ConfigFileWatch
+
+    config = load_node(file, environment, settings, options)
+    return config, ConfigFileWatch(
+        file, lambda: _read(file, environment, settings, options), config
+    )
 
 
 def load_node(
@@ -209,8 +221,16 @@ def _read(
 ) -> NodeConfig:
     """The configuration of a node, or ConfigurationError. Options that are None are not set; others
     override `--set`."""
-    from odradek.node.config import load
+    from odradek.node.config import is_secret, load
+    from odradek.node.config_sources import ConfigurationError, environment_name
 
+    for key, _ in settings:
+        if is_secret(key):
+            raise ConfigurationError(
+                f"--set {key}: all users of this machine can read the arguments of a process. Set"
+                f" it in the configuration file, or the environment variable"
+                f" {environment_name(key)}."
+            )
     variables = {name: text for name, text in environment.items() if name not in CLIENT_VARIABLES}
     chosen = {key: str(value) for key, value in options.items() if value is not None}
     return load(file=file, environment=variables, options={**dict(settings), **chosen})

@@ -16,8 +16,11 @@ broker expires when it sends nothing for EXPIRY_MS.
 import time
 from collections.abc import Callable, Collection, Container
 
+import msgspec
+
 from odradek.cluster.raft.configuration import Configuration, node_id_of
 from odradek.cluster.raft.messages import ALL_MEMBERS
+from odradek.node.bus.curve import cluster_keys
 from odradek.node.bus.endpoint import Socket
 from odradek.node.bus.peer_messages import (
     PEER_VERSION,
@@ -48,6 +51,7 @@ class PeerDirectory:
         """`own_id` is this node's member id; `refuses` and `watch` are those of PeerBus. Raises
         PeerBusError if peer.listen cannot be bound."""
         self._own = own = _header(config, own_id)
+        self._secrets = config.cluster_secrets
         self.bus: PeerBus | None = None
         """None on a single node."""
         if config.is_clustered:
@@ -55,7 +59,7 @@ class PeerDirectory:
                 header=own,
                 listen=PeerAddress(config.peer_host, config.peer_port),
                 others={},
-                secret=config.cluster_secret,
+                secrets=config.cluster_secrets,
                 refuses=refuses,
                 watch=watch,
             )
@@ -94,6 +98,20 @@ class PeerDirectory:
     def header_of(self, member: int) -> PeerHeader | None:
         """The newest header of a member; None if it has sent nothing since the start."""
         return self._own if member == self._own.member else self._headers.get(member)
+
+    @property
+    def other_secrets_count(self) -> int:
+        """Members whose cluster secrets are others than ours, or in another order: the next step
+        of replacing a secret would disconnect them."""
+        return sum(header.secrets != self._own.secrets for header in self._headers.values())
+
+    def change_secrets(self, config: NodeConfig) -> None:
+        """Use the cluster secrets of this configuration."""
+        if self.bus is None or config.cluster_secrets == self._secrets:
+            return
+        self._secrets = config.cluster_secrets
+        self._own = msgspec.structs.replace(self._own, secrets=fingerprints(config))
+        self.bus.change_secrets(self._secrets, self._own)
 
     def record_header(self, header: PeerHeader, now_ms: int) -> None:
         """A frame with this header has arrived."""
@@ -184,4 +202,10 @@ def _header(config: NodeConfig, own_id: int) -> PeerHeader:
         own_id,
         "" if own is None else own.host,
         0 if own is None else own.port,
+        fingerprints(config),
     )
+
+
+def fingerprints(config: NodeConfig) -> tuple[str, ...]:
+    """Those of a node's cluster secrets, the one with which it listens first."""
+    return tuple(keys.fingerprint for keys in cluster_keys(config.cluster_secrets))

@@ -193,10 +193,21 @@ class ControllerProcess:
                 lambda: {"dropped": peers.dropped_count, "refused": peers.refused_count},
                 label="event",
             )
+            gauge(
+                "odradek_cluster_secrets",
+                "Secrets that this node accepts: two while the secret is replaced",
+                lambda: len(self._config.cluster_secrets),
+            )
+            gauge(
+                "odradek_peers_with_other_secrets",
+                "Nodes whose cluster secrets are not those of this node, in the same order",
+                lambda: self._directory.other_secrets_count,
+            )
 
     def _on_configuration(self, config: NodeConfig) -> None:
         """The node's configuration has changed while it runs."""
         self._config = config
+        self._directory.change_secrets(config)
         self._leadership.follow(config)
         self._lifecycle.follow(config)
         self._readiness.follow(config)

@@ -11,7 +11,7 @@ lost. Its outcome is unknown then, so every request must be safe to send twice.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -19,7 +19,8 @@ import msgspec
 import zmq
 
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.node.bus.endpoint import DealerLink, KeyPair, descriptor, drain
+from odradek.node.bus.curve import KeyPair
+from odradek.node.bus.endpoint import descriptor, drain
 from odradek.node.bus.replica_link import WorkerLink
 from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.protocol.apis import APIS, ApiKey
@@ -76,7 +77,7 @@ _decode: Final = msgspec.msgpack.Decoder(_RelayFrame).decode
 @dataclass(slots=True)
 class _PeerConnection:
     address: str
-    link: DealerLink
+    link: WorkerLink
     is_connected: bool = False
     unsent: list[bytes] = field(default_factory=list)
     pending: dict[int, tuple[Reply[Any], float]] = field(default_factory=dict)
@@ -99,7 +100,7 @@ class ZmqInterBrokerClient:
         context: "zmq.Context[zmq.Socket[bytes]]",
         *,
         identity: bytes,
-        keys: KeyPair | None,
+        keys: Sequence[KeyPair],
         node_id: int,
         address_of: Callable[[int], str | None],
         handler: InterBrokerHandler,
@@ -109,7 +110,7 @@ class ZmqInterBrokerClient:
         self._loop = loop
         self._context = context
         self._identity = identity
-        self._keys = keys
+        self._keys = tuple(keys)
         self._address_of = address_of
         self._nodes: dict[int, _PeerConnection] = {}
         self._next_id = 0
@@ -164,6 +165,16 @@ class ZmqInterBrokerClient:
                 self._disconnect(node_id)
             elif broker is None or broker.is_fenced:
                 self._fail_requests(node)
+
+    def change_keys(self, keys: Sequence[KeyPair]) -> None:
+        """Connect with these keys. Requests on connections with other ones fail."""
+        if self._keys == tuple(keys):
+            return
+        self._keys = tuple(keys)
+        for node in self._nodes.values():
+            node.link.change_keys(self._keys)
+            # The descriptors may have signalled during the change already.
+            self._loop.call_soon(self._on_monitor, node)
 
     def close(self) -> None:
         """Close all connections; pending requests fail."""

@@ -27,7 +27,8 @@ from odradek.cluster.metadata.connection_settings import ConnectionSettings
 from odradek.cluster.metadata.image import ConfigsImage, MetadataImage
 from odradek.cluster.metadata.settings import listener_settings
 from odradek.node.bus.arena import Arena
-from odradek.node.bus.endpoint import cluster_keys, ipc_address
+from odradek.node.bus.curve import cluster_keys
+from odradek.node.bus.endpoint import ipc_address
 from odradek.node.bus.replica_link import worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
@@ -171,7 +172,7 @@ class RouterProcess:
             self._loop,
             context,
             identity=identity,
-            keys=cluster_keys(config.cluster_secret) if config.cluster_secret else None,
+            keys=cluster_keys(config.cluster_secrets),
             node_id=config.node_id,
             address_of=lambda node_id: worker_address(metadata.image, node_id),
             handler=self._handle_inter_broker,
@@ -447,6 +448,7 @@ class RouterProcess:
 
     def _on_configuration(self, config: NodeConfig) -> None:
         self._services.node_control.config = config
+        self._inter_broker_client.change_keys(cluster_keys(config.cluster_secrets))
         if config.broker_configs != self._metadata.static_configs:
             self._metadata.static_configs = config.broker_configs
             # To those that follow the image it is as if the cluster's configs had changed.
@@ -506,7 +508,8 @@ class RouterProcess:
 def decoy_key(config: NodeConfig) -> bytes:
     """The secret from which the salts of unknown users are made: the same on all nodes that share
     one, and after a restart."""
-    return (config.cluster_secret or config.directory_id or config.cluster_id).encode()
+    secret = config.cluster_secrets[0] if config.cluster_secrets else ""
+    return (secret or config.directory_id or config.cluster_id).encode()
 
 
 def monotonic_ms() -> int:

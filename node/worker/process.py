@@ -21,7 +21,8 @@ import zmq
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.replication.leader import IsrProposal
-from odradek.node.bus.endpoint import DealerLink, cluster_keys, drain, encode, ipc_address
+from odradek.node.bus.curve import cluster_keys
+from odradek.node.bus.endpoint import DealerLink, drain, encode, ipc_address
 from odradek.node.bus.messages import (
     CommandSubmitted,
     FromController,
@@ -143,7 +144,6 @@ class WorkerProcess:
         listen = None
         if config.is_clustered:
             listen = tcp_address(config.peer_host, config.worker_port(self._index))
-        keys = cluster_keys(config.cluster_secret) if config.cluster_secret else None
         return Replication(
             self._context,
             self._partitions,
@@ -154,7 +154,7 @@ class WorkerProcess:
                 f"{config.node_id}-{self._index}-{self._incarnation}".encode(),
                 listen,
                 lambda node_id, store: worker_address(self._image, node_id, store),
-                keys,
+                cluster_keys(config.cluster_secrets),
                 lag_max_ms,
             ),
             stores_folder=config.stores_folder,
@@ -172,6 +172,9 @@ class WorkerProcess:
             *self._supervisor.sockets,
         ):
             self._poller.register(socket, zmq.POLLIN)
+        authenticator = self._replication.server.authenticator
+        if authenticator is not None:
+            self._poller.register(authenticator, zmq.POLLIN)
         self._poller.register(self._wakeup_descriptor, zmq.POLLIN)
         self._poller.register(self._turns.preparation.fileno(), zmq.POLLIN)
         self._data_sockets.add(self._turns.preparation.fileno())
@@ -241,6 +244,11 @@ class WorkerProcess:
             "Bytes of batches fetched from leaders",
             lambda: replication.fetchers.fetched_bytes,
         )
+        metrics.counter(
+            "odradek_worker_connections_refused",
+            "Connections to the workers' ports without the cluster's secret",
+            lambda: replication.server.refused_count,
+        )
         metrics.gauge(
             "odradek_replication_lag",
             "Records by which the followers of this worker lag behind their leaders",
@@ -304,6 +312,7 @@ class WorkerProcess:
             return
         self._duties_due = time.monotonic() + _DUTIES_INTERVAL_S
         self._routers.receive()
+        self._replication.server.authenticate()
         self._report_ready()
         if self._turns.failed_stores:
             self._monitor.record_failures(self._turns.failed_stores)
@@ -389,6 +398,12 @@ class WorkerProcess:
 
     def _on_configuration(self, config: NodeConfig) -> None:
         """The node's configuration has changed while it runs."""
+        replaced = self._replication.change_keys(cluster_keys(config.cluster_secrets))
+        if replaced is not None:
+            former, listening = replaced
+            self._poller.unregister(former)
+            self._data_sockets.discard(former)
+            self._watch(listening)
         self._partitions.set_static_configs(config.broker_configs)
         if self._has_applied_image:
             self._apply_image()

@@ -26,7 +26,13 @@ from odradek.cluster.replication.messages import (
 )
 from odradek.cluster.replication.partition import check_leader
 from odradek.cluster.replication.throttle import TokenBudget
-from odradek.node.bus.replica_link import requests, send_relayed, send_response
+from odradek.node.bus.curve import KeyPair
+from odradek.node.bus.replica_link import (
+    ReplicaListener,
+    requests,
+    send_relayed,
+    send_response,
+)
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.turns import DelayedProduce
 from odradek.protocol.errors import ErrorCode
@@ -102,7 +108,7 @@ class ReplicaFetchServer:
 
     def __init__(
         self,
-        socket: "zmq.Socket[bytes] | None",
+        listener: ReplicaListener | None,
         partitions: HostedPartitions,
         leaders: Leaders,
         *,
@@ -115,7 +121,8 @@ class ReplicaFetchServer:
         budget: TokenBudget,
     ) -> None:
         """`on_relay` is called with (identity, payload) of a request of another node's router."""
-        self._socket = socket
+        self._listener = listener
+        self._socket = None if listener is None else listener.socket
         self._partitions = partitions
         self._leaders = leaders
         self._cluster_id = cluster_id
@@ -210,10 +217,36 @@ class ReplicaFetchServer:
                     due = min(due, session.watermark_deadline_ms)
         return due
 
+    @property
+    def authenticator(self) -> "zmq.Socket[bytes] | None":
+        """A socket to poll; then call `authenticate`."""
+        return None if self._listener is None else self._listener.authenticator
+
+    @property
+    def refused_count(self) -> int:
+        """Connections without the key of the cluster."""
+        return 0 if self._listener is None else self._listener.refused_count
+
+    def authenticate(self) -> None:
+        """Decide on clients that connect."""
+        if self._listener is not None:
+            self._listener.tick()
+
+    def change_keys(
+        self, keys: Sequence[KeyPair]
+    ) -> tuple["zmq.Socket[bytes]", "zmq.Socket[bytes]"] | None:
+        """Listen with the first of these keys. Returns the former socket, which is closed, and the
+        new one; None if the key is the same. Followers connect again, and begin new sessions."""
+        former = self._listener.change_keys(keys) if self._listener is not None else None
+        if self._listener is None or former is None:
+            return None
+        self._socket = self._listener.socket
+        return former, self._socket
+
     def close(self) -> None:
-        """Close the socket and the readers."""
-        if self._socket is not None:
-            self._socket.close(0)
+        """Close the sockets and the readers."""
+        if self._listener is not None:
+            self._listener.close()
         for reader in self._readers.values():
             reader.close()
 

@@ -10,7 +10,7 @@ send_requests.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from odradek.cluster.replication.follower import (
 from odradek.cluster.replication.leader import LAG_MAX_MS
 from odradek.cluster.replication.messages import PAYLOAD_HEAD
 from odradek.cluster.replication.throttle import TokenBudget
-from odradek.node.bus.endpoint import KeyPair
+from odradek.node.bus.curve import KeyPair
 from odradek.node.bus.replica_link import ReplicaLink
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.turns import ReplicaAppend
@@ -52,7 +52,7 @@ class ReplicaNetwork(NamedTuple):
     identity: bytes
     listen: str | None
     addresses: Addresses
-    keys: KeyPair | None = None
+    keys: tuple[KeyPair, ...] = ()
     lag_max_ms: int = LAG_MAX_MS
 
 
@@ -82,6 +82,7 @@ class ReplicaFetchers:
         self._context = context
         self._partitions = partitions
         self._network = network
+        self._keys = network.keys
         self._node_id = network.node_id
         self._notify = notify
         self._watch = watch
@@ -208,6 +209,12 @@ class ReplicaFetchers:
             default=NEVER,
         )
 
+    def change_keys(self, keys: Sequence[KeyPair]) -> None:
+        """Connect with these keys."""
+        self._keys = tuple(keys)
+        for leader in self._leaders.values():
+            leader.link.change_keys(keys)
+
     def close(self) -> None:
         """Close the links."""
         for leader in self._leaders.values():
@@ -327,7 +334,7 @@ class ReplicaFetchers:
             return None
         leader = self._leaders.get(address)
         if leader is None:
-            link = ReplicaLink(self._context, address, self._network.identity, self._network.keys)
+            link = ReplicaLink(self._context, address, self._network.identity, self._keys)
             leader = self._leaders[address] = _LeaderConnection(link)
             self._watch(link.socket)
             self._watch(link.monitor)

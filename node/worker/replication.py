@@ -29,8 +29,9 @@ from odradek.cluster.replication.leader import (
 )
 from odradek.cluster.replication.partition import PartitionReplica
 from odradek.cluster.replication.throttle import TokenBudget
+from odradek.node.bus.curve import KeyPair
 from odradek.node.bus.messages import RecordsDeleted, RequestFailed
-from odradek.node.bus.replica_link import bind_replica_listener
+from odradek.node.bus.replica_link import ReplicaListener
 from odradek.node.worker.hosted_partitions import (
     HostedPartitions,
     PartitionLocation,
@@ -95,12 +96,13 @@ class Replication:
         self._leader_budget = TokenBudget(now_ms)
         self._no_router = RouterState()
         self._brokers: Mapping[int, BrokerImage] = {}
-        socket = None
+        listener = None
         if network.listen is not None:
-            socket = bind_replica_listener(context, network.listen, network.keys)
-            watch(socket)
+            listener = ReplicaListener(context, network.listen, network.keys)
+            watch(listener.socket)
+        self._keys = network.keys
         self.server = ReplicaFetchServer(
-            socket,
+            listener,
             partitions,
             self._leaders,
             cluster_id=network.cluster_id,
@@ -231,6 +233,17 @@ class Replication:
         for leader in self._leaders.values():
             if leader.pending == proposal:
                 leader.on_proposal_response(proposal, code, now_ms)
+
+    def change_keys(
+        self, keys: tuple[KeyPair, ...]
+    ) -> tuple["zmq.Socket[bytes]", "zmq.Socket[bytes]"] | None:
+        """Use these keys between nodes. If another socket listens now: the former one, which is
+        closed, and the new one."""
+        if keys == self._keys:
+            return None
+        self._keys = keys
+        self.fetchers.change_keys(keys)
+        return self.server.change_keys(keys)
 
     def set_lag_max_ms(self, lag_max_ms: int) -> None:
         """Use this value of replica.lag.time.max.ms."""

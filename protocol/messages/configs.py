@@ -204,9 +204,11 @@ class ConfigSourcesOfKey:
 class DescribeConfigSourcesResponse(ErrorCodeResponse):
     """`file_problem` says why the configuration file is refused, null if it is in effect;
     `restart_keys` have changed in it and need a restart. `listener_problems` keep clients from a
-    listener, or soon will."""
+    listener, or soon will. `secrets` are the fingerprints of the cluster secrets that the node
+    accepts, the one with which it listens first."""
 
     keys: list[ConfigSourcesOfKey] = array(ConfigSourcesOfKey)
     file_problem: str | None = string(nullable_since=0)
     restart_keys: list[str] = array(string)
     listener_problems: list[str] = array(string)
+    secrets: list[str] = array(string)

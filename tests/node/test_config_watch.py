@@ -101,3 +101,29 @@ def test_a_file_that_is_gone_is_refused_and_one_that_is_replaced_is_read(
     file.write("num.partitions = 5")
     assert file.look() is None
     assert file.look() is not None
+
+
+def test_the_file_of_the_cluster_secrets_is_watched_with_and_without_another(
+    tmp_path: Path,
+) -> None:
+    old, new = "the secret of yesterday", "the secret of tomorrow"
+    secrets = tmp_path / "secret"
+    secrets.write_text(old)
+    options = {"cluster.secret.file": str(secrets)}
+
+    def read() -> NodeConfig:
+        return load(environment={}, options=options)
+
+    watch = ConfigFileWatch(None, read, read())
+    assert watch.poll(1.0) is None
+    secrets.write_text(f"{old}\n{new}\n")
+    assert watch.poll(3.0) is None
+    changed = watch.poll(5.0)
+    assert changed is not None
+    assert changed.cluster_secrets == (old, new)
+    watch.accept(changed)
+    secrets.write_text("short")
+    assert [watch.poll(7.0), watch.poll(9.0)] == [None, None]
+    assert "at least 16 random characters" in watch.problem
+    assert "short" not in watch.problem
+    assert watch.accepted.cluster_secrets == (old, new)

@@ -84,13 +84,28 @@ def test_what_needs_a_restart_is_named_and_stays() -> None:
     assert updated_config(config, before, before)[1] == []
 
 
+def test_the_cluster_secret_is_replaced_but_neither_added_nor_removed() -> None:
+    old, new = "the secret of yesterday", "the secret of tomorrow"
+    without, before = loaded(), loaded(cluster_secret=old)
+    config, restart = updated_config(before, before, loaded(cluster_secret=f"{old}\n{new}"))
+    assert (config.cluster_secrets, restart) == ((old, new), [])
+    config, restart = updated_config(config, before, loaded(cluster_secret=new))
+    assert (config.cluster_secrets, restart) == ((new,), [])
+    config, restart = updated_config(config, before, without)
+    assert (config.cluster_secrets, restart) == ((new,), ["cluster.secret"])
+    config, restart = updated_config(without, without, before)
+    assert (config.cluster_secrets, restart) == ((), ["cluster.secret"])
+
+
 def test_every_field_is_either_live_or_needs_a_restart() -> None:
     live = {
+        "cluster_secrets",
         "controlled_shutdown_ms",
         "http_host",
         "http_port",
         "log_format",
         "log_level",
+        "secret_file",
         "sources",
         "static_configs",
         "worker_count",

@@ -41,7 +41,7 @@ def test_a_node_has_all_that_makes_it_safe(tmp_path: Path) -> None:
     (listener,) = config.listeners
     assert (listener.security_protocol, listener.host, listener.port) == ("SASL_SSL", "", 9093)
     assert (listener.advertised_host, listener.advertised_port) == ("broker.example", 9093)
-    assert config.cluster_secret == bundle.cluster_secret
+    assert config.cluster_secrets == (bundle.cluster_secret,)
     static = config.broker_configs
     assert static["authorizer.class.name"].endswith("StandardAuthorizer")
     assert static["allow.everyone.if.no.acl.found"] == "false"

@@ -13,7 +13,7 @@ from odradek.node.peer_config import (
     is_wildcard_address,
     parse_join,
     parse_peers,
-    parse_secret,
+    parse_secrets,
 )
 
 THREE = "2@127.0.0.1:9392,0@127.0.0.1:9192,1@127.0.0.1:9292"
@@ -80,7 +80,7 @@ def test_invalid_peers_are_reported(peers: str, told: str) -> None:
 
 def test_listening_on_every_address_needs_a_secret() -> None:
     assert "every address" in fault_of(peers=THREE, peer_listen=":9192")
-    assert configured(peers=THREE, peer_listen=":9192", cluster_secret=SECRET).cluster_secret
+    assert configured(peers=THREE, peer_listen=":9192", cluster_secret=SECRET).cluster_secrets
 
 
 def test_listeners_in_a_cluster_need_fixed_ports() -> None:
@@ -143,9 +143,11 @@ def test_an_address_to_join_by_is_named_once() -> None:
 def test_a_secret_may_stand_in_a_file_or_in_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(f"{SECRET}\n")
-    assert configured(cluster_secret_file=str(file)).cluster_secret == SECRET
+    config = configured(cluster_secret_file=str(file))
+    assert (config.cluster_secrets, config.secret_file) == ((SECRET,), str(file))
     environment = {"ODRADEK_CLUSTER_SECRET": SECRET}
-    assert load(environment=environment, options={}).cluster_secret == SECRET
+    config = load(environment=environment, options={})
+    assert (config.cluster_secrets, config.secret_file) == ((SECRET,), "")
     assert "Cannot read it" in fault_of(cluster_secret_file=str(tmp_path / "none"))
 
 
@@ -153,7 +155,18 @@ def test_a_secret_that_is_too_short_is_refused_and_not_repeated() -> None:
     told = fault_of(cluster_secret="hunter2")
     assert "at least 16 random characters" in told
     assert "hunter2" not in told
-    assert parse_secret(f" {SECRET} ") == SECRET
+    assert parse_secrets(f" {SECRET} ") == (SECRET,)
+
+
+def test_two_secrets_are_the_one_in_use_and_another_that_is_accepted() -> None:
+    other = "the secret that comes after it"
+    assert parse_secrets(f"{SECRET}\n\n  {other}\n") == (SECRET, other)
+    for text in (f"{SECRET}\n{SECRET}", f"{SECRET}\n{other}\nand a third of them all", "\n"):
+        with pytest.raises(ValueError, match="Must have") as caught:
+            parse_secrets(text)
+        assert SECRET not in str(caught.value)
+    with pytest.raises(ValueError, match="at least 16 random characters"):
+        parse_secrets(f"{SECRET}\nshort")
 
 
 def test_the_secret_is_not_a_broker_config() -> None:

@@ -14,7 +14,7 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage, PartitionImage
 from odradek.cluster.metadata.records import PartitionChanged, PartitionsAdded, Record, TopicCreated
 from odradek.cluster.replication.leader import IsrProposal
-from odradek.node.bus.endpoint import KeyPair
+from odradek.node.bus.curve import KeyPair
 from odradek.node.bus.messages import AppendBytes, Appended, DeleteRecords, RequestFailed, ToRouter
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.replica_fetchers import ReplicaNetwork
@@ -49,6 +49,8 @@ class HarnessNode:
         self.image = MetadataImage.empty()
         self.is_running = False
         self._incarnation = 0
+        # Clients are authenticated by their context.
+        self.context: Context = zmq.Context() if harness.keys else harness.context
 
     def start(self) -> None:
         """Open the stores and the sockets, and apply the newest image."""
@@ -67,7 +69,7 @@ class HarnessNode:
         )
         self.turns = TurnExecutor(self.partitions, self.broadcast.append)
         self.replication = Replication(
-            harness.context,
+            self.context,
             self.partitions,
             self.turns,
             ReplicaNetwork(
@@ -100,6 +102,7 @@ class HarnessNode:
 
     def run(self, requests: Sequence[tuple[RouterState, AppendBytes | DeleteRecords]] = ()) -> None:
         """One round of the worker's loop."""
+        self.replication.server.authenticate()
         now_ms = self.harness.now_ms
         wanted = [*requests, *self.replication.receive(now_ms)]
         if wanted:
@@ -152,7 +155,7 @@ class ReplicaHarness:
         node_count: int = 2,
         *,
         store_count: int = 1,
-        keys: KeyPair | None = None,
+        keys: tuple[KeyPair, ...] = (),
         **configs: str,
     ) -> None:
         self.folder = folder
@@ -217,4 +220,6 @@ class ReplicaHarness:
     def close(self) -> None:
         for node in self.running():
             node.stop()
+        for node in self.nodes:
+            node.context.destroy(linger=0)
         self.context.destroy(linger=0)

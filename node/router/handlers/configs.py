@@ -36,6 +36,7 @@ from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.sasl_settings import says_who_authenticates
 from odradek.cluster.metadata.tls_settings import says_who_clients_are
 from odradek.cluster.metadata.topic_names import topic_name_error
+from odradek.node.bus.curve import cluster_keys
 from odradek.node.log_levels import LOGGERS, check_level, level_chain
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import (
@@ -221,6 +222,7 @@ async def handle_describe_config_sources(
         file_problem=config.file_problem or None,
         restart_keys=list(config.restart_keys),
         listener_problems=[] if health is None else health.texts,
+        secrets=[keys.fingerprint for keys in cluster_keys(config.cluster_secrets)],
     )
 
 

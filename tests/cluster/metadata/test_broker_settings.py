@@ -284,6 +284,7 @@ def test_only_what_the_node_is_started_with_cannot_be_changed_while_it_runs() ->
 CALLED_THERE: Final = {
     "advertised.listeners": "advertised_host",
     "broker.rack": "rack",
+    "cluster.secret": "cluster_secrets",
     "controlled.shutdown.timeout.ms": "controlled_shutdown_ms",
     "http.listen": "http_port",
     "peer.listen": "peer_port",

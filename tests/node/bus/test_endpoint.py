@@ -9,7 +9,6 @@ import zmq
 from odradek.node.bus.endpoint import (
     DealerLink,
     bind_endpoint,
-    cluster_keys,
     drain,
     drain_with_identity,
     ipc_address,
@@ -101,10 +100,3 @@ def test_a_new_connection_takes_over_the_identity(
 def test_a_run_folder_whose_path_is_too_long_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="too long for a Unix socket"):
         ipc_address(tmp_path / ("x" * 120), "router-0")
-
-
-def test_each_cluster_secret_has_its_own_keys() -> None:
-    keys = cluster_keys("a secret")
-    assert keys == cluster_keys("a secret")
-    assert keys.secret != cluster_keys("another secret").secret
-    assert len(keys.public) == 40

@@ -10,7 +10,8 @@ import pytest
 import zmq
 
 from odradek.cluster.raft.messages import AppendRequest, Entry
-from odradek.node.bus.endpoint import Socket, cluster_keys
+from odradek.node.bus.curve import cluster_keys
+from odradek.node.bus.endpoint import Socket
 from odradek.node.bus.peer_messages import (
     PEER_VERSION,
     ForwardRequest,
@@ -40,6 +41,7 @@ class Nodes:
         node_id: int,
         *,
         secret: str = SECRET,
+        secrets: tuple[str, ...] = (),
         cluster_id: str = "ours",
         version: int = PEER_VERSION,
         peers: tuple[int, ...] = (0, 1, 2),
@@ -63,7 +65,7 @@ class Nodes:
             header=header,
             listen=self.addresses[node_id],
             others={n: self.addresses[n] for n in peers if n != node_id},
-            secret=secret,
+            secrets=secrets or tuple(filter(None, (secret,))),
             watch=watch,
             refuses=lambda header: REFUSED if header.directory_id == "old" else None,
         )
@@ -248,7 +250,7 @@ def test_a_client_with_only_the_public_key_is_rejected(nodes: Nodes) -> None:
     dealer = context.socket(zmq.DEALER)
     public, secret = zmq.curve_keypair()
     dealer.setsockopt(zmq.LINGER, 0)
-    dealer.setsockopt(zmq.CURVE_SERVERKEY, cluster_keys(SECRET).public)
+    dealer.setsockopt(zmq.CURVE_SERVERKEY, cluster_keys([SECRET])[0].public)
     dealer.setsockopt(zmq.CURVE_PUBLICKEY, public)
     dealer.setsockopt(zmq.CURVE_SECRETKEY, secret)
     dealer.connect(f"tcp://{nodes.addresses[0]}")
@@ -262,6 +264,72 @@ def test_a_client_with_only_the_public_key_is_rejected(nodes: Nodes) -> None:
     wait_until(is_rejected, what="the other is rejected")
     dealer.close(0)
     context.term()
+
+
+NEXT = "the secret that comes after it"
+
+
+def change_secrets(bus: PeerBus, *secrets: str) -> None:
+    bus.change_secrets(secrets, bus._own)
+
+
+def wait_until_all_talk(buses: list[PeerBus]) -> None:
+    """Every node receives from every other one."""
+    wanted = {(sender, to) for sender in range(3) for to in range(3) if sender != to}
+    received: set[tuple[int, int]] = set()
+
+    def all_received() -> bool:
+        for sender, bus in enumerate(buses):
+            for to in bus.others:
+                bus.send(to, ENTRY)
+            bus.flush()
+            bus.poll_events()
+            received.update((header.node_id, sender) for header, _ in bus.receive())
+        return received == wanted
+
+    wait_until(all_received, what="every node receives from every other one")
+
+
+def test_the_secret_is_replaced_while_the_nodes_talk(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    buses = [nodes.node(node_id) for node_id in range(3)]
+    wait_until_all_talk(buses)
+    for secrets in [(SECRET, NEXT), (NEXT, SECRET), (NEXT,)]:
+        for bus in buses:
+            change_secrets(bus, *secrets)
+            # One node after the other: those that have done it talk with those that have not.
+            wait_until_all_talk(buses)
+    assert [bus.take_stopped() for bus in buses] == [[], [], []], "no process has ended"
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_a_node_with_the_replaced_secret_is_disconnected_and_logged_once(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    buses = [nodes.node(node_id) for node_id in range(3)]
+    wait_until_all_talk(buses)
+    late, left = buses[2], buses[:2]
+    for secrets in [(SECRET, NEXT), (NEXT, SECRET), (NEXT,)]:
+        for bus in left:
+            change_secrets(bus, *secrets)
+
+    def is_refused() -> bool:
+        for bus in buses:
+            bus.poll_events()
+        return late.failed_count > 30 and min(bus.refused_count for bus in left) > 10
+
+    wait_until(is_refused, what="the node is refused again and again")
+    list(left[0].receive())
+    late.send(0, ForwardRequest(7, b"", 1))
+    late.flush()
+    assert receive(left[0], late) == []
+    texts = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    # Each node says once whom it has rejected, and once whom it does not reach.
+    assert sum("wrong or missing cluster secret" in text for text in texts) == 3
+    unreached = [text.split(" at ")[0] for text in texts if text.startswith("the handshake with")]
+    assert sorted(text[-1] for text in unreached) == ["0", "1", "2", "2"]
+    assert len(texts) == 7
 
 
 def test_malformed_frames_of_other_clients_do_not_disturb_peers(nodes: Nodes) -> None:

@@ -14,12 +14,13 @@ from odradek.cluster.replication.messages import (
     ReplicaFetchResponse,
     ReplicaPartitionData,
 )
-from odradek.node.bus.endpoint import KeyPair
+from odradek.node.bus.curve import KeyPair
 from odradek.node.bus.replica_link import (
     FollowerFetch,
     LeaderResponse,
     ReplicaLink,
-    bind_replica_listener,
+    ReplicaLinkError,
+    ReplicaListener,
     requests,
     send_response,
     worker_address,
@@ -35,28 +36,32 @@ class Sockets:
     """The sockets of a test, closed after it."""
 
     def __init__(self) -> None:
-        self._context: Context = zmq.Context()
-        self._sockets: list[zmq.Socket[bytes]] = []
+        self.context: Context = zmq.Context()
+        self._listeners: list[ReplicaListener] = []
         self._links: list[ReplicaLink] = []
 
-    def bind(self, keys: KeyPair | None = None) -> tuple["zmq.Socket[bytes]", str]:
-        socket = bind_replica_listener(self._context, "tcp://127.0.0.1:*", keys)
-        self._sockets.append(socket)
-        address = socket.getsockopt(zmq.LAST_ENDPOINT)
-        assert isinstance(address, bytes)
-        return socket, address.rstrip(b"\0").decode()
+    def bind(self, *keys: KeyPair) -> tuple["zmq.Socket[bytes]", str]:
+        listener, address = self.listen(*keys)
+        return listener.socket, address
 
-    def link(self, address: str, identity: bytes, keys: KeyPair | None = None) -> ReplicaLink:
-        link = ReplicaLink(self._context, address, identity, keys)
+    def listen(self, *keys: KeyPair) -> tuple[ReplicaListener, str]:
+        listener = ReplicaListener(self.context, "tcp://127.0.0.1:*", keys)
+        self._listeners.append(listener)
+        address = listener.socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(address, bytes)
+        return listener, address.rstrip(b"\0").decode()
+
+    def link(self, address: str, identity: bytes, *keys: KeyPair) -> ReplicaLink:
+        link = ReplicaLink(self.context, address, identity, keys)
         self._links.append(link)
         return link
 
     def close(self) -> None:
         for link in self._links:
             link.close()
-        for socket in self._sockets:
-            socket.close(0)
-        self._context.term()
+        for listener in self._listeners:
+            listener.close()
+        self.context.term()
 
 
 @pytest.fixture
@@ -68,6 +73,14 @@ def sockets() -> Iterator[Sockets]:
 
 def make_keys() -> KeyPair:
     return KeyPair(*zmq.curve_keypair())
+
+
+def wait_until_connected(link: ReplicaLink, listener: ReplicaListener) -> None:
+    def is_connected() -> bool:
+        listener.tick()
+        return link.take_connected()
+
+    wait_until(is_connected, what="the connection")
 
 
 def receive(socket: "zmq.Socket[bytes]") -> FollowerFetch:
@@ -82,10 +95,11 @@ def receive_answer(link: ReplicaLink) -> LeaderResponse:
 def test_a_response_has_its_batches_in_a_writable_payload(
     sockets: Sockets, is_encrypted: bool
 ) -> None:
-    keys = make_keys() if is_encrypted else None
-    socket, address = sockets.bind(keys)
-    link = sockets.link(address, b"2-0-1", keys)
-    wait_until(link.take_connected, what="the connection")
+    keys = (make_keys(),) if is_encrypted else ()
+    listener, address = sockets.listen(*keys)
+    socket = listener.socket
+    link = sockets.link(address, b"2-0-1", *keys)
+    wait_until_connected(link, listener)
     assert link.send(FETCH)
     identity, fetch = receive(socket)
     assert (identity, fetch) == (b"2-0-1", FETCH)
@@ -107,18 +121,63 @@ def test_a_response_has_its_batches_in_a_writable_payload(
 
 def test_a_client_without_the_keys_is_not_connected(sockets: Sockets) -> None:
     keys = make_keys()
-    socket, address = sockets.bind(keys)
+    listener, address = sockets.listen(keys)
+    socket = listener.socket
     strangers = [
         sockets.link(address, b"plain"),
         sockets.link(address, b"other", make_keys()),
     ]
     friend = sockets.link(address, b"friend", keys)
-    wait_until(friend.take_connected, what="the connection")
+    wait_until_connected(friend, listener)
     for stranger in strangers:
         assert not stranger.send(FETCH), "it is not connected"
     friend.send(FETCH)
     assert receive(socket).identity == b"friend"
     assert next(requests(socket), None) is None
+
+
+def test_followers_connect_again_when_the_key_is_replaced(sockets: Sockets) -> None:
+    old, new = make_keys(), make_keys()
+    listener, address = sockets.listen(old)
+    link, late = sockets.link(address, b"link", old), sockets.link(address, b"late", old)
+    for each in (link, late):
+        wait_until_connected(each, listener)
+    assert listener.change_keys([old, new]) is None
+    link.change_keys([old, new])
+    assert link.send(FETCH), "still connected"
+    assert receive(listener.socket).identity == b"link"
+    former = listener.socket
+    assert listener.change_keys([new, old]) is former
+    assert former.closed
+    wait_until_connected(link, listener)
+    assert link.send(FETCH)
+    assert receive(listener.socket).identity == b"link"
+    assert listener.change_keys([new]) is None
+    link.change_keys([new])
+    assert link.send(FETCH), "still connected"
+    assert receive(listener.socket).identity == b"link"
+
+    def is_refused() -> bool:
+        listener.tick()
+        return listener.refused_count > 5
+
+    wait_until(is_refused, what="the late one is refused")
+    assert not late.take_connected()
+    assert not late.send(FETCH)
+
+
+def test_a_listener_without_keys_gets_none_later(sockets: Sockets) -> None:
+    listener, _ = sockets.listen()
+    assert listener.authenticator is None
+    assert listener.change_keys([make_keys()]) is None
+    listener.tick()
+
+
+def test_an_address_in_use_is_an_error(sockets: Sockets) -> None:
+    for keys in [(), (make_keys(),)]:
+        _, address = sockets.listen(*keys)
+        with pytest.raises(ReplicaLinkError, match=r"(?s)in use.*Each worker listens on a port"):
+            ReplicaListener(sockets.context, address, ())
 
 
 def test_a_send_without_a_connection_returns_false(sockets: Sockets) -> None:

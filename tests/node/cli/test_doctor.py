@@ -13,6 +13,7 @@ from odradek.node.cli.doctor import (
     certificate_problems,
     cluster_problems,
     installation_text,
+    secret_problems,
 )
 from odradek.node.cli.probe import Address, ProbeResult
 from odradek.node.embedded import EmbeddedBroker
@@ -171,6 +172,25 @@ def test_what_a_broker_says_of_its_configuration_file_is_a_problem() -> None:
     assert listener.problem == "node 0: listener A: its certificate expires in 3 days"
     assert "refuses its configuration file as it is now: num.partitons" in refused.problem
     assert "needs a restart for durability, listeners" in restart.problem
+
+
+@pytest.mark.parametrize(
+    ("secrets", "says"),
+    [
+        ([("aaaa",), ("aaaa",), None], ""),
+        ([None, None, None], ""),
+        ([("aaaa", "bbbb"), ("aaaa",), None], "node 0 has aaaa, then bbbb; node 1 has aaaa"),
+        ([("aaaa", "bbbb"), ("bbbb", "aaaa"), ()], "node 2 has none"),
+        ([("aaaa", "bbbb"), ("aaaa", "bbbb"), None], "every node accepts two cluster secrets"),
+    ],
+)
+def test_a_secret_that_is_being_replaced_is_a_problem_until_it_is(
+    secrets: list[tuple[str, ...] | None], says: str
+) -> None:
+    problems = list(secret_problems(dict(enumerate(secrets))))
+    assert len(problems) == bool(says)
+    if says:
+        assert says in problems[0].problem
 
 
 @pytest.mark.parametrize(

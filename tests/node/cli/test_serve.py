@@ -218,6 +218,17 @@ def test_all_wrong_settings_are_named_with_the_expected_values(odradek: Run) -> 
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    "key", ["cluster.secret", "sasl.jaas.config", "listener.name.a.ssl.key.password"]
+)
+def test_a_secret_is_not_taken_from_the_command_line(odradek: Run, key: str) -> None:
+    ran = odradek("serve", "--set", f"{key}=a-secret-of-many-characters")
+    assert ran.exit_code == 1
+    assert "all users of this machine can read the arguments" in ran.stderr
+    assert f"ODRADEK_{key.upper().replace('.', '_')}" in ran.stderr
+    assert "a-secret-of" not in ran.stderr
+
+
 def test_variables_of_the_client_are_not_settings_of_a_node(tmp_path: Path, odradek: Run) -> None:
     ran = odradek("format", "--data", str(tmp_path / "data"), bootstrap="127.0.0.1:1")
     assert ran.exit_code == 0, ran.stderr

@@ -12,7 +12,13 @@ from odradek.node.bus.peers import PeerAddress
 from odradek.node.config import load
 from odradek.node.controller.peer_directory import EXPIRY_MS, PeerDirectory
 from odradek.node.controller.voter_changes import VoterContext, encode_context
-from tests.support.peer_network import HELLO, PeerNetwork, wait_until_received
+from tests.support.peer_network import (
+    HELLO,
+    SECRET,
+    PeerNetwork,
+    PeerNode,
+    wait_until_received,
+)
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -47,6 +53,33 @@ def test_a_joining_member_gets_the_addresses_of_the_others(network: PeerNetwork)
     header = third.directory.header_of(REPLICA)
     assert header is not None
     assert (header.node_id, header.port) == (5, joining.config.peer_port)
+
+
+def test_members_say_which_secrets_they_have(network: PeerNetwork) -> None:
+    """Until all have the same in the same order, the next step of replacing one is not safe."""
+    following = "the secret that comes after it"
+    first = network.come(0)
+    second = network.come(1, join=str(first.address))
+
+    def change(peer_node: PeerNode, secrets: tuple[str, ...], wanted: list[int]) -> None:
+        config = msgspec.structs.replace(peer_node.config, cluster_secrets=secrets)
+        peer_node.directory.change_secrets(config)
+
+        def is_told() -> bool:
+            for each in network.nodes:
+                each.directory.send(ALL_MEMBERS, HELLO)
+            network.talk()
+            return [each.directory.other_secrets_count for each in network.nodes] == wanted
+
+        wait_until(is_told, what="both know the other's secrets")
+
+    wait_until_received(network, second, -1, first)
+    wait_until_received(network, first, 1, second)
+    for secrets in [(SECRET, following), (following, SECRET), (following,)]:
+        change(first, secrets, [1, 1])
+        change(second, secrets, [0, 0])
+    assert first.directory.bus is not None
+    assert first.watched == set(first.directory.bus.sockets)
 
 
 def test_voters_are_connected_at_the_addresses_of_the_log(network: PeerNetwork) -> None:

@@ -8,8 +8,9 @@ import pytest
 import zmq
 
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.node.bus.endpoint import cluster_keys, descriptor
-from odradek.node.bus.replica_link import bind_replica_listener, requests, send_relayed
+from odradek.node.bus.curve import cluster_keys
+from odradek.node.bus.endpoint import descriptor
+from odradek.node.bus.replica_link import ReplicaListener, requests, send_relayed
 from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -21,7 +22,7 @@ from odradek.protocol.messages.transactions import (
 )
 
 DEADLINE_S = 10.0
-KEYS = cluster_keys("secret")
+KEYS = cluster_keys(["secret"])
 REQUEST = WriteTxnMarkersRequest(markers=[WritableTxnMarker(producer_id=9)])
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
@@ -32,7 +33,10 @@ class Stage:
     def __init__(self, context: Context) -> None:
         self.loop = asyncio.get_running_loop()
         self.context = context
-        self.socket = bind_replica_listener(context, "tcp://127.0.0.1:*", KEYS)
+        self.listener = ReplicaListener(context, "tcp://127.0.0.1:*", KEYS)
+        self.socket = self.listener.socket
+        assert self.listener.authenticator is not None
+        self.loop.add_reader(descriptor(self.listener.authenticator), self.listener.tick)
         address = self.socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(address, bytes)
         self.address: str | None = address.rstrip(b"\0").decode()
@@ -83,9 +87,11 @@ class Stage:
         return future
 
     def close(self) -> None:
+        assert self.listener.authenticator is not None
         self.loop.remove_reader(descriptor(self.socket))
+        self.loop.remove_reader(descriptor(self.listener.authenticator))
         self.inter_broker_client.close()
-        self.socket.close(0)
+        self.listener.close()
 
 
 def run(test: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:

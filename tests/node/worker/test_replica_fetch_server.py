@@ -33,7 +33,7 @@ class ScriptedFollower:
         self.harness.addresses.append("tcp://127.0.0.1:9")
         self.harness.start(LEADER)
         self.leader = self.harness.nodes[0]
-        self.link = ReplicaLink(self.harness.context, self.harness.addresses[0], b"1-0-1", None)
+        self.link = ReplicaLink(self.harness.context, self.harness.addresses[0], b"1-0-1", ())
         wait_until(self.link.take_connected, what="the connection")
         self.request_id = 0
 
@@ -273,7 +273,7 @@ def test_an_unknown_session_and_another_cluster_are_refused(
 
 def test_a_restarted_follower_replaces_its_former_session(scripted: ScriptedFollower) -> None:
     scripted.begin()
-    again = ReplicaLink(scripted.harness.context, scripted.harness.addresses[0], b"1-0-2", None)
+    again = ReplicaLink(scripted.harness.context, scripted.harness.addresses[0], b"1-0-2", ())
     wait_until(again.take_connected, what="the connection")
     old, scripted.link = scripted.link, again
     scripted.begin()
@@ -285,7 +285,7 @@ def test_a_restarted_follower_replaces_its_former_session(scripted: ScriptedFoll
 
 def test_zmq_contexts_end_without_lingering() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    link = ReplicaLink(context, "tcp://127.0.0.1:9", b"x", None)
+    link = ReplicaLink(context, "tcp://127.0.0.1:9", b"x", ())
     link.send(ReplicaFetchRequest(1, "c", 1, -1, 0, True))
     link.close()
     context.term()

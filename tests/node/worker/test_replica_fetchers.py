@@ -13,7 +13,7 @@ from odradek.cluster.replication.messages import (
     ReplicaFetchResponse,
     ReplicaPartitionData,
 )
-from odradek.node.bus.replica_link import bind_replica_listener, requests, send_response
+from odradek.node.bus.replica_link import ReplicaListener, requests, send_response
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.environment import StorageError
 from tests.support.replica_harness import ReplicaHarness
@@ -28,7 +28,7 @@ class ScriptedLeader:
 
     def __init__(self, folder: Path) -> None:
         self.harness = ReplicaHarness(folder, 1)
-        self.socket = bind_replica_listener(self.harness.context, "tcp://127.0.0.1:*", None)
+        self.socket = ReplicaListener(self.harness.context, "tcp://127.0.0.1:*", ()).socket
         address = self.socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(address, bytes)
         self.harness.addresses.append(address.rstrip(b"\0").decode())
@@ -152,7 +152,7 @@ def test_a_leader_with_new_workers_is_fetched_from_at_their_address(
     scripted: ScriptedLeader,
 ) -> None:
     scripted.hear()
-    moved = bind_replica_listener(scripted.harness.context, "tcp://127.0.0.1:*", None)
+    moved = ReplicaListener(scripted.harness.context, "tcp://127.0.0.1:*", ()).socket
     address = moved.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(address, bytes)
     before, scripted.socket = scripted.socket, moved

@@ -28,6 +28,7 @@ from odradek.cluster.metadata.records import (
 from odradek.cluster.metadata.snapshot import image_records
 from odradek.cluster.replication.messages import ReplicaFetchPartition, ReplicaFetchRequest
 from odradek.node.bus.arena import Arena
+from odradek.node.bus.curve import cluster_keys
 from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from odradek.node.bus.messages import (
     UNSENT,
@@ -111,6 +112,36 @@ def test_an_append_with_acks_all_is_answered_when_the_follower_has_it(
     status = follower.store().status
     assert status.high_watermark(follower.place()[1]) == 3
     assert status.role(follower.place()[1]) is ReplicaRole.FOLLOWER
+
+
+def test_records_are_replicated_while_the_key_between_nodes_is_replaced(tmp_path: Path) -> None:
+    old, new = cluster_keys(["the secret of yesterday", "the secret of tomorrow"])
+    harness = ReplicaHarness(tmp_path, keys=(old,))
+    harness.start(state(0, 1))
+    acknowledged(harness, 1, batch_of(3))
+    request_id = 1
+    for keys in [(old, new), (new, old), (new,)]:
+        for node in harness.nodes:
+            node.replication.change_keys(keys)
+            request_id += 1
+            acknowledged(harness, request_id, batch_of(3))
+    assert harness.nodes[1].log().log_end_offset == 3 * request_id
+    assert [node.replication.change_keys((new,)) for node in harness.nodes] == [None, None]
+    harness.close()
+
+
+def test_a_follower_without_the_key_gets_nothing(tmp_path: Path) -> None:
+    old, new = cluster_keys(["the secret of yesterday", "the secret of tomorrow"])
+    harness = ReplicaHarness(tmp_path, keys=(old,))
+    harness.start(state(0, 1))
+    leader, follower = harness.nodes
+    leader.replication.change_keys((new,))
+    leader.append(1, batch_of(3))
+    server = leader.replication.server
+    harness.run_until(lambda: server.refused_count > 5, "the follower is refused")
+    assert leader.answers() == {}
+    assert follower.log().log_end_offset == 0
+    harness.close()
 
 
 def test_acks_1_does_not_wait_and_followers_take_no_produce(harness: ReplicaHarness) -> None:
@@ -627,7 +658,7 @@ def test_a_worker_without_replicas_answers_an_early_follower_and_sleeps(
     address = f"tcp://127.0.0.1:{ports[0] + 1}"
     node = Node(tmp_path / "0", 0, ports)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    link = ReplicaLink(context, address, b"1-0-1", None)
+    link = ReplicaLink(context, address, b"1-0-1", ())
     try:
         node.greet(image_of(state(0, 1, replicas=(0,)), offset=1, ports=ports))
         wait_until(link.take_connected, what="the connection")
