@@ -11,11 +11,13 @@ ADDRESS_WAIT_S = 2.0
 _ADDRESS_POLL_S = 0.05
 
 
-def check_address(listener: ListenerConfig, key: str = "listeners") -> None:
-    """Raise ConfigurationError if the listener's address cannot be bound. Waits ADDRESS_WAIT_S for
+def check_address(
+    listener: ListenerConfig, key: str = "listeners", *, wait_s: float = ADDRESS_WAIT_S
+) -> None:
+    """Raise ConfigurationError if the listener's address cannot be bound. Waits `wait_s` for
     an address in use: the processes of a node that was killed end a moment after it."""
     host = listener.host or "0.0.0.0"
-    deadline = time.monotonic() + ADDRESS_WAIT_S
+    deadline = time.monotonic() + wait_s
     try:
         found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]

@@ -130,6 +130,8 @@ class Child:
         self.listeners = ListenerReport([], is_serving=True)
         """What it says of its listeners for clients, if it has some."""
         self.on_storage_report: Callable[[Child], None] = lambda _child: None
+        self.on_details: Callable[[Child], None] = lambda _child: None
+        """The details of a child that is ready have changed."""
         self.on_configuration_applied: Callable[[str, int], None] = lambda _name, _revision: None
         self.on_log_levels_request: Callable[[Child, ChangeLogLevels], None] = (
             lambda _child, _message: None
@@ -196,6 +198,8 @@ class Child:
                     if self.state is ChildState.STARTING:
                         self.state = ChildState.READY
                         self._on_ready(self)
+                    elif self.state is ChildState.READY:
+                        self.on_details(self)
                 case MetricsReport():
                     self._samples.extend(message.samples)
                     if message.is_last and self._on_samples is not None:

@@ -23,20 +23,22 @@ from odradek.cluster.metadata.config_constraints import violated_constraints
 from odradek.cluster.metadata.config_definitions import ConfigSource, invalid_value
 from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS, broker_config
+from odradek.cluster.metadata.listener_addresses import (
+    SECURITY_PROTOCOLS,
+    parse_addresses,
+    parse_host_and_port,
+    parse_protocol_map,
+)
 from odradek.cluster.metadata.settings import static_config_error
 from odradek.node.config_parsers import (
     RUN_FOLDER_LENGTH_MAX,
-    SECURITY_PROTOCOLS,
-    parse_addresses,
     parse_arena_bytes,
     parse_choice,
     parse_cluster_id,
     parse_count,
     parse_folder,
-    parse_host_and_port,
     parse_node_id,
     parse_peer_listen,
-    parse_protocol_map,
     parse_router_count,
     parse_run_folder,
 )
@@ -147,6 +149,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The longest controlled shutdown of a node in a cluster; 0: it stops at once."""
     directory_id: str = ""
     """Of the data folder; empty if an older release formatted it."""
+    protocol_map: dict[str, str] = msgspec.field(default_factory=dict)
+    """The security protocols by listener, also of listeners that are added later."""
     static_configs: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
@@ -168,6 +172,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if advertised:
             node["advertised.listeners"] = ",".join(advertised)
+        if self.protocol_map:
+            node["listener.security.protocol.map"] = ",".join(
+                f"{name}:{protocol}" for name, protocol in self.protocol_map.items()
+            )
         profile = _DEV_PROFILE_CONFIGS if self.profile == "dev" else {}
         if self.profile == "dev" or not self.is_clustered:
             profile = {**profile, "internal.topics.replication.adaptive": "true"}
@@ -352,7 +360,10 @@ class _ConfigReader:
         profile = self._parse_setting("profile", parse_choice("dev", "standard"), "standard")
         is_dev = profile == "dev"
         data = Path(self._parse_setting("data", parse_folder, default_data_folder()))
-        listeners = self._listeners()
+        protocol_map = (
+            self._parse_setting("listener.security.protocol.map", parse_protocol_map, None) or {}
+        )
+        listeners = self._listeners(protocol_map)
         http = self._parse_setting("http.listen", parse_host_and_port, None)
         node_id = self._parse_setting("node.id", parse_node_id, 0)
         peers, peer_listen = self._peers(node_id)
@@ -365,6 +376,7 @@ class _ConfigReader:
             cluster_id=self._parse_setting("cluster.id", parse_cluster_id, ""),
             run=self._parse_setting("run", parse_run_folder, str(default_run_folder(data))),
             listeners=listeners,
+            protocol_map=protocol_map,
             worker_count=self._parse_setting(
                 "workers", parse_count(1, 64), 1 if is_dev else default_worker_count()
             ),
@@ -421,10 +433,7 @@ class _ConfigReader:
         text = HIDDEN if key == _SECRET else setting.text
         self._faults.append(f"{invalid_value(key, text, reason)} ({setting.origin})")
 
-    def _listeners(self) -> tuple[ListenerConfig, ...]:
-        protocols = (
-            self._parse_setting("listener.security.protocol.map", parse_protocol_map, None) or {}
-        )
+    def _listeners(self, protocols: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
         written = self._settings.get("listeners")
         default = {"PLAINTEXT": ("127.0.0.1", DEFAULT_PORT)}
         bound = self._parse_setting("listeners", parse_addresses, default)

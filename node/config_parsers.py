@@ -9,13 +9,13 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from odradek.cluster.metadata.listener_addresses import parse_host_and_port
+
 NODE_ID_MAX = 2**31 - 1
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _ARENA_BYTES_MIN = 16 << 20
-_LISTENER = re.compile(r"(?:(?P<name>[A-Za-z0-9_]+)://)?(?P<address>.*)")
 # A Unix socket's path must fit into 108 bytes (sockaddr_un), with the socket's name behind it.
 RUN_FOLDER_LENGTH_MAX = 80
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def parse_count(least: int, most: int) -> Callable[[str], int]:
@@ -99,53 +99,9 @@ def parse_arena_bytes(text: str) -> int:
     return size
 
 
-def parse_protocol_map(text: str) -> dict[str, str]:
-    """Kafka's listener.security.protocol.map: `NAME:PROTOCOL,...`."""
-    protocols = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, protocol = part.partition(":")
-        if protocol not in SECURITY_PROTOCOLS:
-            raise ValueError(
-                f"{part!r} must be NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}"
-            )
-        protocols[name] = protocol
-    return protocols
-
-
-def parse_addresses(text: str) -> dict[str, tuple[str, int]]:
-    """`NAME://host:port,...`; the name may be omitted if there is one address."""
-    addresses: dict[str, tuple[str, int]] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        matched = _LISTENER.fullmatch(part)
-        assert matched is not None
-        name = (matched["name"] or "PLAINTEXT").upper()
-        if name in addresses:
-            raise ValueError(
-                f"Two listeners have the name {name}. Name them, as in NAME://host:port."
-            )
-        addresses[name] = parse_host_and_port(matched["address"])
-    if not addresses:
-        raise ValueError("There must be at least one listener, for example PLAINTEXT://:9092")
-    return addresses
-
-
 def parse_peer_listen(text: str) -> tuple[str, int]:
     """`host:port` with a fixed port."""
     host, port = parse_host_and_port(text)
     if not port:
         raise ValueError("Must have a fixed port, at which other nodes reach this one")
     return host, port
-
-
-def parse_host_and_port(text: str) -> tuple[str, int]:
-    """`host:port`; an empty host, or `*`, is every address of the machine."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not re.fullmatch(r"\d{1,5}", port) or int(port) > 65_535:
-        raise ValueError(
-            f"{text!r} must be host:port with a port from 0 to 65535, as in 127.0.0.1:9092"
-        )
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{text!r}: an IPv6 address must be in brackets, as in [::1]:9092")
-    return ("" if host == "*" else host), int(port)

@@ -5,6 +5,8 @@
     keys of brokers, log.level, log.format,              all processes apply it
     controlled.shutdown.timeout.ms
     workers                                              the controller has them replaced
+    listeners, listener.security.protocol.map            the router opens and closes them, and the
+                                                         controller registers the broker again
     advertised.listeners, broker.rack                    the controller registers the broker again
     http.listen                                          the supervisor listens there
     cluster.secret, or the file of the secrets           all processes use the new secrets
@@ -23,8 +25,9 @@ import msgspec
 
 from odradek.cluster.metadata.config_definitions import ConfigScope
 from odradek.cluster.metadata.config_tables import broker_config
+from odradek.node.address_check import check_address
 from odradek.node.child import Child
-from odradek.node.config import ListenerConfig, NodeConfig
+from odradek.node.config import NodeConfig
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.config_watch import ConfigFileWatch
 from odradek.node.configuration_rollout import ConfigurationRollout
@@ -40,9 +43,10 @@ _LIVE_FIELDS: Final = (
     "http_port",
     "log_format",
     "log_level",
+    "protocol_map",
     "sources",
 )
-LIVE_KEYS: Final = frozenset({"advertised.listeners", "broker.rack", "delegation.token.secret.key"})
+LIVE_KEYS: Final = frozenset({"broker.rack", "delegation.token.secret.key"})
 """Keys of brokers that the file may change, though DescribeConfigs calls them read-only: another
 broker has no say in them."""
 RESTART_FIELDS: Final = {
@@ -91,27 +95,31 @@ def updated_config(
             new = old
         if new is not None:
             static[key] = new
-    listeners = running.listeners
-    if [_bound(each) for each in before.listeners] != [_bound(each) for each in after.listeners]:
-        restart.add("listeners")
-    else:
-        advertised = {each.name: each for each in after.listeners}
-        listeners = tuple(
-            msgspec.structs.replace(
-                each,
-                advertised_host=advertised[each.name].advertised_host,
-                advertised_port=advertised[each.name].advertised_port,
-            )
-            for each in listeners
-        )
+    ports = {(each.name, each.host): each.port for each in running.listeners}
+    listeners = tuple(
+        each
+        if each.port
+        else msgspec.structs.replace(each, port=ports.get((each.name, each.host), 0))
+        for each in after.listeners
+    )
     if (running.configured_worker_count or running.worker_count) != after.worker_count:
         changes["configured_worker_count"] = after.worker_count
     config = msgspec.structs.replace(running, static_configs=static, listeners=listeners, **changes)
     return config, sorted(restart)
 
 
-def _bound(listener: ListenerConfig) -> ListenerConfig:
-    return msgspec.structs.replace(listener, advertised_host=None, advertised_port=None)
+def _check_listeners(before: NodeConfig, after: NodeConfig) -> None:
+    """ConfigurationError if the router cannot have the listeners of the changed file."""
+    bound = {(each.host, each.port) for each in before.listeners}
+    protocols = {each.name: each.security_protocol for each in before.listeners}
+    for each in after.listeners:
+        if protocols.get(each.name, each.security_protocol) != each.security_protocol:
+            # Kafka's text.
+            raise ConfigurationError(
+                f"Security protocol cannot be updated for existing listener {each.name}"
+            )
+        if (each.host, each.port) not in bound:
+            check_address(each, wait_s=0)
 
 
 class ConfigurationUpdates:
@@ -156,6 +164,7 @@ class ConfigurationUpdates:
         config, restart_keys = updated_config(self._current(), self._started_with, after)
         config = msgspec.structs.replace(config, file_problem="", restart_keys=tuple(restart_keys))
         try:
+            _check_listeners(self._current(), config)
             check_tls(config)
             self._adopt(config)
         except ConfigurationError as error:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from odradek.cluster.metadata.listener_addresses import parse_host_and_port
 from odradek.cluster.metadata.records import (
     ScramCredentialChanged,
     decode_records,
@@ -34,7 +35,6 @@ from odradek.node.bootstrap_credentials import (
 from odradek.node.certificate_authority import NODE_DAYS, CertificateAuthority, names_of
 from odradek.node.cluster_bundle import BUNDLE_NAME, ClusterBundle
 from odradek.node.config import NodeConfig, load
-from odradek.node.config_parsers import parse_host_and_port
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.data_folder import (
     META_NAME,

@@ -221,7 +221,7 @@ class ProcessHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag="beat")
 
 
 class ProcessReady(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """The child is ready."""
+    """The child is ready; sent again when the details change."""
 
     details: dict[str, str | int | dict[str, int]] = {}
 

@@ -1,7 +1,8 @@
 """Whether clients can authenticate on the listeners of a node's configuration.
 
 A listener with SASL and no mechanism that is served, or with a mechanism that lacks its users or
-keys, would refuse everybody: the node does not start. Called by config.py.
+keys, would refuse everybody: the node does not start, and a running one does not open it. Called by
+config.py and router/client_listeners.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,12 +33,13 @@ class ConfiguredListener(Protocol):
 def sasl_errors(listeners: Iterable[ConfiguredListener], static: Mapping[str, str]) -> list[str]:
     """One sentence for each listener and mechanism with which nobody could authenticate."""
     layers = (ConfigLayer(ConfigSource.STATIC_BROKER, static),)
-    return [
-        error
-        for listener in listeners
-        if listener.security_protocol.startswith("SASL_")
-        for error in _errors(listener.name, layers)
-    ]
+    return [error for listener in listeners for error in sasl_errors_of(listener, layers)]
+
+
+def sasl_errors_of(listener: ConfiguredListener, layers: tuple[ConfigLayer, ...]) -> Iterator[str]:
+    """The same for one listener and these layers of a broker's configuration."""
+    if listener.security_protocol.startswith("SASL_"):
+        yield from _errors(listener.name, layers)
 
 
 def _errors(listener: str, layers: tuple[ConfigLayer, ...]) -> Iterator[str]:

@@ -179,6 +179,7 @@ class Supervisor:
     def _child(self, plan: ChildPlan) -> Child:
         child = Child(plan, self._timeouts, self._selector, self._on_child_ready)
         child.on_storage_report = self._on_storage_report
+        child.on_details = self._on_details
         child.on_configuration_applied = self._rollout.on_applied
         child.on_log_levels_request = self._updates.change_log_levels
         return child
@@ -260,6 +261,12 @@ class Supervisor:
         self._rollout.on_exit(child.name)
         if child.storage_problem:
             self._send_storage_state()
+
+    def _on_details(self, child: Child) -> None:
+        """A router has other listeners than before."""
+        self._keep_ports(child)
+        if self._has_been_ready and self._stop_round is None:
+            self._write_state(self._state())
 
     def _on_storage_report(self, child: Child) -> None:
         if self._storage.update(child.name, child.storage_problem):
@@ -500,8 +507,13 @@ class Supervisor:
     def _state(self) -> NodeState:
         listener = self._config.listeners[0]
         host = listener.host if listener.host not in ("", "0.0.0.0", "::") else "127.0.0.1"
+        bootstrap = f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+        for child in self._children:
+            # A router's listeners may be others than those of the node's own configuration.
+            if child.details.get("bootstrap"):
+                bootstrap = str(child.details["bootstrap"])
         return NodeState(
-            bootstrap=f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}",
+            bootstrap=bootstrap,
             pid=os.getpid(),
             children={child.name: child.pid for child in self._children if child.pid is not None},
             http=f"{self._config.http_host}:{self._http.port}" if self._http is not None else "",

@@ -41,6 +41,12 @@ from odradek.cluster.metadata.group_settings import (
     StreamsGroupSettings,
 )
 from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.listener_addresses import (
+    DEFAULT_PROTOCOLS,
+    parse_addresses,
+    parse_protocol_map,
+    parsed_by,
+)
 from odradek.cluster.metadata.topic_names import (
     CONSUMER_OFFSETS,
     SHARE_GROUP_STATE,
@@ -52,6 +58,7 @@ RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSe
 BROKER: Final = ConfigScope.BROKER
 _LIMIT_OF_ADDRESS: Final = re.compile(r"\s*[^\s,;]+:[0-9]{1,9}\s*")
 READ_ONLY: Final = ConfigScope.READ_ONLY
+PER_BROKER: Final = ConfigScope.PER_BROKER
 
 
 def _partition_count(topic: str, kind: str) -> int:
@@ -353,8 +360,9 @@ class BrokerSettings:
     advertised_listeners: Strings | None = strings(
         None,
         "The addresses that clients get. If empty: the one at which they reached the broker.",
-        enforced_by="odradek.node.controller.bootstrap",
-        scope=READ_ONLY,
+        enforced_by="odradek.node.listener_configs",
+        validator=parsed_by(parse_addresses),
+        scope=PER_BROKER,
     )
     broker_rack: str | None = string(
         None,
@@ -364,9 +372,19 @@ class BrokerSettings:
     )
     listeners: Strings | None = strings(
         None,
-        "The addresses on which the broker listens.",
-        enforced_by="odradek.node.config",
-        scope=READ_ONLY,
+        "The addresses on which the broker listens. A change while it runs opens and closes"
+        " listeners at once; the connections of a listener that is removed are closed.",
+        enforced_by="odradek.node.listener_configs",
+        validator=parsed_by(parse_addresses),
+        scope=PER_BROKER,
+    )
+    listener_security_protocol_map: str = string(
+        DEFAULT_PROTOCOLS,
+        "The security protocol of each listener, as in NAME:SSL. That of an open listener cannot"
+        " be changed: remove it first, or add another one.",
+        enforced_by="odradek.node.listener_configs",
+        validator=parsed_by(parse_protocol_map),
+        scope=PER_BROKER,
     )
     log_dirs: Strings | None = strings(
         None,

@@ -250,7 +250,7 @@ def _format_hardened(
 
 
 def _hardened_node(options: HardenedOptions, settings: Mapping[str, str]) -> HardenedNode:
-    from odradek.node.config_parsers import parse_host_and_port
+    from odradek.cluster.metadata.listener_addresses import parse_host_and_port
     from odradek.node.hardened_node import HardenedNode
 
     if options.into is None:

@@ -15,6 +15,8 @@ from odradek.cluster.metadata.image import BrokerListener, ConfigResourceType, M
 from odradek.cluster.metadata.records import ClusterCreated, FeatureLevelChanged, Record
 from odradek.node.bootstrap_credentials import read_bootstrap_credentials
 from odradek.node.config import WORKER_LISTENER_PREFIX, ListenerConfig, NodeConfig
+from odradek.node.config_sources import ConfigurationError
+from odradek.node.listener_configs import effective_config
 from odradek.node.peer_config import is_wildcard_address
 from odradek.protocol.types import Uuid
 
@@ -42,6 +44,15 @@ def min_insync_warning(config: NodeConfig, image: MetadataImage) -> str | None:
         " Change it for all brokers, for example with kafka-configs.sh --entity-type brokers"
         " --entity-default."
     )
+
+
+def registered_config(config: NodeConfig, image: MetadataImage) -> NodeConfig:
+    """The configuration whose listeners are registered: with what was changed while nodes run. If
+    that contradicts the node's own configuration, which the router reports, without it."""
+    try:
+        return effective_config(config, image)
+    except ConfigurationError:
+        return config
 
 
 def registration(

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.image import ConfigsImage, MetadataImage
 from odradek.cluster.metadata.records import (
     BrokerChanged,
     ConfigChanged,
@@ -40,6 +40,7 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.bus.peer_messages import PeerHeader, PeerRejected
 from odradek.node.config import NodeConfig
+from odradek.node.controller.bootstrap import registered_config
 from odradek.node.controller.bootstrap_voters import drop_bootstrap_voters, quorum_identity
 from odradek.node.controller.broker_lifecycle import BrokerLifecycle, incarnation_of
 from odradek.node.controller.clean_shutdown import boot_id, previous_broker_epoch, record_run
@@ -75,6 +76,8 @@ class ControllerProcess:
         self._poller = zmq.Poller()
         self._health = StorageHealth(supervisor.send)
         self._disk_check_ms = 0
+        self._configs: ConfigsImage | None = None
+        """Whose listeners are registered."""
         self._log = MetadataLog.open(config.metadata_folder)
         image = _load_image(self._log)
         self._wire_quorum()
@@ -160,7 +163,7 @@ class ControllerProcess:
             on_discard=self._forwarding.discard_after,
         )
         self._lifecycle = BrokerLifecycle(
-            config,
+            registered_config(config, image),
             incarnation_of(config),
             lambda command, timeout_ms, answer: self._forwarding.submit_internal(
                 command, _clock_ms() + timeout_ms, answer, _clock_ms()
@@ -209,7 +212,7 @@ class ControllerProcess:
         self._config = config
         self._directory.change_secrets(config)
         self._leadership.follow(config)
-        self._lifecycle.follow(config)
+        self._lifecycle.follow(registered_config(config, self._loader.image))
         self._readiness.follow(config)
 
     def run(self) -> None:
@@ -293,6 +296,9 @@ class ControllerProcess:
         while is_busy:
             is_reported = self._driver.process_ready(self._listener, waits=waits)
             now_ms, image = _clock_ms(), self._loader.image
+            if image.configs is not self._configs:
+                self._configs = image.configs
+                self._lifecycle.follow(registered_config(self._config, image))
             self._readiness.tick(image, now_ms)
             self._forwarding.answer(
                 now_ms, committed=image.offset, applied=self._publisher.applied_offset(image)

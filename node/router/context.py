@@ -19,6 +19,7 @@ from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.node.observability import StorageState
 from odradek.node.router.authorizer import CLUSTER_PRINCIPAL, Authorizer
+from odradek.node.router.client_listeners import ClientListeners
 from odradek.node.router.client_quotas import ClientQuotas
 from odradek.node.router.connected_clients import ConnectedClients
 from odradek.node.router.controller_link import ControllerLink
@@ -143,6 +144,8 @@ class Services:
         """What keeps clients from listeners; set by process.py."""
         self.is_identified: Callable[[int], bool] = lambda _connection_id: False
         """Whether the client of a connection may ask for delegation tokens; set by process.py."""
+        self.listeners: ClientListeners | None = None
+        """Of the router's process, which sets them; None in tests of handlers."""
         self.authorizer = Authorizer()
         self.tls_listeners = TlsListeners(metadata, loop)
         self.client_quotas = ClientQuotas(

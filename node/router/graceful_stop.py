@@ -20,11 +20,12 @@ Invariant: step 4 aborts only connections of clients that do not read. Called by
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
+from odradek.node.router.client_listeners import ClientListeners
 from odradek.node.router.context import Services
-from odradek.node.wire.acceptor import Acceptor, drain, finish_requests
+from odradek.node.wire.acceptor import drain, finish_requests
 from odradek.node.wire.connection import SocketServer
 
 log = logging.getLogger(__name__)
@@ -45,15 +46,14 @@ _POLL_S: Final = 0.02
 async def stop_gracefully(
     services: Services,
     socket_server: SocketServer,
-    listeners: Sequence[Acceptor],
+    listeners: ClientListeners,
     fail_unanswered_requests: Callable[[], None],
 ) -> None:
     """Take the steps of the module's docstring. Afterwards there are no connections."""
     services.answer_waiting_requests()
     if has_other_broker(services):
         await _serve_until_quiet(socket_server)
-    for listener in listeners:
-        listener.stop()
+    listeners.stop()
     services.fetch_purgatory.end_all()
     if not await finish_requests(socket_server, timeout_s=FINISH_S):
         fail_unanswered_requests()

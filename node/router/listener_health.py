@@ -66,6 +66,11 @@ class ListenerHealth:
         self._listeners = tuple(listeners)
         self._look(loop)
 
+    def follow(self, listeners: Iterable[ClientListener]) -> None:
+        """There are other listeners now."""
+        self._listeners = tuple(listeners)
+        self.look()
+
     def close(self) -> None:
         """Look no longer."""
         if self._timer is not None:

@@ -5,6 +5,8 @@ static configuration. `image` is replaced by process.py whenever metadata is com
 keep the cache, never an image, across a wait.
 """
 
+from collections.abc import Mapping
+
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.config_layers import ConfigLayer, broker_layers
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
@@ -39,6 +41,19 @@ class MetadataCache:
     def broker_layers(self) -> tuple[ConfigLayer, ...]:
         """The layers of this broker's configuration, the strongest (its own dynamic one) first."""
         return broker_layers(self.image.configs, self.node_id, self.static_configs)
+
+    def broker_layers_after(
+        self, changes: Mapping[str, str | None], *, keeps_others: bool
+    ) -> tuple[ConfigLayer, ...]:
+        """The same with its own dynamic configs so changed (None: removed). With `keeps_others`
+        those that are not named stay as they are."""
+        layers = self.broker_layers()
+        own = dict(layers[0].configs) if keeps_others else {}
+        for key, value in changes.items():
+            own.pop(key, None)
+            if value is not None:
+                own[key] = value
+        return (layers[0]._replace(configs=own), *layers[1:])
 
     def topic_settings(self, topic: str) -> TopicSettings:
         """The settings of a topic, as this broker applies them."""

@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -34,6 +33,7 @@ from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
 from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
 from odradek.node.router.audit_log import AuditLog
+from odradek.node.router.client_listeners import ClientListeners
 from odradek.node.router.client_quotas import USES_REPORTED_MAX, QuotaUse
 from odradek.node.router.connection_limits import ConnectionLimits
 from odradek.node.router.context import Services, inter_broker_context
@@ -51,10 +51,9 @@ from odradek.node.router.shards.loop_delay import LoopDelayMonitor
 from odradek.node.router.token_verification import TokenVerifiers
 from odradek.node.router.transactions.watchdog import Watchdog
 from odradek.node.router.worker_client import WorkerClient
-from odradek.node.wire.acceptor import Acceptor, ConnectionReaper
+from odradek.node.wire.acceptor import ConnectionReaper
 from odradek.node.wire.connection import SocketServer
 from odradek.node.wire.limits import ListenerLimits
-from odradek.node.wire.listeners import ClientListener
 from odradek.node.wire.proxy_protocol import Network, trusted_proxies
 from odradek.protocol.apis import ApiKey
 
@@ -78,6 +77,7 @@ class RouterProcess:
         self._supervisor = supervisor
         self._loop = loop
         self._stopped = asyncio.Event()
+        self._is_ready = False
         name = f"router-{index}"
         incarnation = time.time_ns()
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
@@ -156,6 +156,14 @@ class RouterProcess:
             on_disconnected=lambda connection: services.on_disconnected(connection.id),
         )
         services.is_identified = self._is_identified
+        self._listeners = services.listeners = ClientListeners(
+            self._config,
+            metadata,
+            self._socket_server,
+            services.tls_listeners,
+            proxies=self._trusted_proxies,
+            on_changed=self._on_listeners,
+        )
         self._connection_limits = ConnectionLimits(self._socket_server.connection_rates, self._loop)
         services.worker_client.on_replies_delivered = self._socket_server.flush_queue.flush
         self._register_counters(dispatcher)
@@ -206,18 +214,17 @@ class RouterProcess:
         """Serve until the supervisor stops the process; then finish the requests in progress."""
         self._link.start()
         await self._link.has_image.wait()
-        acceptors = self._build_acceptors()
-        for acceptor in acceptors:
-            await acceptor.start(reuse_port=self._config.router_count > 1)
+        listeners = self._listeners
+        await listeners.start()
         sweeper = ConnectionReaper(self._socket_server)
         self._watchdog.start()
         self._supervisor.watch(self._loop, self._stopped.set)
-        ports = {acceptor.listener.name: acceptor.port for acceptor in acceptors}
-        self._listener_health.start([each.listener for each in acceptors], self._loop)
-        self._supervisor.send(ProcessReady({"ports": ports}))
+        self._is_ready = True
+        self._listener_health.start([each.listener for each in listeners.acceptors], self._loop)
+        self._report_listeners()
         await self._stopped.wait()
         await stop_gracefully(
-            self._services, self._socket_server, acceptors, self._fail_unanswered_requests
+            self._services, self._socket_server, listeners, self._fail_unanswered_requests
         )
         sweeper.stop()
         self._listener_health.close()
@@ -228,24 +235,18 @@ class RouterProcess:
             self._audit_log.close()
         self._inter_broker_client.close()
 
-    def _build_acceptors(self) -> list[Acceptor]:
-        listeners = [
-            ClientListener(name=each.name, security_protocol=each.security_protocol)
-            for each in self._config.listeners
-        ]
-        tls = self._services.tls_listeners
-        tls.open(listeners)
-        return [
-            Acceptor(
-                self._socket_server,
-                listener,
-                host=config.host,
-                port=config.port,
-                tls=tls.get(listener.name),
-                proxies=partial(self._trusted_proxies, listener.name),
-            )
-            for listener, config in zip(listeners, self._config.listeners, strict=True)
-        ]
+    def _on_listeners(self) -> None:
+        self._apply_settings(self._metadata.broker_settings())
+        if self._is_ready:
+            self._listener_health.follow(each.listener for each in self._listeners.acceptors)
+            self._report_listeners()
+
+    def _report_listeners(self) -> None:
+        """Tell the supervisor where clients of this machine find the node."""
+        listeners = self._listeners
+        self._supervisor.send(
+            ProcessReady({"ports": listeners.ports(), "bootstrap": listeners.bootstrap()})
+        )
 
     def _fail_unanswered_requests(self) -> None:
         self._services.fail_unanswered_requests()
@@ -413,6 +414,11 @@ class RouterProcess:
                 lambda: len(self._socket_server.connections),
             ),
             ("odradek_acls", "Access control entries", lambda: len(services.image.acls)),
+            (
+                "odradek_listeners_closed",
+                "Listeners of the configuration that cannot be opened: see the log",
+                lambda: len(self._listeners.problems),
+            ),
             ("odradek_parked_fetches", "Long polls", lambda: services.fetch_purgatory.parked_count),
             ("odradek_fetch_sessions", "Fetch sessions", lambda: len(services.fetch_sessions)),
             (
@@ -451,6 +457,7 @@ class RouterProcess:
         self._inter_broker_client.change_keys(cluster_keys(config.cluster_secrets))
         if config.broker_configs != self._metadata.static_configs:
             self._metadata.static_configs = config.broker_configs
+            self._listeners.follow(config)
             # To those that follow the image it is as if the cluster's configs had changed.
             old = self._metadata.image
             self._on_image(
@@ -460,9 +467,12 @@ class RouterProcess:
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         self._metadata.image = new
         if old.configs is not new.configs or old.offset == 0:
+            # First: what was read for a listener with TLS that is added is forgotten after that.
+            self._listeners.follow()
             self._apply_settings(self._metadata.broker_settings())
         if old.client_quotas is not new.client_quotas or old.configs is not new.configs:
             self._connection_limits.follow(new.client_quotas, self._metadata.broker_settings())
+        self._listeners.on_image()
         self._services.on_image(old, new)
         self._inter_broker_client.on_image(new)
 
@@ -488,12 +498,12 @@ class RouterProcess:
         limits.connections_max = of_broker.max_connections
         limits.creation_rate_max = of_broker.max_connection_creation_rate
         limits.listeners = {
-            each.name: ListenerLimits(
+            name: ListenerLimits(
                 connections_max=own.max_connections,
                 creation_rate_max=own.max_connection_creation_rate,
             )
-            for each in self._config.listeners
-            if (own := self._connection_settings(each.name)) != of_broker
+            for name in self._listeners.names
+            if (own := self._connection_settings(name)) != of_broker
         }
         limits.quota_sample_count = settings.quota_window_num
         limits.quota_sample_ms = 1000 * settings.quota_window_size_seconds

@@ -8,7 +8,7 @@ files are looked at in a thread every `RELOAD_S`. Called by process.py and handl
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from odradek.cluster.metadata.settings import listener_settings, settings_of_listener
@@ -22,6 +22,7 @@ from odradek.node.wire.tls_context import (
     TlsContext,
     TlsListener,
     file_stamps,
+    make_tls_context,
 )
 from odradek.protocol.errors import ApiError, ErrorCode
 
@@ -39,15 +40,41 @@ class TlsListeners:
         """What was read for a change of the configuration that is on its way."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def open(self, listeners: Iterable[ClientListener]) -> None:
-        """Read the stores of these listeners, and watch their files. One whose stores cannot be
-        used accepts nobody until they can: the others are served meanwhile."""
-        for listener in listeners:
-            if listener.is_tls:
-                secured = self._listeners[listener.name] = TlsListener(listener.name)
-                secured.open(self._settings(listener.name))
-        if self._listeners:
+    async def open(self, listener: ClientListener) -> TlsListener | None:
+        """Read the stores of a listener with TLS, and watch their files from now on; None without.
+        It does not wait for what `check_new` has read. One whose stores cannot be used accepts
+        nobody until they can."""
+        if not listener.is_tls:
+            return None
+        settings = self._settings(listener.name)
+        current = self._read.pop(settings, None)
+        if current is not None and current.files != file_stamps(settings):
+            current = None
+        opened = self._listeners[listener.name] = TlsListener(listener.name, current)
+        if current is None:
+            await self._loop.run_in_executor(None, opened.open, settings)
+        if self._timer is None:
             self._timer = self._loop.call_later(RELOAD_S, self._look_at_files)
+        return opened
+
+    def forget(self, name: str) -> None:
+        """The listener is gone."""
+        self._listeners.pop(name, None)
+
+    async def _make(self, name: str, settings: TlsSettings) -> TlsContext:
+        read = partial(make_tls_context, settings)
+        try:
+            return await self._loop.run_in_executor(None, read)
+        except KeyStoreError as error:
+            raise KeyStoreError(f"listener {name}: {error}") from error
+
+    async def check_new(
+        self, name: str, changes: Mapping[str, str | None], *, keeps_others: bool
+    ) -> None:
+        """Read the stores of a listener that is added by this broker's configs, changed as in
+        `check`. Raises KeyStoreError."""
+        settings = self._settings_after(name, changes, keeps_others=keeps_others)
+        self._read[settings] = await self._make(name, settings)
 
     def close(self) -> None:
         """Watch no longer."""
@@ -116,15 +143,8 @@ class TlsListeners:
     def _settings_after(
         self, name: str, changes: Mapping[str, str | None], *, keeps_others: bool
     ) -> TlsSettings:
-        cache = self._metadata
-        layers = cache.broker_layers()
-        own = dict(layers[0].configs) if keeps_others else {}
-        for key, value in changes.items():
-            own.pop(key, None)
-            if value is not None:
-                own[key] = value
-        changed = (layers[0]._replace(configs=own), *layers[1:])
-        return settings_of_listener(TlsSettings, changed, name)
+        layers = self._metadata.broker_layers_after(changes, keeps_others=keeps_others)
+        return settings_of_listener(TlsSettings, layers, name)
 
     def _look_at_files(self) -> None:
         pending = [

@@ -1,7 +1,7 @@
 """The listening sockets of a router, and the reaper of overdue connections.
 
-A router has one `SocketServer` and one `Acceptor` per configured listener. The router's process
-starts them when it can answer requests; at the end it stops accepting and drains. A listener at its
+A router has one `SocketServer` and one `Acceptor` per listener (router/client_listeners.py), which
+it starts when it can answer requests; at the end it stops accepting and drains. A listener at its
 limit accepts one connection more and lets it wait; the kernel queues `BACKLOG` behind it. One
 invariant: after `drain` there is no connection.
 """
@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from odradek.node.bus.reply import drive
 from odradek.node.wire.connection import Connection, SocketServer
@@ -78,27 +79,29 @@ class Acceptor:
 
         Raises OSError with a message that names the listener and what to change.
         """
-        try:
-            listening = await self._bind(reuse_port=reuse_port)
-        except OSError as error:
-            raise OSError(
-                error.errno,
-                f"listener {self.listener.name} cannot bind {self.host}:{self.port}:"
-                f" {error.strerror}. Choose another port, or stop the process that uses it.",
-            ) from error
+        loop, name = self.wire.loop, self.listener.name
+        self.accept_from(await bind(loop, name, self.host, self.port, reuse_port=reuse_port))
+
+    def accept_from(self, listening: socket.socket) -> None:
+        """Accept the connections of this socket, which `bind` made."""
         self.port = listening.getsockname()[1]
         self._listening = listening
         self._resume()
 
     def stop(self) -> None:
         """Accept no more clients. Existing connections stay."""
+        listening = self.release()
+        if listening is not None:
+            listening.close()
+
+    def release(self) -> socket.socket | None:
+        """Accept no more clients; returns the socket, at which the kernel goes on queueing them."""
         self._pause()
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
+        listening, self._listening = self._listening, None
         if self._waiting is not None:
             self._waiting[0].close()
             self._waiting = None
+        return listening
 
     # -- accepting ---------------------------------------------------------------------------------
 
@@ -183,35 +186,65 @@ class Acceptor:
 
         drive(wire.loop.connect_accepted_socket(lambda: protocol, accepted), done)
 
-    async def _bind(self, *, reuse_port: bool) -> socket.socket:
-        found = await self.wire.loop.getaddrinfo(
-            self.host or None,
-            self.port,
-            type=socket.SOCK_STREAM,
-            flags=socket.AI_PASSIVE,
+
+async def bind(
+    loop: asyncio.AbstractEventLoop, name: str, host: str, port: int, *, reuse_port: bool = False
+) -> socket.socket:
+    """A socket that listens at this address, for the listener of that name. It does not wait if the
+    host is the number of an address.
+
+    Raises OSError with a message that names the listener and what to change.
+    """
+    try:
+        return _listen(await _addresses(loop, host, port), host, reuse_port=reuse_port)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"listener {name} cannot bind {host}:{port}: {error.strerror}. Choose another port, or"
+            " stop the process that uses it.",
+        ) from error
+
+
+_Address = tuple[Any, ...]
+"""What getaddrinfo returns for each."""
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[_Address]:
+    passive = socket.AI_PASSIVE
+    try:
+        return list(
+            socket.getaddrinfo(
+                host or None,
+                port,
+                type=socket.SOCK_STREAM,
+                flags=passive | socket.AI_NUMERICHOST,
+            )
         )
-        # "All addresses" means IPv6 with IPv4 mapped in, where there is IPv6.
-        found.sort(key=lambda entry: entry[0] != socket.AF_INET6 if not self.host else 0)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            if family == socket.AF_INET6:
-                listening.setsockopt(
-                    socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not self.host else 1
-                )
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if reuse_port:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            # Accepted sockets inherit both.
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            listening.setblocking(False)
-            listening.bind(address)
-            listening.listen(BACKLOG)
-        except OSError:
-            listening.close()
-            raise
-        return listening
+    except socket.gaierror:
+        return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=passive))
+
+
+def _listen(found: list[_Address], host: str, *, reuse_port: bool) -> socket.socket:
+    # "All addresses" means IPv6 with IPv4 mapped in, where there is IPv6.
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET6 if not host else 0)
+    family, kind, protocol, _, address = found[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        # Accepted sockets inherit both.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listening.setblocking(False)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
 
 
 def _peer(accepted: socket.socket) -> object:

@@ -8,16 +8,13 @@ import pytest
 from odradek.node.config_parsers import (
     NODE_ID_MAX,
     RUN_FOLDER_LENGTH_MAX,
-    parse_addresses,
     parse_arena_bytes,
     parse_choice,
     parse_cluster_id,
     parse_count,
     parse_folder,
-    parse_host_and_port,
     parse_node_id,
     parse_peer_listen,
-    parse_protocol_map,
     parse_router_count,
     parse_run_folder,
 )
@@ -35,11 +32,7 @@ from odradek.node.config_parsers import (
         (parse_run_folder, "/run/" + "x" * (RUN_FOLDER_LENGTH_MAX - 5), "/run/" + "x" * 75),
         (parse_arena_bytes, "16777216", 16 << 20),
         (parse_arena_bytes, "2 GiB", 2 << 30),
-        (parse_protocol_map, "A:PLAINTEXT, B:SSL", {"A": "PLAINTEXT", "B": "SSL"}),
-        (parse_addresses, "a://*:1,B://[::1]:2", {"A": ("", 1), "B": ("::1", 2)}),
-        (parse_addresses, ":9092", {"PLAINTEXT": ("", 9092)}),
         (parse_peer_listen, "10.0.0.1:9191", ("10.0.0.1", 9191)),
-        (parse_host_and_port, "localhost:0", ("localhost", 0)),
     ],
 )
 def test_texts_are_parsed(parse: Callable[[str], object], text: str, value: object) -> None:
@@ -61,13 +54,7 @@ def test_texts_are_parsed(parse: Callable[[str], object], text: str, value: obje
         (parse_run_folder, "/tmp/" + "x" * 100, "shorter than 80"),
         (parse_arena_bytes, "15MiB", "from 16MiB up"),
         (parse_arena_bytes, "much", "number of bytes"),
-        (parse_protocol_map, "A:HTTP", "NAME:PROTOCOL"),
-        (parse_addresses, "", "at least one listener"),
-        (parse_addresses, ":1,:2", "Two listeners have the name PLAINTEXT"),
         (parse_peer_listen, "localhost:0", "a fixed port"),
-        (parse_host_and_port, "9644", "must be host:port"),
-        (parse_host_and_port, "localhost:65536", "from 0 to 65535"),
-        (parse_host_and_port, "::1:9092", "in brackets"),
     ],
 )
 def test_errors_say_what_is_valid(parse: Callable[[str], object], text: str, right: str) -> None:

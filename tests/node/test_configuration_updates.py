@@ -67,20 +67,41 @@ def test_what_a_running_node_can_change_is_changed() -> None:
     assert "num.partitions" not in back.broker_configs
 
 
+def test_listeners_come_and_go_with_the_ports_that_are_bound() -> None:
+    protocols = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT,MORE:PLAINTEXT"
+    before = loaded(
+        listeners="PLAINTEXT://127.0.0.1:0,OTHER://:1", listener_security_protocol_map=protocols
+    )
+    ports = {"PLAINTEXT": 40_000, "OTHER": 1}
+    running = msgspec.structs.replace(
+        before,
+        listeners=tuple(
+            msgspec.structs.replace(each, port=ports[each.name]) for each in before.listeners
+        ),
+    )
+    after = loaded(
+        listeners="MORE://:2,PLAINTEXT://127.0.0.1:0", listener_security_protocol_map=protocols
+    )
+    config, restart = updated_config(running, before, after)
+    assert restart == []
+    assert [(each.name, each.port) for each in config.listeners] == [
+        ("MORE", 2),
+        ("PLAINTEXT", 40_000),
+    ]
+
+
 def test_what_needs_a_restart_is_named_and_stays() -> None:
     before = loaded()
     after = loaded(
         data="/other",
-        listeners="PLAINTEXT://127.0.0.1:7",
         durability="commit",
         node_id="4",
         num_partitions="5",
     )
     config, restart = updated_config(before, before, after)
-    assert restart == ["data", "durability", "listeners", "node.id", "run"]
+    assert restart == ["data", "durability", "node.id", "run"]
     assert config.broker_configs["num.partitions"] == "5"
     assert config.data == "/data"
-    assert config.listeners == before.listeners
     assert updated_config(config, before, before)[1] == []
 
 
@@ -105,6 +126,7 @@ def test_every_field_is_either_live_or_needs_a_restart() -> None:
         "http_port",
         "log_format",
         "log_level",
+        "protocol_map",
         "secret_file",
         "sources",
         "static_configs",

@@ -33,6 +33,7 @@ from odradek.cluster.metadata.config_description import (
 )
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.listener_addresses import LISTENER_KEYS
 from odradek.cluster.metadata.sasl_settings import says_who_authenticates
 from odradek.cluster.metadata.tls_settings import says_who_clients_are
 from odradek.cluster.metadata.topic_names import topic_name_error
@@ -81,6 +82,7 @@ RESOURCES_ALTERED_MAX = 10_000
 KEYS_EXPLAINED_MAX = 10_000
 """Keys in one request for their sources; there are fewer than a thousand."""
 _DESCRIPTION_COST = 10
+_LISTENER_LISTS = frozenset({"listeners", "advertised.listeners"})
 _LOGGER = ConfigResourceType.BROKER_LOGGER
 _LISTED_TYPES = frozenset(ConfigResourceType)
 
@@ -156,6 +158,8 @@ async def handle_incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """Change single keys. Needs ALTER_CONFIGS on the topic, group or cluster."""
     logger_answers = await _alter_loggers(request, context, services)
+    for resource in request.resources:
+        _complete_listener_lists(resource, services)
 
     def entry(resource: IncrementalAlterConfigsResource) -> ResourceOperations:
         operations = tuple(
@@ -338,6 +342,7 @@ async def _alter(
     answers = []
     allowed = []
     entries = []
+    changes_listeners = False
     is_too_large = len(resources) > RESOURCES_ALTERED_MAX
     async for resource in iterate_cooperatively(resources, context):
         answer = AlterConfigsResourceResponse(
@@ -358,7 +363,7 @@ async def _alter(
                     ErrorCode.POLICY_VIOLATION,
                     f"One request can alter at most {RESOURCES_ALTERED_MAX} resources.",
                 )
-            await _check_listeners(resource, services)
+            changes_listeners |= await _check_listeners(resource, services)
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message
         else:
@@ -379,6 +384,9 @@ async def _alter(
             continue
         for (answer, _), result in zip(some, results, strict=True):
             answer.error_code, answer.error_message = result.error_code, result.error_message
+    if changes_listeners and services.listeners is not None:
+        services.listeners.discard()
+        await services.listeners.wait_until_registered()
     return answers
 
 
@@ -387,8 +395,8 @@ def _authorize_access_control(
     context: RequestContext,
     services: Services,
 ) -> None:
-    """ALTER on the cluster for the keys that say who may do everything, and who is who: see
-    AuthorizerSettings and says_who_clients_are."""
+    """ALTER on the cluster for the keys that say who may do everything, who is who, and who comes
+    in: see AuthorizerSettings, says_who_clients_are and LISTENER_KEYS."""
     if resource.resource_type != ConfigResourceType.BROKER:
         return
     changed = {config.name for config in resource.configs}
@@ -398,19 +406,47 @@ def _authorize_access_control(
         changed.update(own)
     if (
         not ACCESS_CONTROL_KEYS.isdisjoint(changed)
+        or not LISTENER_KEYS.isdisjoint(changed)
         or any(map(says_who_clients_are, changed))
         or any(map(says_who_authenticates, changed))
     ):
         services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
 
 
+def _is_own(
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource, services: Services
+) -> bool:
+    is_broker = resource.resource_type == ConfigResourceType.BROKER
+    return is_broker and resource.resource_name == str(services.node_id)
+
+
+def _complete_listener_lists(resource: IncrementalAlterConfigsResource, services: Services) -> None:
+    """Replace what is appended to or subtracted from the lists of this broker's listeners by the
+    lists that result: the controller does not know this broker's own configuration."""
+    listeners = services.listeners
+    if listeners is None or not _is_own(resource, services):
+        return
+    for config in resource.configs:
+        if config.name not in _LISTENER_LISTS or not config.value:
+            continue
+        named = [item.strip() for item in config.value.split(",")]
+        before = listeners.items(config.name)
+        if config.config_operation == AlterConfigOperation.APPEND:
+            after = before + [item for item in named if item not in before]
+        elif config.config_operation == AlterConfigOperation.SUBTRACT:
+            after = [item for item in before if item not in named]
+        else:
+            continue
+        config.config_operation, config.value = AlterConfigOperation.SET, ",".join(after)
+
+
 async def _check_listeners(
     resource: AlterConfigsResource | IncrementalAlterConfigsResource, services: Services
-) -> None:
-    """ApiError if this broker's listeners cannot have the TLS that the new configs give them."""
-    is_own = resource.resource_name == str(services.node_id)
-    if resource.resource_type != ConfigResourceType.BROKER or not is_own:
-        return
+) -> bool:
+    """ApiError if this broker cannot have the listeners, or its listeners not the TLS, that the new
+    configs give them. Returns whether they may be others than before."""
+    if not _is_own(resource, services):
+        return False
     changes: dict[str, str | None] = {}
     keeps_others = isinstance(resource, IncrementalAlterConfigsResource)
     for config in resource.configs:
@@ -422,6 +458,10 @@ async def _check_listeners(
                 continue
         changes[config.name] = config.value
     await services.tls_listeners.check(changes, keeps_others=keeps_others)
+    if services.listeners is None or (keeps_others and LISTENER_KEYS.isdisjoint(changes)):
+        return False
+    await services.listeners.check(changes, keeps_others=keeps_others)
+    return True
 
 
 def _authorize(

@@ -213,6 +213,10 @@ AUTHORIZER: Final = {
 }
 
 AUTHENTICATION: Final = {
+    "listener.security.protocol.map": (
+        "STRING",
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+    ),
     "connection.failed.authentication.delay.ms": ("INT", "100"),
     "connections.max.reauth.ms": ("LONG", "0"),
     "sasl.enabled.mechanisms": ("LIST", "GSSAPI"),
@@ -266,13 +270,11 @@ def test_only_what_the_node_is_started_with_cannot_be_changed_while_it_runs() ->
         for name, definition in BROKER_CONFIGS.items()
         if definition.has_effect and definition.scope is ConfigScope.READ_ONLY
     } == {
-        "advertised.listeners",
         "audit.log.path",
         "broker.id",
         "broker.rack",
         "delegation.token.secret.key",
         "durability",
-        "listeners",
         "log.dir",
         "log.dirs",
         "node.id",
@@ -283,6 +285,7 @@ def test_only_what_the_node_is_started_with_cannot_be_changed_while_it_runs() ->
 # The names that some keys have where they are enforced: there they are parts of other structures.
 CALLED_THERE: Final = {
     "advertised.listeners": "advertised_host",
+    "listener.security.protocol.map": "protocol_map",
     "broker.rack": "rack",
     "cluster.secret": "cluster_secrets",
     "controlled.shutdown.timeout.ms": "controlled_shutdown_ms",

@@ -496,3 +496,32 @@ def workers(count: str | None) -> IncrementalAlterConfigs:
     return IncrementalAlterConfigs(
         (ResourceOperations(ConfigResourceType.BROKER, "0", (operation,)),)
     )
+
+
+def test_changed_listeners_are_registered_at_once_and_after_a_restart(
+    fixture: RunningController,
+) -> None:
+    router = fixture.follower("router-0")
+    router.join()
+    (before,) = router.image.brokers[0].listeners
+    operations = (
+        ConfigOperation("listeners", 0, "PLAINTEXT://127.0.0.1:1,EXTRA://127.0.0.1:2"),
+        ConfigOperation("advertised.listeners", 0, "EXTRA://outside:3"),
+        ConfigOperation("listener.security.protocol.map", 0, "PLAINTEXT:PLAINTEXT,EXTRA:SSL"),
+    )
+    router.do(
+        IncrementalAlterConfigs((ResourceOperations(ConfigResourceType.BROKER, "0", operations),))
+    )
+
+    def listeners() -> list[tuple[str, str, int, str]]:
+        router.apply()
+        return [
+            (each.name, each.host, each.port, each.security_protocol)
+            for each in router.image.brokers[0].listeners
+        ]
+
+    expected = [("PLAINTEXT", before.host, 1, "PLAINTEXT"), ("EXTRA", "outside", 3, "SSL")]
+    router.until(lambda: listeners() == expected, "they are registered")
+    fixture.restart(kills=True, is_new_run=True)
+    router.join()
+    assert listeners() == expected

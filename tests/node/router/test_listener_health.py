@@ -45,7 +45,8 @@ class Router:
         }
         metadata = MetadataCache(0, static)
         self.tls = TlsListeners(metadata, self.loop)
-        self.tls.open(listeners)
+        for each in listeners:
+            self.loop.run_until_complete(self.tls.open(each))
         tokens = TokenVerifiers(self.loop, time.time)
         self.health = ListenerHealth(metadata, self.tls, tokens, self.reports.append)
         self.health.start(listeners, self.loop)
@@ -60,6 +61,7 @@ class Router:
     def close(self) -> None:
         self.health.close()
         self.tls.close()
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
 
@@ -96,6 +98,17 @@ def test_a_certificate_that_expires_soon_is_told_once(
     text = "listener A: its certificate expires in 20 days"
     assert router.reports == [ListenerReport([text], is_serving=True)]
     assert caplog.messages == [text]
+
+
+def test_listeners_that_are_added_have_problems_as_well(router: Router) -> None:
+    router.start(PLAIN, valid_s=20.5 * DAY_S)
+    assert router.reports[-1].problems == []
+    router.loop.run_until_complete(router.tls.open(SECURE))
+    router.health.follow([PLAIN, SECURE])
+    assert len(router.reports[-1].problems) == 1
+    router.tls.forget(SECURE.name)
+    router.health.follow([PLAIN])
+    assert router.reports[-1].problems == []
 
 
 @pytest.mark.parametrize(("listeners", "is_serving"), [((SECURE,), False), ((SECURE, PLAIN), True)])

@@ -44,6 +44,7 @@ from tests.conformance.dialogue import (
     unique,
     values_of,
 )
+from tests.support.ports import free_port
 from tests.support.waiting import LIVENESS_S, wait_until
 from tests.support.wire import ClosedByPeer, WireClient
 
@@ -126,6 +127,30 @@ def test_a_connection_limit_applies_at_once(
         wire.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
         configure(wire, key, None, broker=scope)
         assert is_served(broker, stack)
+
+
+def test_a_listener_is_open_known_and_the_nodes_address_before_the_answer(
+    broker: EmbeddedBroker, wire: WireClient
+) -> None:
+    port, protocols = free_port(), "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT"
+    extra = f"EXTRA://127.0.0.1:{port}"
+    configure(wire, "listener.security.protocol.map", protocols, broker="0")
+    configure(wire, "listeners", f"{extra},PLAINTEXT://{broker.bootstrap_servers}", broker="0")
+    with WireClient(f"127.0.0.1:{port}") as added:
+        metadata = added.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
+        assert [each.port for each in metadata.brokers] == [port]
+
+        def bootstrap() -> str:
+            content = (broker.data / STATE_NAME).read_bytes()
+            return msgspec.json.decode(content, type=NodeState).bootstrap
+
+        wait_until(lambda: bootstrap() == f"127.0.0.1:{port}")
+        configure(added, "listeners", None, broker="0")
+        # Answered, and then closed.
+        with pytest.raises((ClosedByPeer, ConnectionError)):
+            added.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
+    wait_until(lambda: bootstrap() == broker.bootstrap_servers)
+    configure(wire, "listener.security.protocol.map", None, broker="0")
 
 
 @pytest.mark.parametrize("key", ["max.connections", "listener.name.plaintext.max.connections"])

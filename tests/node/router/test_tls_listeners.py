@@ -31,13 +31,12 @@ class Router:
         self.listeners = TlsListeners(self.metadata, self.loop)
 
     def open(self) -> None:
-        self.listeners.open(
-            [
-                ClientListener(name="PLAINTEXT"),
-                ClientListener(name="SSL", security_protocol="SSL"),
-                ClientListener(name="OTHER", security_protocol="SASL_SSL"),
-            ]
-        )
+        for listener in (
+            ClientListener(name="PLAINTEXT"),
+            ClientListener(name="SSL", security_protocol="SSL"),
+            ClientListener(name="OTHER", security_protocol="SASL_SSL"),
+        ):
+            self.loop.run_until_complete(self.listeners.open(listener))
 
     def change(self, key: str, value: str | None) -> None:
         delta = MetadataDelta(self.metadata.image)
