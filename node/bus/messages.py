@@ -17,7 +17,7 @@ from odradek.storage.producer_state import ActiveProducer
 
 R = TypeVar("R")
 
-BUS_VERSION = 1
+BUS_VERSION = 2
 UNSENT: Final = 0
 """The id of a request before WorkerClient sends it."""
 
@@ -112,7 +112,8 @@ class DeleteRecords(WorkerRequest["DeleteRecordsReply"], array_like=True, tag=5,
 
 
 class Appended(_Message, frozen=True, array_like=True, tag=6, gc=False):
-    """The reply to an append. `record_errors` are (index in the batch, message) pairs."""
+    """The reply to an append. `record_errors` are (index in the batch, message) pairs. `work_ns` is
+    the worker's time for it, if clients have quotas of time."""
 
     request_id: int
     error_code: int = ErrorCode.NONE
@@ -121,6 +122,7 @@ class Appended(_Message, frozen=True, array_like=True, tag=6, gc=False):
     log_start_offset: int = -1
     record_errors: tuple[tuple[int, str], ...] = ()
     error_message: str | None = None
+    work_ns: int = 0
 
 
 class RecordsDeleted(_Message, frozen=True, array_like=True, tag=7, gc=False):

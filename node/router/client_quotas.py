@@ -1,9 +1,9 @@
 """Client quotas: what the clients of this router use of them, and how long they have to wait.
 
 Who has which limit is in the metadata (cluster/metadata/client_quotas.py); the arithmetic is in
-cluster/security/quota_rates.py. What was used is kept here, in memory: a node has one router, which
-all its clients are connected to, so its rates are those of the broker, as in Kafka. Other brokers
-count for themselves.
+cluster/security/quota_rates.py. What was used, also of the workers' time, is kept here, in memory:
+a node has one router, which all its clients are connected to, so its rates are those of the broker,
+as in Kafka. Other brokers count for themselves.
 
 A request above a quota is answered at once. The answer says how long the client is throttled, and
 for that time the router reads nothing from the connection (KIP-219). A fetch above its quota is

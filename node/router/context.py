@@ -67,8 +67,8 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     in the response. The client is connected to `local_host` and `local_port`. The response to a
     request that `is_long` is encoded in slices of the loop: the request is large, or its handler
     yielded (cooperative_iteration.py). `throttle_time_ms`: for how long
-    the client has to wait, as far as the handler knows (client_quotas.py). `was_denied`: the
-    authorizer has denied the request something.
+    the client has to wait, as far as the handler knows (client_quotas.py). `worker_ns`: the time of
+    workers for the request. `was_denied`: the authorizer has denied the request something.
     """
 
     api_key: int
@@ -90,6 +90,7 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     is_long: bool = False
     was_denied: bool = False
     throttle_time_ms: int = 0
+    worker_ns: int = 0
     holds: list[object] = []
 
 

@@ -303,7 +303,7 @@ class Dispatcher:
         throttle_ms = client_quotas.finish(
             context,
             shared_bytes=_record_bytes(response) if api.key == ApiKey.SHARE_FETCH else 0,
-            work_ns=work_ns,
+            work_ns=work_ns + context.worker_ns,
             is_answered=response is not None,
         )
         if throttle_ms and response is not None and has_throttle_time(api.key, context.api_version):

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from odradek.cluster.metadata.client_quotas import QuotaKey
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.replication.leader import IsrProposal
@@ -388,6 +389,8 @@ class WorkerProcess:
         self._retry_ms = NEVER
         self._health.set_problem("metadata", None)
         self._has_applied_image = True
+        limited = self._image.client_quotas.keys_of_clients
+        self._turns.measure(is_on=QuotaKey.REQUEST_PERCENTAGE in limited)
         self._replication.set_lag_max_ms(self._partitions.broker_settings().replica_lag_time_max_ms)
         self._replication.apply_image(self._image, self._replication_ms())
         for store, number in vanished:

@@ -11,11 +11,15 @@ belongs to one thread. The turn ends when both threads are done.
 
 A client's batch whose records take long to check leaves the turn for the preparation thread. It
 comes back as a request of a later turn, and the requests for its partition that have come in the
-meantime follow it in their order."""
+meantime follow it in their order.
 
-from collections.abc import Callable, Iterable, Sequence
+While a client has a quota of time, each append is measured: what is done for it alone, and its part
+of the commit by its bytes."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter_ns
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from odradek.cluster.replication.partition import ANY_EPOCH
@@ -90,6 +94,8 @@ class PreparedAppend:
     request: Append | AppendBytes
     append: LogAppend
     rejection: BatchRejectedError | None = None
+    work_ns: int = 0
+    """Of the preparation."""
 
     @property
     def request_id(self) -> int:
@@ -144,16 +150,20 @@ class RouterState:
     replies: list[ToRouter] = field(default_factory=list)
 
 
+_Uncommitted: TypeAlias = tuple[
+    RouterState, Append | AppendBytes | WriteMarker, AppendResult, int, int
+]
+"""An append whose answer waits for the commit, its bytes, and its time so far, in nanoseconds."""
+
+
 @dataclass(slots=True)
 class _OpenTurn:
     """A store's turn, and the requests whose answers wait for its commit."""
 
     turn: Turn
     byte_count: int = 0
-    waiting: list[tuple[RouterState, int, AppendResult]] = field(default_factory=list)
-    delayed: list[tuple[RouterState, Append | AppendBytes | WriteMarker, AppendResult]] = field(
-        default_factory=list
-    )
+    waiting: list[_Uncommitted] = field(default_factory=list)
+    delayed: list[_Uncommitted] = field(default_factory=list)
     """Appends whose answers wait for followers."""
     fetched: list[ReplicaAppend] = field(default_factory=list)
     replicated: set[int] = field(default_factory=set)
@@ -178,7 +188,7 @@ def _stores_to_offload(requests: Iterable[tuple[RouterState, Request]]) -> set[i
     return share if total // 2 - rest >= OFFLOADED_BYTES_MIN else set()
 
 
-def _appended(request_id: int, result: AppendResult) -> Appended:
+def _appended(request_id: int, result: AppendResult, work_ns: int = 0) -> Appended:
     return Appended(
         request_id,
         result.error_code,
@@ -187,7 +197,20 @@ def _appended(request_id: int, result: AppendResult) -> Appended:
         result.log_start_offset,
         result.record_errors,
         result.error_message,
+        work_ns,
     )
+
+
+def _work_ns(began_ns: int, prepared: PreparedAppend | None) -> int:
+    """Since then, and what the preparation thread did; 0 if it is not measured."""
+    before_ns = 0 if prepared is None else prepared.work_ns
+    return perf_counter_ns() - began_ns + before_ns if began_ns else 0
+
+
+def _counted(steps: Iterator[int], prepared: PreparedAppend) -> Iterator[int]:
+    for cost in steps:
+        prepared.work_ns += cost
+        yield cost
 
 
 class TurnExecutor:
@@ -220,6 +243,7 @@ class TurnExecutor:
             self.preparation, self._waiting = part_of.preparation, part_of._waiting
         self._cost = 0
         """Of checking records in this turn."""
+        self._is_measuring = False
         self._offload: tuple[OffloadThread, TurnExecutor] | None = None
         """The thread, and what it executes its part of a turn with."""
         if pin_offload_thread is not None:
@@ -239,6 +263,12 @@ class TurnExecutor:
         """Appends committed."""
         self.failed_count = 0
         """Appends and deletions of records that failed with a storage error."""
+
+    def measure(self, *, is_on: bool) -> None:
+        """Whether to measure the time of each append."""
+        self._is_measuring = is_on
+        if self._offload is not None:
+            self._offload[1].measure(is_on=is_on)
 
     def run(self, requests: Sequence[tuple[RouterState, Request]], now_ms: int) -> None:
         """Carry out the requests, commit, and add the replies to their routers."""
@@ -301,7 +331,7 @@ class TurnExecutor:
                 append.request_version = request.version
                 self._append(router, store, request, append)
             elif type(request) is PreparedAppend:
-                self._append(router, store, request.request, request.append, request.rejection)
+                self._append(router, store, request.request, request.append, request)
             elif type(request) is ReplicaAppend:
                 self._append_fetched(store, request)
             elif type(request) is DeleteRecords:
@@ -379,8 +409,10 @@ class TurnExecutor:
         store: Store,
         request: Append | AppendBytes | WriteMarker,
         append: LogAppend,
-        rejection: BatchRejectedError | None = None,
+        prepared: PreparedAppend | None = None,
     ) -> None:
+        began_ns = perf_counter_ns() if self._is_measuring else 0
+        rejection = None if prepared is None else prepared.rejection
         admission = self._partitions.admission(request.store, request.number)
         error_code = admission.error_code_acks_all if request.acks == -1 else admission.error_code
         if not error_code and request.leader_epoch not in (ANY_EPOCH, admission.leader_epoch):
@@ -403,7 +435,8 @@ class TurnExecutor:
             except BatchRejectedError as rejected:
                 rejection = rejected
         if rejection is not None:
-            router.replies.append(_appended(request.request_id, AppendResult.of(rejection)))
+            spent_ns, refused = _work_ns(began_ns, prepared), AppendResult.of(rejection)
+            router.replies.append(_appended(request.request_id, refused, spent_ns))
             return
         if self.preparation.count:
             # The bytes before this batch may be those of a batch that is being read.
@@ -413,10 +446,12 @@ class TurnExecutor:
         result = opened.turn.append(request.number, append)
         if admission.is_replicated:
             opened.replicated.add(request.number)
+        work_ns = _work_ns(began_ns, prepared) if began_ns else 0
+        uncommitted = (router, request, result, length, work_ns)
         if admission.is_replicated and request.acks == -1 and not result.error_code:
-            opened.delayed.append((router, request, result))
+            opened.delayed.append(uncommitted)
         else:
-            opened.waiting.append((router, request.request_id, result))
+            opened.waiting.append(uncommitted)
         opened.byte_count += length
         if opened.byte_count >= COMMIT_BYTES_MAX:
             self._commit(request.store)
@@ -436,6 +471,9 @@ class TurnExecutor:
             self._cost += step
             if cost > INLINE_COST_MAX or self._cost > TURN_COST_MAX:
                 prepared = PreparedAppend(request.store, request.number, request, append)
+                if self._is_measuring:
+                    prepared.work_ns = cost
+                    steps = _counted(steps, prepared)
                 self._waiting[request.store, request.number] = []
                 self.preparation.submit(Preparation(_InPreparation(router, prepared), steps))
                 return False
@@ -482,20 +520,20 @@ class TurnExecutor:
 
     def _commit(self, index: int) -> None:
         opened = self._open.pop(index)
+        began_ns = perf_counter_ns() if self._is_measuring else 0
         try:
             advanced = opened.turn.commit().advanced
         except StorageError as error:
-            waiting = opened.waiting + [
-                (router, request.request_id, result) for router, request, result in opened.delayed
-            ]
+            waiting = opened.waiting + opened.delayed
             self.failed_count += len(waiting) + len(opened.fetched)
             self.failed_stores[index] = str(error)
             self.failed_partitions.update((index, number) for number in opened.replicated)
-            for router, request_id, _ in waiting:
+            for router, request, *_ in waiting:
                 router.replies.append(
-                    RequestFailed(request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                    RequestFailed(request.request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
                 )
             return
+        byte_ns = (perf_counter_ns() - began_ns) / max(1, opened.byte_count) if began_ns else 0.0
         if opened.replicated:
             # Readers of replicated partitions wait for the high watermark.
             grown = opened.replicated & advanced
@@ -507,15 +545,16 @@ class TurnExecutor:
                     request.number,
                     result.end_offset,
                     request.timeout_ms,
-                    _appended(request.request_id, result),
+                    _appended(request.request_id, result, work_ns + int(length * byte_ns)),
                     router,
                 )
-                for router, request, result in opened.delayed
+                for router, request, result, length, work_ns in opened.delayed
             ]
         # Notify waiting consumers before the producers are answered.
         self.notify(index, advanced)
-        for router, request_id, result in opened.waiting:
-            router.replies.append(_appended(request_id, result))
+        for router, request, result, length, work_ns in opened.waiting:
+            spent_ns = work_ns + int(length * byte_ns)
+            router.replies.append(_appended(request.request_id, result, spent_ns))
         self.appended_bytes += opened.byte_count
         self.appended_count += len(opened.waiting) + len(opened.delayed) + len(opened.fetched)
 

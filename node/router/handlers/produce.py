@@ -92,7 +92,7 @@ async def handle_produce(
             )
         )
     for partition, reply in waiting:
-        _set_result(partition, await reply)
+        _set_result(partition, await reply, context)
     if acks == 0:
         if any(
             p.error_code for topic_response in responses for p in topic_response.partition_responses
@@ -219,9 +219,12 @@ def _append_in_transaction(
     )
 
 
-def _set_result(partition: PartitionProduceResponse, answer: AppendReply) -> None:
+def _set_result(
+    partition: PartitionProduceResponse, answer: AppendReply, context: RequestContext
+) -> None:
     partition.error_code = answer.error_code
     if type(answer) is Appended:
+        context.worker_ns += answer.work_ns
         partition.base_offset = answer.base_offset
         partition.log_append_time_ms = answer.log_append_time_ms
         partition.log_start_offset = answer.log_start_offset

@@ -509,3 +509,44 @@ def test_both_threads_of_a_turn_share_the_preparation_thread(tmp_path: Path) -> 
     for partition in range(5):
         offsets = [replies[id_].base_offset for id_ in range(1, 16) if id_ % 5 == partition]
         assert offsets == sorted(offsets)
+
+
+@pytest.mark.parametrize("with_thread", [False, True])
+def test_appends_are_measured_while_somebody_has_a_quota_of_time(
+    tmp_path: Path, with_thread: bool
+) -> None:
+    bench = _Bench(tmp_path, (lambda: None) if with_thread else None)
+    large = b"x" * 200_000
+
+    def times() -> dict[int, int]:
+        bench.run(
+            bench.stage(1, 0, _batch(b"small")),
+            bench.stage(2, 1, _batch(large)),
+            bench.stage(3, 2, _batch(large)),
+        )
+        return {r.request_id: r.work_ns for r in bench.take() if isinstance(r, Appended)}
+
+    assert times() == {1: 0, 2: 0, 3: 0}
+    bench.turns.measure(is_on=True)
+    began_ns = time.perf_counter_ns()
+    measured = times()
+    elapsed_ns = time.perf_counter_ns() - began_ns
+    assert 0 < measured[1] < measured[2]
+    # Two threads at most work in a turn.
+    assert sum(measured.values()) <= elapsed_ns * (1 + with_thread)
+    bench.turns.measure(is_on=False)
+    assert set(times().values()) == {0}
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_the_time_of_the_preparation_thread_is_the_requests(bench: _Bench) -> None:
+    bench.turns.measure(is_on=True)
+    bench.run(bench.stage(1, 0, _large()))
+    assert not bench.take()
+    prepared = wait_until(bench.turns.take_prepared)
+    bench.turns.run(prepared, NOW_MS)
+    [reply] = bench.take()
+    assert isinstance(reply, Appended)
+    [(_, append)] = prepared
+    assert isinstance(append, turns.PreparedAppend)
+    assert reply.work_ns > append.work_ns > 100_000

@@ -144,6 +144,16 @@ def test_each_partition_is_appended_and_answered_by_itself(
     assert [len(stored(harness, index)) for index in range(4)] == [0, 0, 1, 1]
 
 
+def test_the_time_of_workers_is_counted_while_it_is_measured(harness: RouterHarness) -> None:
+    batches = {index: batch_of(3) for index in range(2)}
+    assert harness.begin_request(handle_produce, request(batches)).context.worker_ns == 0
+    harness.turns.measure(is_on=True)
+    one = harness.begin_request(handle_produce, request({0: batch_of(3, size=30_000)}))
+    both = harness.begin_request(handle_produce, request(batches))
+    assert both.context.worker_ns > 0
+    assert one.context.worker_ns > 0
+
+
 def test_the_response_waits_for_all_partitions(harness: RouterHarness) -> None:
     harness.worker_client.holds_back = True
     pending = harness.begin_request(
