@@ -46,6 +46,7 @@ _MODULES: Final = (
     "odradek.node.cpu_affinity",
     "odradek.node.listener_security",
     "odradek.node.router.audit_log",
+    "odradek.node.router.client_listeners",
     "odradek.node.router.connection_limits",
     "odradek.node.router.controller_link",
     "odradek.node.router.dispatch",

@@ -9,6 +9,10 @@ t - 2 or before, and to the meta page that does not refer to turn t - 1. So if e
 before the next one begins (durability `commit`), the last synced tree is always on disk. If turns
 are synced from time to time, turn t may overwrite pages of a synced turn t - 2. Such a segment has
 a journal (journal.py). A segment without a journal is synced with every turn.
+
+The durability may change while the store is open. With `commit` every turn is synced from then on,
+journal or not. With `interval` that ends when the next segment, which has a journal, is active: the
+store begins one at once, because a journal must have all small batches of its segment.
 """
 
 from odradek.protocol.types import NEVER
@@ -16,7 +20,7 @@ from odradek.storage.append import Turn
 from odradek.storage.environment import StorageError
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.segment import Segment
-from odradek.storage.settings import StoreOptions
+from odradek.storage.settings import Durability, StoreOptions
 from odradek.storage.syncer import Syncer
 
 
@@ -26,6 +30,7 @@ class Flusher:
 
     def __init__(self, options: StoreOptions) -> None:
         self._interval_ms = options.sync_interval_ms
+        self.syncs_each_turn = options.durability is Durability.COMMIT
         self._syncer = Syncer()
         self._presynced_segment_id = -1
         self._counted: set[PartitionLog] = set()
@@ -38,7 +43,7 @@ class Flusher:
         """A turn was committed. True if it has been synced. Else it is synced by the deadline.
         Raises StorageError."""
         journal = segment.journal
-        must_sync = journal is None
+        must_sync = journal is None or self.syncs_each_turn
         if journal is not None and turn.small_values:
             try:
                 journal.add(turn.small_values)

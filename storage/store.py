@@ -16,8 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec import structs
-
 from odradek.protocol.types import NEVER
 from odradek.storage import log_loader, recovery
 from odradek.storage.append import Turn, write_checkpoints
@@ -37,7 +35,7 @@ from odradek.storage.reserve import (
 from odradek.storage.retention import live_bytes
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.segment_roll import current_row, roll_deadline_ms, seal
-from odradek.storage.settings import LogSettings, StoreOptions
+from odradek.storage.settings import Durability, LogSettings, StoreOptions
 from odradek.storage.status import (
     ACTIVE_BYTES,
     HEAD_WORDS,
@@ -390,17 +388,17 @@ class Store:
         for log in self._logs.values():
             log.expire_producers(now_ms, expiration_ms)
 
-    def set_intervals(self, *, producer_id_expiration_ms: int, retention_check_ms: int) -> None:
-        """Use these values of producer.id.expiration.ms and log.retention.check.interval.ms."""
-        if self.options.producer_id_expiration_ms != producer_id_expiration_ms:
+    def set_options(self, options: StoreOptions) -> None:
+        """Use producer.id.expiration.ms, log.retention.check.interval.ms and durability of these
+        from now on; durability `interval` from the next segment on."""
+        before, self.options = self.options, options
+        if before.producer_id_expiration_ms != options.producer_id_expiration_ms:
             self._expiration_check_ms = 0
-        if self.options.retention_check_interval_ms != retention_check_ms:
-            self._maintenance.set_retention_check_interval_ms(retention_check_ms)
-        self.options = structs.replace(
-            self.options,
-            producer_id_expiration_ms=producer_id_expiration_ms,
-            retention_check_interval_ms=retention_check_ms,
-        )
+        if before.retention_check_interval_ms != options.retention_check_interval_ms:
+            self._maintenance.set_retention_check_interval_ms(options.retention_check_interval_ms)
+        self._flusher.syncs_each_turn = options.durability is Durability.COMMIT
+        if log_loader.needs_journal(options) and self._segment.journal is None:
+            self._is_roll_due = True
 
     def maintenance(self, now_ms: int) -> Iterator[bool] | None:
         """Retention, compaction and reclaiming of space, in slices of a few milliseconds that run

@@ -6,6 +6,8 @@ SNAPSHOT_ENTRIES entries the log is replaced by a snapshot of the image. Called 
 (on_commit, on_snapshot) and by the controller's process.
 """
 
+from collections.abc import Callable
+
 from odradek.cluster.metadata.delta import image_after
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import decode_records, encode_records
@@ -27,18 +29,22 @@ class MetadataLoader:
         driver: RaftDriver,
         publisher: MetadataPublisher,
         leadership: QuorumLeadership,
+        before_publish: Callable[[MetadataImage], None] = lambda _image: None,
     ) -> None:
-        """`image` is that of the newest snapshot."""
+        """`image` is that of the newest snapshot. `before_publish` gets each image with other
+        configs before the processes do."""
         self.image = image
         self._driver = driver
         self._publisher = publisher
         self._leadership = leadership
         self._snapshot_index = image.offset
+        self._before_publish = before_publish
 
     def on_commit(self, entries: tuple[Entry, ...]) -> None:
         """Apply and publish entries. Those that are applied already, because the core was
         restarted, are skipped."""
         fresh = [entry for entry in entries if entry.index > self.image.offset]
+        configs = self.image.configs
         for entry in fresh:
             if entry.is_configuration:
                 self._leadership.on_configuration()
@@ -48,6 +54,8 @@ class MetadataLoader:
                 self.image, decode_records(entry.data) if entry.is_command else (), entry.index
             )
             self._leadership.on_applied(entry, self.image)
+        if self.image.configs is not configs:
+            self._before_publish(self.image)
         self._publisher.publish(fresh)
 
     def on_snapshot(self, index: int, content: bytes) -> None:
@@ -55,6 +63,7 @@ class MetadataLoader:
         self.image = image_of_snapshot(content, index)
         self._snapshot_index = index
         self._leadership.on_configuration()
+        self._before_publish(self.image)
         self._publisher.broadcast(snapshot_of(self.image))
 
     def snapshot_if_due(self) -> None:

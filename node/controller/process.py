@@ -43,7 +43,12 @@ from odradek.node.config import NodeConfig
 from odradek.node.controller.bootstrap import registered_config
 from odradek.node.controller.bootstrap_voters import drop_bootstrap_voters, quorum_identity
 from odradek.node.controller.broker_lifecycle import BrokerLifecycle, incarnation_of
-from odradek.node.controller.clean_shutdown import boot_id, previous_broker_epoch, record_run
+from odradek.node.controller.clean_shutdown import (
+    boot_id,
+    previous_broker_epoch,
+    record_interval_durability,
+    record_run,
+)
 from odradek.node.controller.command_forwarding import CommandForwarding
 from odradek.node.controller.failure_detector import FailureDetector
 from odradek.node.controller.metadata_loader import MetadataLoader, image_of_snapshot
@@ -59,6 +64,7 @@ from odradek.node.controller.voter_changes import peer_refusal
 from odradek.node.observability import SupervisorLink, configure_logging
 from odradek.node.storage_health import StorageHealth
 from odradek.storage.metadata_log import MetadataLog, MetadataLogError
+from odradek.storage.settings import Durability
 
 # Its __name__ is "__main__".
 log = logging.getLogger("odradek.node.controller.process")
@@ -155,7 +161,11 @@ class ControllerProcess:
                 timeout_ms=TIMEOUT_SESSIONS * settings.broker_session_timeout_ms,
             ),
         )
-        self._loader = MetadataLoader(image, self._driver, self._publisher, self._leadership)
+        self._loader = MetadataLoader(
+            image, self._driver, self._publisher, self._leadership, self._follow_durability
+        )
+        self._durability = Durability(settings.durability)
+        """The weakest one that this run has had."""
         self._listener = RaftListener(
             on_commit=self._loader.on_commit,
             on_snapshot=self._loader.on_snapshot,
@@ -171,11 +181,20 @@ class ControllerProcess:
             previous_broker_epoch=previous_broker_epoch(
                 config.data_folder, boot_id(), config.durability
             ),
-            on_registered=lambda epoch: record_run(config.data_folder, epoch, boot_id()),
+            on_registered=lambda epoch: record_run(
+                config.data_folder, epoch, boot_id(), self._durability
+            ),
         )
         self._readiness = NodeReadiness(
             config, self._supervisor, lifecycle=self._lifecycle, publisher=self._publisher
         )
+
+    def _follow_durability(self, image: MetadataImage) -> None:
+        """The processes will have these configs: what a power loss may take is recorded before."""
+        settings = broker_settings(image, self._config.node_id, self._config.broker_configs)
+        if self._durability is Durability.COMMIT and settings.durability != Durability.COMMIT:
+            self._durability = Durability.INTERVAL
+            record_interval_durability(self._config.data_folder)
 
     def _register_metrics(self) -> None:
         gauge, driver = self._supervisor.metrics.gauge, self._driver

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import (
     ConfigResourceType,
@@ -23,7 +25,7 @@ from odradek.cluster.replication.partition import check_leader, has_enough_in_sy
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.layout import store_folder, store_index
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.settings import LogSettings, StoreOptions, TimestampType
+from odradek.storage.settings import Durability, LogSettings, StoreOptions, TimestampType
 from odradek.storage.status import ReplicaRole
 from odradek.storage.store import NewPartition, Store
 
@@ -77,6 +79,7 @@ class HostedPartitions:
         open_store: Callable[[Path, StoreOptions, int], Store] = Store.open,
     ) -> None:
         self._node_id = node_id
+        self._options = options
         self._worker_count = worker_count
         self._store_count = store_count
         self._static_configs = static_configs
@@ -129,7 +132,7 @@ class HostedPartitions:
         self._create_or_update(image, changed)
         self._image = image
         self._has_new_static_configs = False
-        self._set_intervals(image)
+        self._set_options(image)
         return vanished
 
     def set_static_configs(self, static_configs: Mapping[str, str]) -> None:
@@ -142,15 +145,18 @@ class HostedPartitions:
         """The settings of this broker, as of the image that was applied last."""
         return broker_settings(self._image, self._node_id, self._static_configs)
 
-    def _set_intervals(self, image: MetadataImage) -> None:
+    def _set_options(self, image: MetadataImage) -> None:
         settings = broker_settings(image, self._node_id, self._static_configs)
         if settings is not self._applied_settings:
             self._applied_settings = settings
+            self._options = msgspec.structs.replace(
+                self._options,
+                producer_id_expiration_ms=settings.producer_id_expiration_ms,
+                retention_check_interval_ms=settings.log_retention_check_interval_ms,
+                durability=Durability(settings.durability),
+            )
             for store in self.stores.values():
-                store.set_intervals(
-                    producer_id_expiration_ms=settings.producer_id_expiration_ms,
-                    retention_check_ms=settings.log_retention_check_interval_ms,
-                )
+                store.set_options(self._options)
 
     def close(self) -> None:
         """Sync and close every store."""

@@ -22,7 +22,7 @@ from odradek.storage.log_append import LogAppend
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.producer_state import ActiveProducer, describe_producers
 from odradek.storage.reader import ReadResult
-from odradek.storage.settings import LogSettings
+from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.status import ReplicaRole
 from odradek.storage.store import NewPartition
 from odradek.storage.validation import (
@@ -275,8 +275,9 @@ class SimulatedStore:
         )
         self.watcher.cut(self.node_id, log, end)
 
-    def set_intervals(self, *, producer_id_expiration_ms: int, retention_check_ms: int) -> None:
-        """Neither is simulated: no producer is idle for a day, and nothing is deleted."""
+    def set_options(self, options: StoreOptions) -> None:
+        """None is simulated: no producer is idle for a day, nothing is deleted, and syncs are
+        those of the simulated disk."""
 
     def producers(self, number: int) -> list[ActiveProducer]:
         return describe_producers(self._logs[number].producers)

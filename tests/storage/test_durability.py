@@ -16,6 +16,7 @@ from tests.support.stores import (
     batch_of,
     create,
     open_store,
+    set_durability,
     wait_for_sync,
 )
 
@@ -87,6 +88,29 @@ def test_interval_durability_syncs_once_for_all_turns_of_an_interval(
     assert len(synced) == 1, "nothing new, nothing to sync"
     commit(store, number, now_ms=NOW_MS + 100_000)
     assert store.next_deadline_ms() == NOW_MS + 101_000
+    store.close()
+
+
+def test_durability_changes_while_the_store_is_open(tmp_path: Path) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+    assert not commit(store, number)
+    set_durability(store, Durability.COMMIT)
+    first = store.catalog.active_segment_id or 0
+    assert commit(store, number)
+    assert store.catalog.active_segment_id == first
+    store.close()
+    store = open_store(tmp_path, COMMIT)
+    second = store.catalog.active_segment_id or 0
+    set_durability(store, Durability.INTERVAL)
+    # Without a journal every turn is synced, so the next segment begins at once.
+    assert not commit(store, number)
+    assert store.catalog.active_segment_id == second + 1
+    assert not commit(store, number)
+    set_durability(store, Durability.COMMIT)
+    set_durability(store, Durability.INTERVAL)
+    assert not commit(store, number)
+    assert store.catalog.active_segment_id == second + 1
     store.close()
 
 

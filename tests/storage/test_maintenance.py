@@ -5,6 +5,7 @@ import random
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from odradek.protocol.checksum import crc32c
@@ -340,7 +341,12 @@ def test_another_check_interval_counts_from_the_last_check(tmp_path: Path) -> No
     assert store.maintenance(NOW_MS) is None
     drain(store, NOW_MS + 10_000)
     store.set_settings(number, LogSettings(retention_ms=1))
-    store.set_intervals(producer_id_expiration_ms=86_400_000, retention_check_ms=5_000)
+    options = msgspec.structs.replace(
+        store.options,
+        producer_id_expiration_ms=86_400_000,
+        retention_check_interval_ms=5_000,
+    )
+    store.set_options(options)
     drain(store, NOW_MS + 14_999)
     assert log_starts(store) == [0]
     drain(store, NOW_MS + 15_000)

@@ -4,6 +4,7 @@ import random
 import struct
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from odradek.storage.layout import KEY, STAMP, journal_path, segment_path
@@ -31,6 +32,7 @@ from tests.support.stores import (
     create,
     open_store,
     read_all,
+    set_durability,
     wait_for_sync,
 )
 
@@ -299,13 +301,30 @@ class PowerLossHistory:
         del self.versions[: self._begun_at]
         self.promised = {n: self.appended[n][:count] for n, count in self._counts.items()}
 
-    def play(self, turns: int) -> None:
+    def switch(self) -> None:
+        """Change the durability while the store is open."""
+        is_commit = self.store.options.durability is Durability.COMMIT
+        if is_commit:
+            self.begin_sync()
+            self.end_sync()
+        set_durability(self.store, Durability.INTERVAL if is_commit else Durability.COMMIT)
+        active_id = self.store.catalog.active_segment_id
+        self.store.run_due_tasks(self._now_ms)
+        if self.store.catalog.active_segment_id != active_id:
+            self.begin_sync()
+            self.end_sync()
+
+    def play(self, turns: int, *, switches: bool = False) -> None:
         dice, store = self._dice, self.store
         for _ in range(turns):
+            is_first = switches and dice.random() < 0.05
+            if is_first:
+                self.switch()
             for _ in range(dice.randint(1, 3)):
-                if store.options.durability is Durability.COMMIT:
+                if store.options.durability is Durability.COMMIT and not is_first:
                     self.begin_sync()  # the one of the turn before
                     self.end_sync()
+                is_first = False
                 number = dice.choice(self.numbers)
                 batch = batch_of(size=dice.choice([5, 50, 200, 900, 1500, 5000]))
                 (offset,) = append_now(store, number, batch, now_ms=self._now_ms)
@@ -345,13 +364,16 @@ def lost_of(
     monkeypatch: pytest.MonkeyPatch,
     *,
     with_journal: bool = True,
+    switches: bool = False,
 ) -> int:
     """Run a store up to a power loss; returns the number of lost promised batches. The recovered
     batches must be a prefix of the log."""
     dice = random.Random(seed)
     options = StoreOptions(durability=durability, segment_map_bytes=64 << 20, status_slots=64)
     plug = PowerLossHistory(tmp_path / f"{durability}-{seed}", options, dice)
-    plug.play(dice.randint(5, 40))
+    plug.play(dice.randint(5, 40), switches=switches)
+    if switches:
+        options = msgspec.structs.replace(options, durability=dice.choice(list(Durability)))
     copy = tmp_path / f"{durability}-{seed}-after-{with_journal}"
     plug.pull(copy)
     plug.store.close()
@@ -376,6 +398,14 @@ def test_synced_batches_survive_any_later_power_loss(
 ) -> None:
     for seed in range(group, SYNCED_STORES, GROUPS):
         assert lost_of(tmp_path, seed, durability, monkeypatch) == 0, f"seed {seed}"
+
+
+@pytest.mark.parametrize("durability", Durability)
+def test_synced_batches_survive_a_power_loss_whatever_the_durability_was_changed_to(
+    tmp_path: Path, durability: Durability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(10):
+        assert lost_of(tmp_path, seed, durability, monkeypatch, switches=True) == 0, f"seed {seed}"
 
 
 def test_without_the_journal_small_batches_that_were_synced_would_be_lost(

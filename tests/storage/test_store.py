@@ -612,7 +612,12 @@ def test_a_shorter_expiration_of_producers_is_applied_at_the_next_maintenance(
     store.roll(NOW_MS)
     store.maintenance(NOW_MS + 1_000)
     assert [p.producer_id for p in store.producers(number)] == [1]
-    store.set_intervals(producer_id_expiration_ms=500, retention_check_ms=300_000)
+    options = replace(
+        store.options,
+        producer_id_expiration_ms=500,
+        retention_check_interval_ms=300_000,
+    )
+    store.set_options(options)
     store.maintenance(NOW_MS + 1_000)
     assert store.producers(number) == []
     store.close()

@@ -9,13 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import BatchHeader, Record, build_batch, read_header
 from odradek.storage.append import AppendResult, Turn
 from odradek.storage.log_append import LogAppend
 from odradek.storage.reader import StoreReader
-from odradek.storage.settings import LogSettings, StoreOptions
+from odradek.storage.settings import Durability, LogSettings, StoreOptions
 from odradek.storage.store import NewPartition, Store
 from odradek.storage.syncer import Syncer
 from odradek.storage.validation import AppendOrigin
@@ -240,3 +242,8 @@ class ModelLog:
     def visible(self) -> list[bytes]:
         """The batches that have records at or above the log start."""
         return [data for _, end, data in self.batches if end > self.start]
+
+
+def set_durability(store: Store, durability: Durability) -> None:
+    """Change the durability of an open store, and nothing else."""
+    store.set_options(msgspec.structs.replace(store.options, durability=durability))

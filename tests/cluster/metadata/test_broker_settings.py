@@ -274,7 +274,6 @@ def test_only_what_the_node_is_started_with_cannot_be_changed_while_it_runs() ->
         "broker.id",
         "broker.rack",
         "delegation.token.secret.key",
-        "durability",
         "log.dir",
         "log.dirs",
         "node.id",

@@ -75,7 +75,7 @@ def test_a_brokers_description_lists_every_key_and_which_are_read_only() -> None
     configs = describe_broker(MetadataImage.empty(), 1, {"node.id": "1"})
     assert [config.name for config in configs] == list(BROKER_CONFIGS)
     read_only = {config.name for config in configs if config.read_only}
-    assert {"node.id", "durability"} <= read_only
+    assert {"node.id", "broker.rack"} <= read_only
     dynamic = {"log.retention.ms", "log.retention.hours", "num.partitions", "message.max.bytes"}
     assert not dynamic & read_only
     assert by_name(configs)["node.id"].config_source is ConfigSource.STATIC_BROKER
