@@ -2,7 +2,8 @@
 
 They are read by `node/config.py`, which checks them; here is what DescribeConfigs says of them.
 None can be changed through the cluster: they are of one node, and most give it its layout. What
-a running node follows in its configuration file is said with each.
+a running node follows in its configuration file is said with each, and of the others why a change
+takes a restart.
 """
 
 from typing import Final
@@ -21,13 +22,16 @@ class StartupSettings:
 
     profile: str = string(
         "standard",
-        "dev: little memory, and no waiting for members of groups. standard: as in production.",
+        "dev: little memory, and no waiting for members of groups. standard: as in production. A"
+        " change takes a restart, because it gives arena.bytes its default: set the keys that you"
+        " mean instead.",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
     run: str | None = string(
         None,
-        "The folder of the node's sockets. It has nothing that outlives the node.",
+        "The folder of the node's sockets. It has nothing that outlives the node. A change takes a"
+        " restart, because all processes of the node have it open.",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
@@ -40,21 +44,23 @@ class StartupSettings:
     )
     routers: int = integer(
         1,
-        "How many processes serve clients: one in this release.",
+        "How many processes serve clients: one in this release, so there is nothing to change.",
         enforced_by=_READ,
         validator=between(1, 1),
         scope=ConfigScope.READ_ONLY,
     )
     arena_bytes: int = long(
         1 << 30,
-        "The shared memory for the bytes of clients' requests. It is mapped when the node starts.",
+        "The shared memory for the bytes of requests. A change takes a restart: it is mapped by the"
+        " router and all workers, and has the bytes of requests in progress.",
         enforced_by=_READ,
         validator=at_least(16 << 20),
         scope=ConfigScope.READ_ONLY,
     )
     processor_placement: str = string(
         "split",
-        "split: router and workers use different processors. shared: each may use any.",
+        "split: router and workers use different processors. shared: each may use any. A change"
+        " takes a restart: threads keep the processors that they were started with.",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
@@ -87,7 +93,7 @@ class StartupSettings:
     )
     cluster_id: str | None = string(
         None,
-        "The id of the cluster. A single node makes one when it is formatted.",
+        "The id of the cluster. A single node makes one when it is formatted; it never changes.",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
@@ -100,25 +106,30 @@ class StartupSettings:
     )
     peers: str | None = string(
         None,
-        "The nodes with which the cluster begins, as in 0@host:port,1@host:port.",
+        "The nodes with which the cluster begins, as in 0@host:port,1@host:port. Later it has no"
+        " effect: the members of the quorum are in the metadata log, and change with `odradek"
+        " quorum`.",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
     join: str | None = string(
         None,
-        "Addresses of nodes of a running cluster that this node joins.",
+        "Addresses of nodes of a running cluster that this node joins when it starts for the first"
+        " time.",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
     peer_listen: str | None = string(
         None,
-        "Where the node listens for other nodes. Its workers use the ports after this one.",
+        "Where the node listens for other nodes. Its workers use the ports after this one. A change"
+        " takes a restart: the members of the quorum know each other by it.",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
     peer_advertised: str | None = string(
         None,
-        "The address that other nodes use, if it is another one than peer.listen.",
+        "The address that other nodes use, if it is another one than peer.listen. A change takes a"
+        " restart, with which the node announces it.",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
