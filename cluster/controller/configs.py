@@ -140,25 +140,45 @@ def _apply(
             wanted.pop(key, None)
         case AlterConfigOperation.APPEND | AlterConfigOperation.SUBTRACT:
             definition = config_definition(resource_type, key)
-            if definition.type is not ConfigType.LIST:
+            if not is_list(definition):
                 verb = AlterConfigOperation(operation.operation).name
                 raise ApiError(
                     ErrorCode.INVALID_CONFIG,
                     f"Can't {verb} to key {key} because its type is not LIST.",
                 )
-            items = _list_items(
-                definition, _checked_value(resource_type, name, key, operation.value)
-            )
+            text = _checked_value(resource_type, name, key, operation.value)
             before = _current_list(state, resource_type, definition, wanted)
-            if operation.operation == AlterConfigOperation.APPEND:
-                after = before + [item for item in items if item not in before]
-            else:
-                after = [item for item in before if item not in items]
-            wanted[key] = ",".join(after)
+            wanted[key] = list_after(definition, before, operation.operation, text)
         case _:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation.operation}."
             )
+
+
+def is_list(definition: ConfigDefinition) -> bool:
+    """Whether items can be appended to and subtracted from the key. As in Kafka, not if it is that
+    of one listener: without a value it has that of the key for all."""
+    is_of_listener = definition.name.startswith("listener.name.")
+    return definition.type is ConfigType.LIST and not is_of_listener
+
+
+def list_after(
+    definition: ConfigDefinition, before: Sequence[str], operation: int, text: str
+) -> str:
+    """The list when the items of `text` are appended (those that are there stay once) or
+    subtracted."""
+    items = _list_items(definition, text)
+    if operation == AlterConfigOperation.APPEND:
+        after = [*before, *(item for item in items if item not in before)]
+    else:
+        after = [item for item in before if item not in items]
+    return ",".join(after)
+
+
+def own_list(definition: ConfigDefinition, own: Mapping[str, str]) -> list[str]:
+    """The list in the configs of a broker, or else the default: what a broker has in its own
+    configuration is not known here, nor to Kafka's controller."""
+    return _list_items(definition, own.get(definition.name, definition.default or ""))
 
 
 def _checked_value(
@@ -185,7 +205,7 @@ def _current_list(
         )
         value, _ = effective_value(definition, candidates)
         return list(value) if isinstance(value, tuple) else []
-    return _list_items(definition, wanted.get(definition.name, definition.default or ""))
+    return own_list(definition, wanted)
 
 
 def _list_items(definition: ConfigDefinition, text: str) -> list[str]:

@@ -11,6 +11,7 @@ BROKER_LOGGER (KIP-412): a broker describes and changes its own, without the con
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from odradek.cluster.controller.commands import (
@@ -20,10 +21,15 @@ from odradek.cluster.controller.commands import (
     ResourceConfigs,
     ResourceOperations,
 )
-from odradek.cluster.controller.configs import AlterConfigOperation
+from odradek.cluster.controller.configs import (
+    AlterConfigOperation,
+    is_list,
+    list_after,
+    own_list,
+)
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.authorizer_settings import ACCESS_CONTROL_KEYS
-from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType
+from odradek.cluster.metadata.config_definitions import ConfigError, ConfigSource, ConfigType
 from odradek.cluster.metadata.config_description import (
     describe_broker,
     describe_client_metrics,
@@ -32,6 +38,7 @@ from odradek.cluster.metadata.config_description import (
     describe_topic,
 )
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
+from odradek.cluster.metadata.config_tables import broker_config
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.listener_addresses import LISTENER_KEYS
 from odradek.cluster.metadata.sasl_settings import says_who_authenticates
@@ -448,6 +455,7 @@ async def _check_listeners(
     if not _is_own(resource, services):
         return False
     changes: dict[str, str | None] = {}
+    own = services.image.configs.of(ConfigResourceType.BROKER, resource.resource_name)
     keeps_others = isinstance(resource, IncrementalAlterConfigsResource)
     for config in resource.configs:
         if isinstance(config, IncrementalAlterableConfig):
@@ -455,6 +463,15 @@ async def _check_listeners(
                 changes[config.name] = None
                 continue
             if config.config_operation != AlterConfigOperation.SET:
+                definition = broker_config(config.name)
+                if definition is not None and config.value is not None and is_list(definition):
+                    with suppress(ConfigError):  # the controller refuses it
+                        changes[config.name] = list_after(
+                            definition,
+                            own_list(definition, own),
+                            config.config_operation,
+                            config.value,
+                        )
                 continue
         changes[config.name] = config.value
     await services.tls_listeners.check(changes, keeps_others=keeps_others)

@@ -87,6 +87,37 @@ def test_a_list_of_the_cluster_counts_when_the_topic_has_none(harness: Controlle
     assert of(harness, "", BROKER) == {"log.cleanup.policy": "compact,delete"}
 
 
+def test_lists_of_tls_and_sasl_begin_with_the_default(harness: ControllerHarness) -> None:
+    """ConfigurationControlManager.getParts: Kafka's controller does not know what the broker was
+    started with either."""
+    rows = (
+        ("ssl.enabled.protocols", SUBTRACT, "TLSv1.2"),
+        ("sasl.enabled.mechanisms", APPEND, "PLAIN, GSSAPI"),
+        ("ssl.cipher.suites", APPEND, "TLS_AES_256_GCM_SHA384"),
+    )
+    assert change(harness, resource("0", *rows, kind=BROKER)) == [0]
+    assert of(harness, "0", BROKER) == {
+        "ssl.enabled.protocols": "TLSv1.3",
+        "sasl.enabled.mechanisms": "GSSAPI,PLAIN",
+        "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384",
+    }
+    row = ("sasl.enabled.mechanisms", SUBTRACT, "GSSAPI,SCRAM-SHA-256")
+    assert change(harness, resource("0", row, kind=BROKER)) == [0]
+    assert of(harness, "0", BROKER)["sasl.enabled.mechanisms"] == "PLAIN"
+
+
+def test_lists_of_one_listener_are_set_as_a_whole(harness: ControllerHarness) -> None:
+    """KafkaConfigSchema.isSplittable: Kafka has no definition of these keys there."""
+    for key in ("ssl.enabled.protocols", "sasl.enabled.mechanisms"):
+        named = f"listener.name.secure.{key}"
+        [(code, message)] = harness.configs(
+            IncrementalAlterConfigs((resource("0", (named, APPEND, "TLSv1.3"), kind=BROKER),))
+        )
+        assert code == 40
+        assert message == f"Can't APPEND to key {named} because its type is not LIST."
+    assert not of(harness, "0", BROKER)
+
+
 @pytest.mark.parametrize(
     ("rows", "code"),
     [
