@@ -58,7 +58,8 @@ def examine(connection: ClusterConnection, file: Path | None, output: Output) ->
             click.echo(f"\n{severity}: {finding.address}: {finding.finding}\n  {finding.advice}")
         for each in unreached:
             click.echo(f"\n{each.address}: {each.failure}; nothing is known of it", err=True)
-        _summarize(findings, output)
+        if len(unreached) < len(exposures) or findings:
+            _summarize(findings, output)
     if any(each.severity == SERIOUS for each in findings) or len(unreached) == len(exposures):
         click.get_current_context().exit(1)
 
