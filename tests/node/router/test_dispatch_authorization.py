@@ -19,13 +19,6 @@ NEEDS_NOTHING = {
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ApiKey.PUSH_TELEMETRY,
 }
-# What they need is a dialogue of its own: tests/support/token_dialogue.py.
-OF_TOKENS = {
-    ApiKey.CREATE_DELEGATION_TOKEN,
-    ApiKey.RENEW_DELEGATION_TOKEN,
-    ApiKey.EXPIRE_DELEGATION_TOKEN,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN,
-}
 # Kafka 4.3.1 does not advertise it.
 NOT_IN_KAFKA = {ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE}
 SERVED = [case for case in CASES if case.name in RECORDED and case.key in HANDLERS]
@@ -53,4 +46,4 @@ def test_a_request_is_answered_as_kafka_answers_it(harness: AuthorizedHarness, c
 def test_every_api_of_kafkas_that_is_served_has_a_case() -> None:
     asked = {case.key for case in SERVED}
     served = {key for key in HANDLERS if key < PRIVATE_KEY_MIN}
-    assert served - asked - NEEDS_NOTHING - OF_TOKENS == NOT_IN_KAFKA
+    assert served - asked - NEEDS_NOTHING == NOT_IN_KAFKA
