@@ -27,7 +27,7 @@ from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.tls_listeners import TlsListeners
 from odradek.node.sasl_config import sasl_errors_of
 from odradek.node.wire.acceptor import Acceptor, bind
-from odradek.node.wire.connection import SocketServer
+from odradek.node.wire.connection import ConnectionServer
 from odradek.node.wire.key_stores import KeyStoreError
 from odradek.node.wire.listeners import ClientListener
 from odradek.node.wire.proxy_protocol import Network
@@ -51,7 +51,7 @@ class ClientListeners:
         self,
         config: NodeConfig,
         metadata: MetadataCache,
-        socket_server: SocketServer,
+        socket_server: ConnectionServer,
         tls: TlsListeners,
         *,
         proxies: Callable[[str], tuple[Network, ...] | None],

@@ -26,7 +26,7 @@ from typing import Final
 from odradek.node.router.client_listeners import ClientListeners
 from odradek.node.router.context import Services
 from odradek.node.wire.acceptor import drain, finish_requests
-from odradek.node.wire.connection import SocketServer
+from odradek.node.wire.connection import ConnectionServer
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _POLL_S: Final = 0.02
 
 async def stop_gracefully(
     services: Services,
-    socket_server: SocketServer,
+    socket_server: ConnectionServer,
     listeners: ClientListeners,
     fail_unanswered_requests: Callable[[], None],
 ) -> None:
@@ -72,7 +72,7 @@ def has_other_broker(services: Services) -> bool:
     )
 
 
-async def _serve_until_quiet(socket_server: SocketServer) -> None:
+async def _serve_until_quiet(socket_server: ConnectionServer) -> None:
     loop, connections = socket_server.loop, socket_server.connections
     request_count, quiet_since = socket_server.counters.requests, loop.time()
     end = quiet_since + SERVE_S_MAX

@@ -52,9 +52,9 @@ from odradek.node.router.token_verification import TokenVerifiers
 from odradek.node.router.transactions.watchdog import Watchdog
 from odradek.node.router.worker_client import WorkerClient
 from odradek.node.wire.acceptor import ConnectionReaper
-from odradek.node.wire.connection import SocketServer
 from odradek.node.wire.limits import ListenerLimits
 from odradek.node.wire.proxy_protocol import Network, trusted_proxies
+from odradek.node.wire.socket_server import SocketServer
 from odradek.protocol.apis import ApiKey
 
 GC_THRESHOLDS = (8_000, 2, 5_000)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from odradek.node.bus.reply import drive
-from odradek.node.wire.connection import Connection, SocketServer
+from odradek.node.wire.connection import Connection, ConnectionServer
 from odradek.node.wire.framing import host_and_port
 from odradek.node.wire.listeners import ClientListener
 from odradek.node.wire.proxy_protocol import Network, ProxyHeaderReader, is_trusted
@@ -53,7 +53,7 @@ class Acceptor:
 
     def __init__(
         self,
-        wire: SocketServer,
+        wire: ConnectionServer,
         listener: ClientListener,
         *,
         host: str,
@@ -259,7 +259,7 @@ class ConnectionReaper:
 
     __slots__ = ("_period_s", "_timer", "_wire")
 
-    def __init__(self, wire: SocketServer, *, period_s: float = 5.0) -> None:
+    def __init__(self, wire: ConnectionServer, *, period_s: float = 5.0) -> None:
         self._wire = wire
         self._period_s = period_s
         self._timer = wire.loop.call_later(period_s, self._reap)
@@ -307,7 +307,7 @@ class ConnectionReaper:
         connection.abort()
 
 
-async def finish_requests(wire: SocketServer, *, timeout_s: float) -> bool:
+async def finish_requests(wire: ConnectionServer, *, timeout_s: float) -> bool:
     """Read no more requests, and close each connection when its responses are sent. Returns whether
     all are closed within `timeout_s`."""
     for connection in list(wire.connections.values()):
@@ -317,7 +317,7 @@ async def finish_requests(wire: SocketServer, *, timeout_s: float) -> bool:
     return not wire.connections
 
 
-async def drain(wire: SocketServer, *, timeout_s: float) -> int:
+async def drain(wire: ConnectionServer, *, timeout_s: float) -> int:
     """Complete the requests in flight, then close all connections. Returns how many had to be
     aborted after `timeout_s`."""
     await finish_requests(wire, timeout_s=timeout_s)

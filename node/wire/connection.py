@@ -18,12 +18,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias, cast
 
-from odradek.node.bus.arena import NO_BLOCK, Arena
-from odradek.node.wire.connection_rates import ConnectionRates
-from odradek.node.wire.flush_queue import FlushQueue
+from odradek.node.bus.arena import NO_BLOCK
 from odradek.node.wire.framing import (
     LENGTH_BYTES,
     Buffer,
@@ -32,9 +30,9 @@ from odradek.node.wire.framing import (
     pack_length,
     read_length,
 )
-from odradek.node.wire.limits import ConnectionQuotas, RefusalLog, WireCounters, WireSettings
 from odradek.node.wire.listeners import ClientListener
-from odradek.node.wire.receive_buffer import FrameReceiver, ReceiveBuffer
+from odradek.node.wire.receive_buffer import FrameReceiver
+from odradek.node.wire.socket_server import SocketServer
 from odradek.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -69,86 +67,8 @@ class ConnectionGate(Protocol):
         """Complete the slot now or later, or return False: the frame is a request."""
 
 
-class SocketServer:
-    """What all client connections of one router share.
-
-    `on_request(slot, frame, arena_offset)` is called for every frame, in the order of the
-    connection. The slot must be completed once, in the call or later. ProtocolError closes the
-    connection. `frame` is a view of the arena at `arena_offset`. It is valid until the call
-    returns or, after `slot.retain()`, until the slot is completed. `on_connected(connection)` is
-    called before its first frame. `on_disconnected(connection)` is called once when a connection is
-    gone. Completing its slots later has no effect.
-    """
-
-    def __init__(
-        self,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        arena: Arena,
-        on_request: "Callable[[Slot, memoryview, int], None]",
-        on_connected: "Callable[[Connection], None]" = lambda _connection: None,
-        on_disconnected: "Callable[[Connection], None]" = lambda _connection: None,
-        settings: WireSettings | None = None,
-    ) -> None:
-        self.loop = loop
-        self.arena = arena
-        self.receive_buffer = ReceiveBuffer(arena)
-        self.on_request = on_request
-        self.on_connected = on_connected
-        self.on_disconnected = on_disconnected
-        self.settings = settings or WireSettings()
-        self.counters = WireCounters()
-        self.flush_queue = FlushQueue(loop)
-        self.connections: dict[int, Connection] = {}
-        self.connection_quotas = ConnectionQuotas(self.settings)
-        self.connection_rates = ConnectionRates()
-        self.refusal_log = RefusalLog()
-        self.next_connection_id = 1
-        self.now_ms = int(loop.time() * 1000)
-        """The loop's time at the last check of the reaper. For timeouts of minutes."""
-        self.starved: list[Connection] = []
-        self._empty: asyncio.Event | None = None
-        arena.on_freed = self._on_freed
-
-    def close(self) -> None:
-        """Release the receive block. There must be no connections."""
-        self.arena.on_freed = None
-        self.receive_buffer.close()
-
-    def admit(self, connection: "Connection") -> str | None:
-        """Count a new connection, or return why it is refused."""
-        refusal = self.connection_quotas.admit(connection.client_host)
-        if refusal is not None:
-            self.counters.connections_refused += 1
-            return refusal
-        self.counters.connections_accepted += 1
-        self.connections[connection.id] = connection
-        self.on_connected(connection)
-        return None
-
-    def forget(self, connection: "Connection") -> None:
-        """Remove a closed connection, if it was counted."""
-        self.connection_quotas.release(connection.listener.name)
-        if self.connections.pop(connection.id, None) is None:
-            return
-        self.connection_quotas.leave(connection.client_host)
-        if not self.connections and self._empty is not None:
-            self._empty.set()
-        self.on_disconnected(connection)
-
-    async def wait_until_empty(self) -> None:
-        self._empty = asyncio.Event()
-        if self.connections:
-            await self._empty.wait()
-
-    def _on_freed(self) -> None:
-        if self.starved:
-            self.loop.call_soon(self._resume_starved)
-
-    def _resume_starved(self) -> None:
-        starved, self.starved = self.starved, []
-        for connection in starved:
-            connection.clear_stop(STARVED)
+ConnectionServer: TypeAlias = "SocketServer[Connection, Slot]"
+"""What all connections of a router share."""
 
 
 class Slot:
@@ -234,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, wire: SocketServer, listener: ClientListener) -> None:
+    def __init__(self, wire: ConnectionServer, listener: ClientListener) -> None:
         self.wire = wire
         self.listener = listener
         self.peer_principal = ANONYMOUS
@@ -570,6 +490,10 @@ class Connection(asyncio.BufferedProtocol):
     def _end_throttle(self) -> None:
         self._throttle = None
         self.clear_stop(THROTTLED)
+
+    def resume_starved(self) -> None:
+        """There is room in the arena again."""
+        self.clear_stop(STARVED)
 
     def clear_stop(self, stop: int) -> None:
         """A reason is gone: resume reading if it was the last one."""

@@ -19,7 +19,8 @@ from odradek.node.router import client_listeners
 from odradek.node.router.client_listeners import ClientListeners
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.tls_listeners import TlsListeners
-from odradek.node.wire.connection import Slot, SocketServer
+from odradek.node.wire.connection import ConnectionServer, Slot
+from odradek.node.wire.socket_server import SocketServer
 from odradek.protocol.errors import ApiError
 from tests.support.certificates import TestAuthority
 from tests.support.ports import free_port
@@ -37,7 +38,7 @@ class Router:
         }
         self.config: NodeConfig = load(environment={}, options=options)
         self.metadata = MetadataCache(0, self.config.broker_configs)
-        self.server = SocketServer(
+        self.server: ConnectionServer = SocketServer(
             loop=self.loop,
             arena=Arena.create(folder / "arena", 64 * UNIT_BYTES),
             on_request=self._answer,

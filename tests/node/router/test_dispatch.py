@@ -18,8 +18,9 @@ from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.dispatch import DECODED_BYTES_MAX, HANDLERS, Dispatcher, Handler
 from odradek.node.router.handlers.share_states import STATE_APIS, handle_share_group_state
 from odradek.node.wire.acceptor import Acceptor
-from odradek.node.wire.connection import SocketServer
+from odradek.node.wire.connection import ConnectionServer
 from odradek.node.wire.listeners import ClientListener
+from odradek.node.wire.socket_server import SocketServer
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_response, decode_response_header, encode_request_header
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -109,7 +110,9 @@ class DispatchFixture:
         self.harness.arena = self.arena.view
         self.harness.services.served_apis = tuple(HANDLERS)
         self.dispatcher = Dispatcher(self.harness.services, self.arena.view)
-        self.wire = SocketServer(loop=loop, arena=self.arena, on_request=self.dispatcher.on_request)
+        self.wire: ConnectionServer = SocketServer(
+            loop=loop, arena=self.arena, on_request=self.dispatcher.on_request
+        )
         self.listener = Acceptor(
             self.wire, ClientListener(name="PLAINTEXT"), host="127.0.0.1", port=0
         )

@@ -34,8 +34,9 @@ from odradek.node.observability import resident_bytes
 from odradek.node.router.sasl_authentication import FRAMES_MAX, SaslAuthenticator, is_identified
 from odradek.node.router.token_verification import TokenVerifiers
 from odradek.node.wire.acceptor import Acceptor
-from odradek.node.wire.connection import ANONYMOUS, Connection, Slot, SocketServer
+from odradek.node.wire.connection import ANONYMOUS, Connection, Slot
 from odradek.node.wire.listeners import ClientListener
+from odradek.node.wire.socket_server import SocketServer
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_response, decode_response_header
 from odradek.protocol.errors import ErrorCode

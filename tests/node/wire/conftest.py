@@ -12,9 +12,10 @@ import uvloop
 
 from odradek.node.bus.arena import UNIT_BYTES, Arena
 from odradek.node.wire.acceptor import Acceptor
-from odradek.node.wire.connection import Connection, Slot, SocketServer
+from odradek.node.wire.connection import Connection, Slot
 from odradek.node.wire.limits import WireSettings
 from odradek.node.wire.listeners import ClientListener
+from odradek.node.wire.socket_server import SocketServer
 
 T = TypeVar("T")
 PATIENCE_S = 10.0

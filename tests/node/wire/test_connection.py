@@ -21,10 +21,11 @@ from odradek.node.wire.connection import (
     REQUESTS_PER_TURN_MAX,
     TURN_S_MAX,
     Connection,
+    ConnectionServer,
     Slot,
-    SocketServer,
 )
 from odradek.node.wire.listeners import ClientListener
+from odradek.node.wire.socket_server import SocketServer
 from odradek.protocol.errors import ProtocolError
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
@@ -603,7 +604,7 @@ def test_a_small_request_costs_little_python(
         slot.retain()
         waiting.append(slot)
 
-    wire = SocketServer(loop=loop, arena=arena, on_request=on_request)
+    wire: ConnectionServer = SocketServer(loop=loop, arena=arena, on_request=on_request)
     connection = Connection(wire, ClientListener(name="PLAINTEXT"))
     connection.connection_made(_NoTransport())
     read = (struct.pack(">i", 200) + b"x" * 200) * pipelined
