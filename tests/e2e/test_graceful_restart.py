@@ -378,7 +378,15 @@ def test_members_of_aiokafka_and_kafka_python_read_everything_during_restarts(
         ]
         for member in members:
             member.start()
-        producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, "log_level": 0})
+        # Idempotent: an append that waits for followers when its leader stops is refused, and the
+        # next leader may have it, so the retry of another producer could be a second record.
+        producer = Producer(
+            {
+                "bootstrap.servers": nodes.bootstrap_servers,
+                "enable.idempotence": True,
+                "log_level": 0,
+            }
+        )
         over = threading.Event()
         restarting = threading.Thread(target=restart_in_turn, args=(nodes, over.is_set))
         restarting.start()
