@@ -97,7 +97,8 @@ def _failed_reply(names: list[str], faults: dict[str, ApiError]) -> FeaturesRepl
             for name, error in ((name, faults.get(name, others)) for name in names)
         ),
         first.code,
-        f"No feature was updated. {first.message}",
+        "The update failed for all features since the following feature had an error:"
+        f" {first.message}",
     )
 
 
@@ -135,12 +136,15 @@ def _unsupported_reason(state: ControllerState, name: str, level: int) -> str | 
     """Why a node does not support the level; None if all do. Level 0 is off: all support it."""
     supported = SUPPORTED_RANGES.get(name)
     if supported is None:
-        return "The controller does not support this feature."
+        if level == 0:
+            return f"Feature {name} not found."
+        return f"Local controller {state.node_id} does not support this feature."
     if level == 0:
         return None
     if not supported.min_level <= level <= supported.max_level:
         return (
-            f"The controller supports versions from {supported.min_level} to {supported.max_level}."
+            f"Local controller {state.node_id} only supports versions"
+            f" {supported.min_level}-{supported.max_level}"
         )
     for broker in state.registered_brokers():
         ranges = {feature.name: feature for feature in broker.features}

@@ -48,7 +48,7 @@ def place_replicas(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target"
             f" replication factor of {replication_factor} cannot be reached because only {count}"
-            " broker(s) are registered.",
+            " broker(s) are registered or some brokers have all their log directories cordoned.",
         )
     if not brokers:
         raise ApiError(

@@ -23,6 +23,7 @@ from odradek.protocol.codec import (
     REQUEST_ELEMENTS_MAX,
 )
 from odradek.storage.reader import BATCHES_PER_READ_MAX
+from tests.support.kafka_tools import EVERYWHERE, SUBCOMMANDS, TOOLS, asked
 
 NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
     "A node's controller is registered with its broker, so it cannot be unregistered alone.": (
@@ -99,11 +100,19 @@ What Kafka's protocol has no request for. These are not advertised, so that no c
 stumbles over them; the command line asks for them. Their keys are far from those that Kafka gives
 out."""
 
+TOOLS_HEAD: Final = """\
+## Apache Kafka's tools
+
+The command line tools of Kafka 4.3.1 with these subcommands and options print here what they print
+with Kafka itself, unless a line of tests/conformance/transcripts says why not. kafka-acls,
+kafka-transactions and kafka-delegation-tokens have tests of their own."""
+
 
 def compatibility_page(served: AbstractSet[int]) -> str:
     """The page for a router that answers these API keys, each in all versions of the table."""
     private = {key for key in served if APIS[key].is_private}
     sections = [HEAD, _table("## Served", served - private), RECORDS, LIMITS, _not_served(served)]
+    sections.append(_tools())
     if private:
         sections.append(_table(PRIVATE, private))
     return "\n".join(sections)
@@ -137,6 +146,15 @@ def _not_served(served: Collection[int]) -> str:
             + ".",
         )
     )
+
+
+def _tools() -> str:
+    rows = [TOOLS_HEAD, "", "| Tool | Subcommands | Options |", "| --- | --- | --- |"]
+    for tool in TOOLS:
+        subcommands = ", ".join(SUBCOMMANDS.get(tool, ()))
+        options = sorted(word for word in asked(tool) - EVERYWHERE if word.startswith("--"))
+        rows.append(f"| {tool} | {subcommands} | {' '.join(options)} |")
+    return _lines(rows)
 
 
 def _reasons(served: Collection[int]) -> Iterator[str]:
