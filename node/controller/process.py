@@ -165,7 +165,8 @@ class ControllerProcess:
             image, self._driver, self._publisher, self._leadership, self._follow_durability
         )
         self._durability = Durability(settings.durability)
-        """The weakest one that this run has had."""
+        """The weakest one that this run has had, from the start on: the image is that of the
+        newest snapshot still, and workers may serve with it."""
         self._listener = RaftListener(
             on_commit=self._loader.on_commit,
             on_snapshot=self._loader.on_snapshot,

@@ -3,6 +3,7 @@
 The tests play the other processes of the node over real sockets.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,9 +47,11 @@ from odradek.node.bus.messages import (
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.child import python_command
 from odradek.node.config import NodeConfig
+from odradek.node.controller.clean_shutdown import NAME
 from odradek.node.observability import ResizeWorkers
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.metadata_log import MetadataLog
+from odradek.storage.settings import Durability
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
 from tests.support.disks import small_disk
 from tests.support.metadata_history import have_same_content
@@ -196,6 +199,11 @@ class RunningController:
         process = ChildProcess(command, self.config.run_folder / "controller.log")
         process.wait_until_ready()
         return process
+
+    def configure(self, **fields: object) -> None:
+        """Have the next start use another configuration."""
+        self.config = msgspec.structs.replace(self.config, **fields)
+        self.config.save_json(self._config_path)
 
     def follower(self, name: str) -> Follower:
         follower = Follower(self.context, self.config, name)
@@ -525,3 +533,33 @@ def test_changed_listeners_are_registered_at_once_and_after_a_restart(
     fixture.restart(kills=True, is_new_run=True)
     router.join()
     assert listeners() == expected
+
+
+def test_a_weaker_durability_is_recorded_before_others_learn_of_it(
+    fixture: RunningController,
+) -> None:
+    def durability() -> object:
+        return json.loads((fixture.config.data_folder / NAME).read_bytes())["durability"]
+
+    router = fixture.follower("router-0")
+    router.join()
+    assert durability() == "interval"
+    router.do(durable("commit"))
+    assert durability() == "interval", "appends of this run were acknowledged without a sync"
+    fixture.configure(durability=Durability.COMMIT)
+    fixture.restart(kills=True, is_new_run=True)
+    router.join()
+    assert durability() == "commit"
+    (request_id,) = router.submit(durable("interval"))
+    router.catch_up()
+    # It is not answered yet, because this process has not said that it has applied it.
+    assert durability() == "interval"
+    router.apply()
+    assert router.answer(request_id).error_code == ErrorCode.NONE
+
+
+def durable(text: str) -> IncrementalAlterConfigs:
+    operation = ConfigOperation("durability", 0, text)
+    return IncrementalAlterConfigs(
+        (ResourceOperations(ConfigResourceType.BROKER, "0", (operation,)),)
+    )

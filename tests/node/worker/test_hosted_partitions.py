@@ -18,7 +18,7 @@ from odradek.cluster.metadata.topic_settings import TopicSettings
 from odradek.node.worker.hosted_partitions import HostedPartitions, log_settings_of
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.layout import store_index
-from odradek.storage.settings import LogSettings, StoreOptions
+from odradek.storage.settings import Durability, LogSettings, StoreOptions
 
 TOPIC_ID = bytes(15) + b"\x01"
 OTHER_ID = bytes(15) + b"\x02"
@@ -191,16 +191,18 @@ def test_a_log_has_the_defaults_of_topics_and_every_field_of_its_topic() -> None
     assert changed == LogSettings(retention_ms=7, cleanup_compact=True, cleanup_delete=False)
 
 
-def test_intervals_of_the_stores_are_those_of_the_broker(tmp_path: Path) -> None:
+def test_intervals_and_durability_of_the_stores_are_those_of_the_broker(tmp_path: Path) -> None:
     partitions = open_partitions(tmp_path)
     image = image_after(MetadataImage.empty(), *topic("aa", TOPIC_ID, 0))
     partitions.apply_image(image)
     expiration = ConfigChanged(ConfigResourceType.BROKER, "", "producer.id.expiration.ms", "777")
     check = ConfigChanged(ConfigResourceType.BROKER, "0", "log.retention.check.interval.ms", "888")
-    partitions.apply_image(image_after(image, expiration, check))
+    durability = ConfigChanged(ConfigResourceType.BROKER, "", "durability", "commit")
+    partitions.apply_image(image_after(image, expiration, check, durability))
     for store in partitions.stores.values():
         assert store.options.producer_id_expiration_ms == 777
         assert store.options.retention_check_interval_ms == 888
+        assert store.options.durability is Durability.COMMIT
     partitions.close()
 
 
