@@ -126,6 +126,8 @@ class Child:
         """The number of workers that it has asked for, until the supervisor takes it."""
         self.details: Details = {}
         self.storage_problem = ""
+        self.failed_log_dirs: dict[str, str] = {}
+        """The log directories that the process has found to have failed, with the reasons."""
         """Why it could not write its files when it last reported; empty if it could."""
         self.listeners = ListenerReport([], is_serving=True)
         """What it says of its listeners for clients, if it has some."""
@@ -207,6 +209,7 @@ class Child:
                         on_samples(self._samples)
                 case StorageReport():
                     self.storage_problem = message.problem
+                    self.failed_log_dirs = message.failed_log_dirs
                     self.on_storage_report(self)
                 case ListenerReport():
                     self.listeners = message

@@ -13,6 +13,7 @@ import difflib
 import hashlib
 import os
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self, TypeVar
@@ -37,6 +38,7 @@ from odradek.node.config_parsers import (
     parse_cluster_id,
     parse_count,
     parse_folder,
+    parse_folders,
     parse_node_id,
     parse_peer_listen,
     parse_router_count,
@@ -61,6 +63,7 @@ from odradek.node.peer_config import (
     read_secrets,
 )
 from odradek.node.sasl_config import sasl_errors
+from odradek.protocol.types import ZERO_UUID, Uuid
 from odradek.storage.settings import Durability
 
 T = TypeVar("T")
@@ -97,6 +100,26 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
     security_protocol: str = "PLAINTEXT"
     advertised_host: str | None = None
     advertised_port: int | None = None
+
+
+class LogDirectory(msgspec.Struct, frozen=True):
+    """A directory with stores. The first one of a node is its data folder."""
+
+    path: str
+    directory_id: str = ""
+    """From its meta.properties; empty if it has not been read, or an older release formatted it."""
+    problem: str = ""
+    """Why it is offline since the start of the node; empty if it is not (KIP-112)."""
+
+    @property
+    def uuid(self) -> Uuid:
+        """The directory id as the metadata log has it; zero if there is none."""
+        return uuid.UUID(self.directory_id).bytes if self.directory_id else ZERO_UUID
+
+    @property
+    def stores_folder(self) -> Path:
+        """One folder per store."""
+        return Path(self.path) / "stores"
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +174,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Of the data folder; empty if an older release formatted it."""
     protocol_map: dict[str, str] = msgspec.field(default_factory=dict)
     """The security protocols by listener, also of listeners that are added later."""
+    further_log_dirs: tuple[LogDirectory, ...] = ()
+    """The log directories beside the data folder."""
     static_configs: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
@@ -161,7 +186,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
             "node.id": str(self.node_id),
             "listeners": ",".join(f"{x.name}://{x.host}:{x.port}" for x in self.listeners),
             "log.dir": self.data,
-            "log.dirs": self.data,
+            "log.dirs": ",".join(each.path for each in self.log_dirs),
             "durability": self.durability.value,
             "workers": str(self.configured_worker_count or self.worker_count),
         }
@@ -261,9 +286,19 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.data)
 
     @property
+    def log_dirs(self) -> tuple[LogDirectory, ...]:
+        """The directories with stores. The first one is the data folder."""
+        return (LogDirectory(self.data, self.directory_id), *self.further_log_dirs)
+
+    @property
     def stores_folder(self) -> Path:
-        """One folder per store."""
-        return Path(self.data) / "stores"
+        """The stores in the data folder."""
+        return self.log_dirs[0].stores_folder
+
+    @property
+    def stores_folders(self) -> tuple[Path, ...]:
+        """The stores of each log directory."""
+        return tuple(each.stores_folder for each in self.log_dirs)
 
     @property
     def metadata_folder(self) -> Path:
@@ -359,7 +394,7 @@ class _ConfigReader:
     def read(self) -> NodeConfig:
         profile = self._parse_setting("profile", parse_choice("dev", "standard"), "standard")
         is_dev = profile == "dev"
-        data = Path(self._parse_setting("data", parse_folder, default_data_folder()))
+        data, further_log_dirs = self._log_dirs()
         protocol_map = (
             self._parse_setting("listener.security.protocol.map", parse_protocol_map, None) or {}
         )
@@ -410,6 +445,7 @@ class _ConfigReader:
             controlled_shutdown_ms=self._parse_setting(
                 "controlled.shutdown.timeout.ms", parse_count(0, 3_600_000), 10_000
             ),
+            further_log_dirs=further_log_dirs,
             static_configs=self._static_configs(),
         )
         self._check_combinations(config)
@@ -432,6 +468,14 @@ class _ConfigReader:
         # Kafka's text. An error must not show the secret.
         text = HIDDEN if key == _SECRET else setting.text
         self._faults.append(f"{invalid_value(key, text, reason)} ({setting.origin})")
+
+    def _log_dirs(self) -> tuple[Path, tuple[LogDirectory, ...]]:
+        """The data folder, and the other log directories. Without `data` the first of `log.dirs` is
+        the data folder, as in Kafka."""
+        folders = self._parse_setting("log.dirs", parse_folders, None) or ()
+        first = folders[0] if folders else default_data_folder()
+        data = Path(self._parse_setting("data", parse_folder, first))
+        return data, tuple(LogDirectory(str(each)) for each in folders if each != data)
 
     def _listeners(self, protocols: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
         written = self._settings.get("listeners")

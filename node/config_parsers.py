@@ -76,8 +76,20 @@ def parse_folder(text: str) -> Path:
     if not text:
         raise ValueError("Must be the path of a folder")
     if "," in text:
-        raise ValueError("Must be one folder: a node has one data folder")
+        raise ValueError("Must be one folder. Name further log directories in log.dirs")
     return Path(text).expanduser().absolute()
+
+
+def parse_folders(text: str) -> tuple[Path, ...]:
+    """Different absolute paths, none of them within another."""
+    folders = tuple(parse_folder(part.strip()) for part in text.split(","))
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise ValueError(f"{folder} occurs twice")
+        inside = next((each for each in folders if each in folder.parents), None)
+        if inside is not None:
+            raise ValueError(f"{folder} is within {inside}")
+    return folders
 
 
 def parse_run_folder(text: str) -> str:

@@ -23,7 +23,6 @@ _PROPERTY = re.compile(r"(?P<key>[^\s=:]+)\s*[=:]\s*(?P<value>.*)")
 SYNONYMS: Mapping[str, str] = {
     "broker.id": "node.id",
     "log.dir": "data",
-    "log.dirs": "data",
     "data.dir": "data",
 }
 """Other names for settings of ours; most are Kafka's."""

@@ -17,7 +17,7 @@ http.listen cannot be bound, nothing changes. Owned by the supervisor.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -54,6 +54,7 @@ RESTART_FIELDS: Final = {
     "cluster_id": "cluster.id",
     "data": "data",
     "durability": "durability",
+    "further_log_dirs": "log.dirs",
     "join": "join",
     "node_id": "node.id",
     "peer_advertised": "peer.advertised",
@@ -181,6 +182,33 @@ class ConfigurationUpdates:
                 ", ".join(restart_keys),
             )
 
+    def fail_log_dirs(self, failed: Mapping[str, str]) -> None:
+        """These log directories have failed: they are offline from now on, for all processes, until
+        the node is started again (KIP-112)."""
+        config = self._current()
+        further = tuple(
+            msgspec.structs.replace(each, problem=failed[each.path])
+            if each.path in failed and not each.problem
+            else each
+            for each in config.further_log_dirs
+        )
+        if further == config.further_log_dirs:
+            return
+        for before, after in zip(config.further_log_dirs, further, strict=True):
+            if before != after:
+                log.error(
+                    "Log directory %s is offline, with its replicas, until this node is started"
+                    " again: %s",
+                    after.path,
+                    after.problem,
+                )
+        try:
+            self._adopt(msgspec.structs.replace(config, further_log_dirs=further))
+        except OSError as error:
+            log.error("That a log directory has failed cannot be stored: %s", error.strerror)
+            return
+        self._rollout.begin(lambda: None)
+
     def change_log_levels(self, child: Child, message: ChangeLogLevels) -> None:
         """Change levels on all processes, as a client has asked of a router."""
         config = self._current()
@@ -196,11 +224,19 @@ class ConfigurationUpdates:
         self._rollout.begin(lambda: child.answer_log_levels(message.request_id))
 
     @property
+    def offline_log_dir_count(self) -> int:
+        """The log directories that have failed, beside the data folder."""
+        return sum(bool(each.problem) for each in self._current().further_log_dirs)
+
+    @property
     def problem_text(self) -> str:
         """Lines for probes; empty if there is no problem."""
         config, text = self._current(), ""
         if config.file_problem:
             text += f"the configuration file is refused: {config.file_problem}\n"
+        for each in config.further_log_dirs:
+            if each.problem:
+                text += f"log directory {each.path} is offline: {each.problem}\n"
         if config.restart_keys:
             text += f"a restart is needed for {', '.join(config.restart_keys)}\n"
         return text

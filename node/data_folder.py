@@ -15,12 +15,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from odradek.node.config import DEFAULT_STORE_COUNT, NodeConfig
+from odradek.node.config import DEFAULT_STORE_COUNT, LogDirectory, NodeConfig
 from odradek.node.config_sources import ConfigurationError
 from odradek.protocol.types import uuid_to_text
 
 LAYOUT_VERSION = 1
 META_NAME = "meta.properties"
+LOG_DIRS_NAME = "log.dirs"
+"""In the data folder: the ids and paths of the log directories beside it, so that a volume that is
+not mounted is not taken for a new directory."""
 _STATE_BYTES = 1024
 
 
@@ -76,9 +79,8 @@ def read_meta_properties(folder: Path) -> MetaProperties | None:
     return properties
 
 
-def _check_meta_properties(properties: MetaProperties, config: NodeConfig) -> None:
+def _check_meta_properties(folder: Path, properties: MetaProperties, config: NodeConfig) -> None:
     """Raise ConfigurationError if the folder belongs to another node or cluster."""
-    folder = config.data_folder
     path = folder / META_NAME
     faults = []
     if properties.node_id != config.node_id:
@@ -101,11 +103,15 @@ def _check_meta_properties(properties: MetaProperties, config: NodeConfig) -> No
         raise ConfigurationError(*faults)
 
 
-def adopt_meta_properties(config: NodeConfig, *, formats: bool) -> NodeConfig:
-    """The configuration, completed with the folder's meta.properties.
+def adopt_meta_properties(
+    config: NodeConfig, *, formats: bool, replaces: bool = False
+) -> NodeConfig:
+    """The configuration, completed with the meta.properties of the data folder and of the further
+    log directories.
 
     `formats`: format a folder that is not formatted. Otherwise that is an error: a node that lost
-    its data must not start empty.
+    its data must not start empty. A further log directory that cannot be used is offline, unless
+    it belongs to another node. `replaces`: format one that was formatted before and is empty now.
     """
     folder = config.data_folder
     properties = read_meta_properties(folder)
@@ -129,14 +135,107 @@ def adopt_meta_properties(config: NodeConfig, *, formats: bool) -> NodeConfig:
             directory_id=str(uuid.uuid4()),
         )
         format_folder(folder, properties)
-    _check_meta_properties(properties, config)
-    return msgspec.structs.replace(
+    _check_meta_properties(folder, properties, config)
+    config = msgspec.structs.replace(
         config,
         cluster_id=properties.cluster_id,
         store_count=properties.store_count,
         directory_id=properties.directory_id,
         worker_count=min(config.worker_count, properties.store_count),
     )
+    further = _adopt_log_dirs(config, properties, formats=formats, replaces=replaces)
+    return msgspec.structs.replace(config, further_log_dirs=further)
+
+
+def unformatted_log_dirs(config: NodeConfig) -> list[str]:
+    """The log directories beside the data folder that are not formatted. Raises
+    ConfigurationError."""
+    return [
+        each.path
+        for each in config.further_log_dirs
+        if read_meta_properties(Path(each.path)) is None
+    ]
+
+
+def _adopt_log_dirs(
+    config: NodeConfig, data: MetaProperties, *, formats: bool, replaces: bool
+) -> tuple[LogDirectory, ...]:
+    """The log directories beside the data folder, with their ids and problems."""
+    if not config.further_log_dirs:
+        return ()
+    known = {} if replaces else _read_known_log_dirs(config.data_folder)
+    adopted = []
+    for directory in config.further_log_dirs:
+        try:
+            properties = _open_log_dir(directory, data, known, formats=formats)
+        except OSError as error:
+            adopted.append(LogDirectory(directory.path, known.get(directory.path, ""), str(error)))
+            continue
+        _check_meta_properties(Path(directory.path), properties, config)
+        for twin in (LogDirectory(config.data, data.directory_id), *adopted):
+            if twin.directory_id != properties.directory_id:
+                continue
+            raise ConfigurationError(
+                f"log.dirs: {directory.path} has the same {META_NAME} as {twin.path}. Each log"
+                " directory has an id of its own; odradek format writes it."
+            )
+        adopted.append(LogDirectory(directory.path, properties.directory_id))
+    text = "".join(f"{each.directory_id} {each.path}\n" for each in adopted if each.directory_id)
+    path = config.data_folder / LOG_DIRS_NAME
+    try:
+        if not path.exists() or path.read_text() != text:
+            write_durably(path, text)
+    except OSError as error:
+        raise ConfigurationError(f"Cannot write {path}: {error.strerror}") from error
+    return tuple(adopted)
+
+
+def _open_log_dir(
+    directory: LogDirectory, data: MetaProperties, known: dict[str, str], *, formats: bool
+) -> MetaProperties:
+    """The meta.properties of a log directory beside the data folder. Raises OSError if it cannot be
+    read or written, ConfigurationError if it is not formatted and is not to be."""
+    folder = Path(directory.path)
+    try:
+        properties = read_meta_properties(folder)
+    except ConfigurationError as error:
+        raise OSError(str(error)) from error
+    if properties is None and directory.path in known:
+        raise OSError(
+            f"{folder} is not formatted, but it was when this node ran last. Mount its volume. If"
+            " its data are lost, run odradek format and the node continues with an empty directory."
+        )
+    if properties is None:
+        if not formats:
+            raise ConfigurationError(
+                f"log.dirs={folder}: this directory is not formatted. Run odradek format, or check"
+                " whether the right volume is mounted."
+            )
+        if (folder / "stores").is_dir() and any((folder / "stores").iterdir()):
+            raise ConfigurationError(
+                f"log.dirs={folder}: there are stores of a node here, but no {META_NAME}. Restore"
+                " that file or choose another directory."
+            )
+        properties = data._replace(directory_id=str(uuid.uuid4()))
+        try:
+            format_folder(folder, properties)
+        except ConfigurationError as error:
+            raise OSError(str(error)) from error
+    probe = os.open(folder / "node.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.close(probe)
+    return properties
+
+
+def _read_known_log_dirs(data_folder: Path) -> dict[str, str]:
+    """The directory ids of the log directories that this node has had, by their paths."""
+    try:
+        lines = (data_folder / LOG_DIRS_NAME).read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigurationError(f"Cannot read {error.filename}: {error.strerror}") from error
+    pairs = (line.partition(" ") for line in lines)
+    return {path: directory_id for directory_id, _, path in pairs if path}
 
 
 def _check_not_orphaned(config: NodeConfig) -> None:

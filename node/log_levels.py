@@ -84,6 +84,7 @@ _MODULES: Final = (
     "odradek.node.worker.process",
     "odradek.node.worker.replica_fetch_server",
     "odradek.node.worker.replica_fetchers",
+    "odradek.node.worker.replica_moves",
     "odradek.node.worker.replication",
     "odradek.node.worker.router_links",
     "odradek.storage.maintenance",

@@ -234,9 +234,11 @@ class MetricsReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 
 class StorageReport(msgspec.Struct, frozen=True, array_like=True, tag="storage"):
-    """Whether the child can write its files: the problem in a few words; empty if it can."""
+    """Whether the child can write its files: the problem in a few words; empty if it can.
+    `failed_log_dirs` are the log directories beside the data folder that have failed, by path."""
 
     problem: str
+    failed_log_dirs: dict[str, str] = {}
 
 
 class ListenerReport(msgspec.Struct, frozen=True, array_like=True, tag="listeners"):

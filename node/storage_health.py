@@ -6,6 +6,10 @@ A process that writes reports its problem, and that it has none, when it becomes
 change. One that has to end because of a problem reports it first: its successor may not get as far.
 The supervisor logs each change once, counts problems, and shows them in readiness and metrics. The
 routers tell clients: KAFKA_STORAGE_ERROR instead of silence.
+
+A log directory beside the data folder that fails is no problem of the process: it goes offline
+until the node is started again. The supervisor puts that into the configuration of the node, which
+all processes follow.
 """
 
 import logging
@@ -23,7 +27,8 @@ class StorageHealth:
     def __init__(self, send: Callable[[StorageReport], None]) -> None:
         self._send = send
         self._problems: dict[str, str] = {}
-        self._reported: str | None = None
+        self._failed_log_dirs: dict[str, str] = {}
+        self._reported: StorageReport | None = None
 
     @property
     def problem(self) -> str:
@@ -39,12 +44,18 @@ class StorageHealth:
         if self._reported is not None or self._problems:
             self.report()
 
+    def fail_log_dir(self, path: str, problem: str) -> None:
+        """A log directory beside the data folder has failed. It stays offline until the node is
+        started again."""
+        self._failed_log_dirs[path] = problem
+        self.report()
+
     def report(self) -> None:
         """Report the present state, unless it was the last one reported."""
-        problem = self.problem
-        if problem != self._reported:
-            self._reported = problem
-            self._send(StorageReport(problem))
+        report = StorageReport(self.problem, dict(self._failed_log_dirs))
+        if report != self._reported:
+            self._reported = report
+            self._send(report)
 
 
 class NodeStorage:

@@ -271,6 +271,7 @@ class Supervisor:
     def _on_storage_report(self, child: Child) -> None:
         if self._storage.update(child.name, child.storage_problem):
             self._send_storage_state()
+        self._updates.fail_log_dirs(child.failed_log_dirs)
 
     def _send_storage_state(self) -> None:
         """Tell the routers which processes cannot write their files."""
@@ -572,8 +573,8 @@ class Supervisor:
         )
         metrics.gauge(
             "odradek_offline_log_directories",
-            "1 if the data folder cannot be written",
-            lambda: bool(self._storage.problem),
+            "Log directories that are offline; the data folder is if it cannot be written",
+            lambda: bool(self._storage.problem) + self._updates.offline_log_dir_count,
         )
         metrics.counter(
             "odradek_storage_problems",

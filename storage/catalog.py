@@ -9,7 +9,8 @@ memory, which changes after the commit. Readers in other processes look up rows 
 Databases and their rows:
 
     partitions  number u32                          PartitionRow
-    numbers     topic id (16 bytes), partition u32  number u32
+    numbers     topic id (16 bytes), partition u32  number u32; a future replica's partition has
+                                                    FUTURE_PARTITION added
     segments    segment id u64                      SegmentRow
     extents     number u32, segment id u64          segment.Extent
     producers   number u32, producer id u64         producers.ProducerEntry, as of the last sealing
@@ -29,7 +30,15 @@ import msgspec
 
 from odradek.storage.cursors import rows_from
 from odradek.storage.environment import StorageError, open_environment, storage_errors
-from odradek.storage.layout import CATALOG_NAME, KEY, NUMBER, NUMBER_MAX, RESERVE_NAME, segment_ids
+from odradek.storage.layout import (
+    CATALOG_NAME,
+    FUTURE_PARTITION,
+    KEY,
+    NUMBER,
+    NUMBER_MAX,
+    RESERVE_NAME,
+    segment_ids,
+)
 from odradek.storage.producer_state import ProducerStateEntry
 from odradek.storage.reserve import (
     FILE_BYTES,
@@ -69,6 +78,13 @@ class PartitionRow(msgspec.Struct, frozen=True, array_like=True):
     log_start_offset: int = 0
     log_end_offset: int = 0
     leader_epochs: tuple[tuple[int, int], ...] = ()
+    is_future: bool = False
+    """Copied from another log directory, and not in use yet (KIP-113)."""
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """Topic id and partition, as in the catalog's table of numbers."""
+        return self.topic_id, self.partition + FUTURE_PARTITION * self.is_future
 
 
 class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
@@ -183,9 +199,13 @@ class Catalog:
         self.file = CatalogFile(directory, map_bytes=map_bytes, create=True)
         self.partitions: dict[int, PartitionRow] = {}
         self.numbers: dict[tuple[bytes, int], int] = {}
+        self.future_replicas: set[int] = set()
+        """Their numbers."""
         for row in self.file.partition_rows():
             self.partitions[row.number] = row
-            self.numbers[row.topic_id, row.partition] = row.number
+            self.numbers[row.key] = row.number
+            if row.is_future:
+                self.future_replicas.add(row.number)
         self.segments: dict[int, SegmentRow] = {
             row.segment_id: row for row in self.file.segment_rows()
         }
@@ -292,22 +312,34 @@ class CatalogChange:
     def put_partition(self, row: PartitionRow) -> None:
         """Insert or replace a partition."""
         catalog, number = self._catalog, row.number
-        topic_key = _TOPIC_KEY.pack(row.topic_id, row.partition)
+        topic_key = _TOPIC_KEY.pack(*row.key)
         self._transaction.put(NUMBER.pack(number), _ENCODE(row), db=catalog.file.partitions)
         self._transaction.put(topic_key, NUMBER.pack(number), db=catalog.file.numbers)
 
         def effect() -> None:
             catalog.partitions[number] = row
-            catalog.numbers[row.topic_id, row.partition] = number
+            catalog.numbers[row.key] = number
+            if row.is_future:
+                catalog.future_replicas.add(number)
+            else:
+                catalog.future_replicas.discard(number)
 
         self.effects.append(effect)
+
+    def promote_partition(self, number: int) -> None:
+        """A future replica is the current one from now on."""
+        catalog = self._catalog
+        future = catalog.partitions[number]
+        self._transaction.delete(_TOPIC_KEY.pack(*future.key), db=catalog.file.numbers)
+        self.effects.append(lambda: catalog.numbers.pop(future.key, None))
+        self.put_partition(msgspec.structs.replace(future, is_future=False))
 
     def delete_partition(self, number: int) -> None:
         """Remove a partition and its producers. Its extents, and its number, stay in use until the
         segments with its data are dropped or rewritten."""
         catalog = self._catalog
         row = catalog.partitions[number]
-        topic_key = _TOPIC_KEY.pack(row.topic_id, row.partition)
+        topic_key = _TOPIC_KEY.pack(*row.key)
         self._transaction.delete(NUMBER.pack(number), db=catalog.file.partitions)
         self._transaction.delete(topic_key, db=catalog.file.numbers)
         cursor = self._transaction.cursor(catalog.file.producers)
@@ -317,7 +349,8 @@ class CatalogChange:
 
         def effect() -> None:
             del catalog.partitions[number]
-            del catalog.numbers[row.topic_id, row.partition]
+            del catalog.numbers[row.key]
+            catalog.future_replicas.discard(number)
 
         self.effects.append(effect)
 

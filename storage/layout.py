@@ -3,6 +3,7 @@
 All functions are pure. None of this may change, or a node does not find its data again.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 
@@ -29,6 +30,14 @@ STAMP_SIZE = STAMP.size
 
 NUMBER_MAX = 2**32 - 1
 
+FUTURE_PARTITION = 1 << 31
+"""Added to the partition's number in the key of a future replica, which is copied from another log
+directory: only who asks for it finds it (KIP-113)."""
+
+STORES_PER_DIRECTORY_MAX = 1024
+"""Store numbers count through the log directories of a node: a store's number is this times the
+place of its directory, plus its index there. The first directory has the place 0."""
+
 _SEGMENT_PREFIX = "segment-"
 _SEGMENT_SUFFIX = ".mdb"
 _JOURNAL_PREFIX = "journal-"
@@ -43,9 +52,24 @@ def store_index(topic_id: bytes, partition: int, store_count: int) -> int:
     return (int.from_bytes(topic_id[:4], "big") + partition) % store_count
 
 
-def store_folder(stores_folder: Path, store: int) -> Path:
-    """The folder of a store. `stores_folder` is `<data>/stores`."""
-    return stores_folder / str(store)
+def store_number(directory: int, index: int) -> int:
+    """The number of the store with this index in the log directory at this place."""
+    return directory * STORES_PER_DIRECTORY_MAX + index
+
+
+def index_of(store: int) -> int:
+    """The index of a store in its log directory. It says which worker owns the store."""
+    return store % STORES_PER_DIRECTORY_MAX
+
+
+def directory_of(store: int) -> int:
+    """The place of the log directory of a store; 0 is the first."""
+    return store // STORES_PER_DIRECTORY_MAX
+
+
+def store_folder(stores_folders: Sequence[Path], store: int) -> Path:
+    """The folder of a store. `stores_folders` is `<directory>/stores` for each log directory."""
+    return stores_folders[directory_of(store)] / str(index_of(store))
 
 
 def segment_path(directory: Path, segment_id: int) -> Path:

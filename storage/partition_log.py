@@ -13,7 +13,7 @@ from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.records import BatchHeader
 from odradek.protocol.types import NO_OFFSET
 from odradek.storage.catalog import PartitionRow
-from odradek.storage.layout import EPOCH_KEY, KEY, OFFSET
+from odradek.storage.layout import EPOCH_KEY, FUTURE_PARTITION, KEY, OFFSET
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.producer_state import (
     ProducerStateEntry,
@@ -51,6 +51,24 @@ class IndexRow(NamedTuple):
     database: str
     key: bytes
     value: bytes
+
+
+class NewPartition(NamedTuple):
+    """A partition to be created, from the metadata."""
+
+    topic_id: bytes
+    topic_name: str
+    partition: int
+    leader_epoch: int
+    settings: LogSettings
+    role: ReplicaRole = ReplicaRole.LEADER
+    is_future: bool = False
+    """Whether it is copied from another log directory, and not in use yet."""
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """Topic id and partition, as in the catalog's table of numbers."""
+        return self.topic_id, self.partition + FUTURE_PARTITION * self.is_future
 
 
 class PartitionLog:

@@ -23,6 +23,7 @@ from odradek.storage.environment import StorageError
 from odradek.storage.layout import (
     CATALOG_NAME,
     EPOCH_KEY,
+    FUTURE_PARTITION,
     KEY,
     NUMBER,
     OFFSET,
@@ -95,6 +96,10 @@ class StoreReader:
             if number is not None:
                 self._numbers[topic_id, partition] = number
         return number
+
+    def future_number_of(self, topic_id: bytes, partition: int) -> int | None:
+        """The number of a partition's future replica (KIP-113). None if there is none here."""
+        return self.number_of(topic_id, partition + FUTURE_PARTITION)
 
     def read(
         self,

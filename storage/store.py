@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from odradek.protocol.types import NEVER
 from odradek.storage import log_loader, recovery
@@ -22,10 +21,11 @@ from odradek.storage.append import Turn, write_checkpoints
 from odradek.storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentRow, SegmentState
 from odradek.storage.durability import Flusher
 from odradek.storage.environment import StorageError, storage_errors
+from odradek.storage.future_replicas import FutureReplicas
 from odradek.storage.layout import STATUS_NAME, unlink_journal, unlink_segment
 from odradek.storage.log_starts import LogStarts
 from odradek.storage.maintenance import Maintenance
-from odradek.storage.partition_log import PartitionLog
+from odradek.storage.partition_log import NewPartition, PartitionLog
 from odradek.storage.producer_state import ActiveProducer, describe_producers
 from odradek.storage.reserve import (
     DISK_FULL,
@@ -52,17 +52,6 @@ from odradek.storage.status import (
 from odradek.storage.truncation import TruncatedLog, truncate_fully, truncate_log
 
 _MAP_CHECK_BYTES = 4 << 20
-
-
-class NewPartition(NamedTuple):
-    """A partition to be created, from the metadata."""
-
-    topic_id: bytes
-    topic_name: str
-    partition: int
-    leader_epoch: int
-    settings: LogSettings
-    role: ReplicaRole = ReplicaRole.LEADER
 
 
 class Store:
@@ -103,6 +92,7 @@ class Store:
         self._expiration_check_ms = 0
         self._turn: Turn | None = None
         self.log_starts: LogStarts
+        self.future_replicas: FutureReplicas
         self._maintenance: Maintenance
 
     @classmethod
@@ -145,8 +135,8 @@ class Store:
         wanted = list(partitions)
         missing: dict[tuple[bytes, int], NewPartition] = {}
         for new in wanted:
-            if (new.topic_id, new.partition) not in self.catalog.numbers:
-                missing.setdefault((new.topic_id, new.partition), new)
+            if new.key not in self.catalog.numbers:
+                missing.setdefault(new.key, new)
         created: list[PartitionLog] = []
         if missing:
             with self.catalog.change(may_use_reserve=False) as change:
@@ -161,7 +151,11 @@ class Store:
                     leads = new.role is ReplicaRole.LEADER and new.leader_epoch >= 0
                     epochs = ((new.leader_epoch, 0),) if leads else ()
                     row = PartitionRow(
-                        number, *new[:3], settings=new.settings, leader_epochs=epochs
+                        number,
+                        *new[:3],
+                        settings=new.settings,
+                        leader_epochs=epochs,
+                        is_future=new.is_future,
                     )
                     change.put_partition(row)
                     created.append(PartitionLog(row))
@@ -172,7 +166,7 @@ class Store:
             self._logs[log.number] = log
         numbers = []
         for new in wanted:
-            number = self.catalog.numbers[new.topic_id, new.partition]
+            number = self.catalog.numbers[new.key]
             self.set_settings(number, new.settings)
             self.set_leader_epoch(number, new.leader_epoch, new.role)
             numbers.append(number)
@@ -231,8 +225,7 @@ class Store:
         elif recovered_high_watermark is not None and recovered_high_watermark < log.high_watermark:
             # Once after opening: records beyond it may not be on any other replica.
             log.high_watermark = recovered_high_watermark
-            self._write_status(log)
-            self.status.publish()
+            self._publish(log)
 
     def set_high_watermark(self, number: int, offset: int) -> None:
         """Everything below `offset` is replicated. Readers see it at once. The high watermark never
@@ -240,8 +233,7 @@ class Store:
         log = self._logs[number]
         log.high_watermark = max(log.high_watermark, min(offset, log.log_end_offset))
         log.undecided.on_high_watermark_updated(log.high_watermark)
-        self._write_status(log)
-        self.status.publish()
+        self._publish(log)
 
     def truncate(self, ends: Mapping[int, int], now_ms: int) -> None:
         """Truncate the logs, by number, to these offsets (to the start of the batch that contains
@@ -428,6 +420,10 @@ class Store:
             self.status.close()
             os.close(self._lock)
 
+    def sync(self) -> None:
+        """Wait until everything that was committed is on disk. Raises StorageError."""
+        self._flusher.sync(self._segment)
+
     def roll(self, now_ms: int) -> None:
         """Seal the active segment and start a new one. Raises StorageError, and keeps the old one
         active then."""
@@ -510,6 +506,10 @@ class Store:
         words[base + ACTIVE_BYTES] = log.active_bytes
         words[base + ROLE] = log.role
 
+    def _publish(self, log: PartitionLog) -> None:
+        self._write_status(log)
+        self.status.publish()
+
     def _on_catalog_change(self) -> None:
         self.status.raise_generation()
         self._free_numbers()
@@ -547,6 +547,7 @@ class Store:
         self._segment = segment
         self._logs = log_loader.load_logs(catalog)
         self.log_starts = LogStarts(catalog, self._logs, self.status, self._note_dead_below)
+        self.future_replicas = FutureReplicas(catalog, self._logs, self.sync, self._publish)
         log_loader.replay_segment(self._logs, segment, trusts_checkpoints=not may_be_torn)
         log_loader.mark_open(catalog, self._logs, active_id, boot_id=boot_id, now_ms=now_ms)
         self._recover_dead(segment)

@@ -11,6 +11,9 @@
     shutdown               heartbeat: nothing is left to move,    fenced; its reply says that it
                            and all others know who leads          should shut down
     any                    RegisterBroker by a new incarnation    as from (none)
+    any                    RegisterBroker by the same one         the same; the replicas in log
+                                                                  directories that have failed
+                                                                  leave their ISRs
     any                    UnregisterBroker                       (none)
 
 A broker that is fenced leaves all ISRs and leads nothing, in the same entry of the log. A broker in
@@ -41,6 +44,7 @@ from odradek.cluster.controller.elections import (
     raise_leader_epochs,
     remove_from_isrs,
 )
+from odradek.cluster.controller.log_directories import directory_losses, replace_lost_replicas
 from odradek.cluster.controller.state import ControllerResult, ControllerState, is_active
 from odradek.cluster.metadata.image import BrokerImage, ConfigResourceType
 from odradek.cluster.metadata.records import (
@@ -92,12 +96,17 @@ def register_broker(
         is_fenced=same.is_fenced if same is not None else command.starts_fenced,
         is_in_controlled_shutdown=same is not None and same.is_in_controlled_shutdown,
         log_dirs=command.log_dirs,
+        log_dir_paths=command.log_dir_paths,
+        offline_log_dirs=command.offline_log_dirs,
     )
     records: list[Record] = []
     if record != before:
         records.append(record)
     if same is None:
-        records.extend(_predecessor_losses(state, command, before))
+        losses = _predecessor_losses(state, command, before, record)
+        records.extend(replace_lost_replicas(state, record, losses))
+    elif command.offline_log_dirs != same.offline_log_dirs:
+        records.extend(directory_losses(state, record))
     if command.starts_fenced:
         state.sessions.record_contact(broker_id, record.broker_epoch, now_ms)
     else:
@@ -248,7 +257,10 @@ def _check_features(state: ControllerState, command: RegisterBroker) -> None:
 
 
 def _predecessor_losses(
-    state: ControllerState, command: RegisterBroker, before: BrokerImage | None
+    state: ControllerState,
+    command: RegisterBroker,
+    before: BrokerImage | None,
+    registered: BrokerImage,
 ) -> list[Record]:
     """The partition changes for a new incarnation: it may have lost records, so it does not lead,
     or, as a single node, leads in new epochs."""
@@ -264,7 +276,7 @@ def _predecessor_losses(
     was_active = before is not None and not before.is_fenced
     is_shutting_down = command.starts_fenced and was_active
     if was_active and not command.starts_fenced:
-        return raise_leader_epochs(state, broker_id)
+        return raise_leader_epochs(state, registered)
     if not (is_shutting_down or is_unclean_shutdown or is_erased):
         return []
     return remove_from_isrs(

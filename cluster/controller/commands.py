@@ -158,14 +158,11 @@ class AllocateProducerIds(_Tagged, Request["ProducerIdsReply"], frozen=True):
 
 
 class RegisterBroker(_Tagged, Request["BrokerReply"], frozen=True):
-    """A broker has started. An empty `cluster_id`: it belongs to no cluster yet.
-
-    `features` are those that its release supports; empty if unknown. `log_dirs` are the ids of its
-    data folders, new ones after a disk was wiped. With `starts_fenced` the broker sends heartbeats
-    and serves once it has caught up. `previous_broker_epoch` is the last epoch of the broker if its
-    logs have all records that it acknowledged then, -1 if they may not, null if unknown (KIP-966);
-    if it is set the broker starts fenced.
-    """
+    """A broker has started. An empty `cluster_id`: it belongs to no cluster yet. No `features`: it
+    is not known which its release supports. `log_dirs` are the ids of its log directories, with
+    their paths; a wiped disk has a new one. With `starts_fenced` it serves once it has caught up.
+    `previous_broker_epoch` is its last epoch if its logs have all records that it acknowledged
+    then, -1 if they may not, null if unknown (KIP-966); if it is set the broker starts fenced."""
 
     broker_id: int
     incarnation_id: Uuid
@@ -176,14 +173,13 @@ class RegisterBroker(_Tagged, Request["BrokerReply"], frozen=True):
     log_dirs: tuple[Uuid, ...] = ()
     starts_fenced: bool = False
     previous_broker_epoch: int | None = None
+    log_dir_paths: tuple[str, ...] = ()
+    offline_log_dirs: tuple[Uuid, ...] = ()
 
 
 class BrokerHeartbeat(_Tagged, Request["HeartbeatReply"], frozen=True):
-    """A broker is alive and has applied the metadata log up to `metadata_offset`.
-
-    With `wants_fence` it does not want to serve, with `wants_shut_down` it wants a controlled
-    shutdown.
-    """
+    """A broker is alive and has applied the metadata log up to `metadata_offset`. With
+    `wants_fence` it does not want to serve, with `wants_shut_down` a controlled shutdown."""
 
     broker_id: int
     broker_epoch: int
@@ -230,6 +226,14 @@ class ResignReplicas(_Tagged, Request["PartitionsReply"], frozen=True):
     broker_id: int
     broker_epoch: int
     partitions: tuple[tuple[Uuid, int], ...]
+
+
+class AssignReplicasToDirs(_Tagged, Request["PartitionsReply"], frozen=True):
+    """Replicas of a broker are in these log directories now: topic id, number, id (KIP-858)."""
+
+    broker_id: int
+    broker_epoch: int
+    replicas: tuple[tuple[Uuid, int, Uuid], ...]
 
 
 class PartitionReference(msgspec.Struct, frozen=True, array_like=True):
@@ -290,10 +294,8 @@ class DeleteAcls(_Tagged, Request["DeletedAclsReply"], frozen=True):
 
 
 class AddRaftVoter(_Tagged, Request["VotersReply"], frozen=True):
-    """Make an observer a voter, with the data folder of this id (KIP-853).
-
-    Without `waits` the reply comes when the change is in the leader's log, committed or not.
-    """
+    """Make an observer a voter, with the data folder of this id (KIP-853). Without `waits` the
+    reply comes when the change is in the leader's log."""
 
     voter_id: int
     voter_directory_id: Uuid
@@ -358,8 +360,7 @@ class ExpireDelegationToken(_Tagged, Request["DelegationTokenReply"], frozen=Tru
 
 
 VoterChangeCommand: TypeAlias = AddRaftVoter | RemoveRaftVoter
-"""The quorum's own entries of the log have the voters, and its driver changes them: no record of
-the metadata does."""
+"""The quorum's own entries of the log have the voters; no record of the metadata does."""
 
 MetadataCommand: TypeAlias = (
     CreateTopics
@@ -373,6 +374,7 @@ MetadataCommand: TypeAlias = (
     | UnregisterBroker
     | AlterPartition
     | ResignReplicas
+    | AssignReplicasToDirs
     | ElectLeaders
     | AlterPartitionReassignments
     | UpdateFeatures
@@ -451,10 +453,7 @@ class BrokerReply(_Tagged, frozen=True):
 
 class HeartbeatReply(_Tagged, frozen=True):
     """The state of a broker. It serves while it is not fenced, and stops when it should shut down.
-
-    `is_caught_up`: its metadata has its own registration. `next_heartbeat_ms`: the time until its
-    next heartbeat, in milliseconds.
-    """
+    `is_caught_up`: its metadata has its own registration. `next_heartbeat_ms` is a duration."""
 
     is_caught_up: bool
     is_fenced: bool

@@ -23,6 +23,7 @@ from typing import Final, assert_never
 from odradek.cluster.controller.acls import create_acls, delete_acls
 from odradek.cluster.controller.brokers import (
     allocate_producer_ids,
+    check_broker_epoch,
     fence_stale_brokers,
     heartbeat,
     register_broker,
@@ -36,6 +37,7 @@ from odradek.cluster.controller.commands import (
     AlterPartition,
     AlterPartitionReassignments,
     AlterScramCredentials,
+    AssignReplicasToDirs,
     BrokerHeartbeat,
     CreateAcls,
     CreateDelegationToken,
@@ -71,6 +73,7 @@ from odradek.cluster.controller.features import update_features
 from odradek.cluster.controller.in_sync_replicas import alter_partition, resign_replicas
 from odradek.cluster.controller.internal_topics import CHECK_INTERVAL_MS as INTERNAL_TOPICS_CHECK_MS
 from odradek.cluster.controller.internal_topics import raise_replication_factors
+from odradek.cluster.controller.log_directories import assign_replicas, place_in_directories
 from odradek.cluster.controller.mutation_quotas import MutationBuckets, MutationQuota
 from odradek.cluster.controller.reassignment import alter_reassignments
 from odradek.cluster.controller.scram_credentials import alter_scram_credentials
@@ -79,6 +82,8 @@ from odradek.cluster.controller.topics import create_partitions, create_topics, 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import Record
 
+_CREATING: Final = (CreateTopics, CreatePartitions, AlterPartitionReassignments, AlterPartition)
+"""The commands that create and remove replicas."""
 _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -106,6 +111,12 @@ class Controller:
     def handle(self, command: MetadataCommand, now_ms: int) -> ControllerResult:
         """The records and the reply of a command; the state does not change. ApiError if it fails
         as a whole."""
+        result = self._decide(command, now_ms)
+        if not isinstance(command, _CREATING):
+            return result
+        return ControllerResult(place_in_directories(self._state, result.records), result.reply)
+
+    def _decide(self, command: MetadataCommand, now_ms: int) -> ControllerResult:
         state = self._state
         match command:
             case CreateTopics():
@@ -130,6 +141,9 @@ class Controller:
                 return alter_partition(state, command)
             case ResignReplicas():
                 return resign_replicas(state, command)
+            case AssignReplicasToDirs():
+                broker = check_broker_epoch(state, command.broker_id, command.broker_epoch)
+                return assign_replicas(state, broker, command)
             case ElectLeaders():
                 return elect_leaders(state, command)
             case AlterPartitionReassignments():
@@ -203,7 +217,7 @@ class Controller:
             self._next_internal_topics_ms = now_ms + INTERNAL_TOPICS_CHECK_MS
             records = raise_replication_factors(state)
             if records:
-                return tuple(records)
+                return place_in_directories(state, records)
         removals = self._expired_tokens(now_ms, wall_ms)
         if removals:
             return removals

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence, Set
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+import msgspec
+
 from odradek.cluster.controller.commands import (
     ElectLeaders,
     PartitionChangeResult,
@@ -25,7 +27,7 @@ from odradek.cluster.controller.partition_index import TopicIdPartition
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.delta import image_after
 from odradek.cluster.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from odradek.cluster.metadata.image import NO_LEADER
+from odradek.cluster.metadata.image import NO_LEADER, BrokerImage
 from odradek.cluster.metadata.records import ConfigChanged, FeatureLevelChanged, Record
 from odradek.protocol.errors import ApiError, ErrorCode
 
@@ -74,16 +76,24 @@ def remove_from_isrs(
     return decisions.records
 
 
-def raise_leader_epochs(state: ControllerState, broker_id: int) -> list[Record]:
+def raise_leader_epochs(state: ControllerState, broker: BrokerImage) -> list[Record]:
     """Begin a new leader epoch in all partitions that a restarted broker goes on leading.
 
     It may have lost records that consumers and followers have read, and write others at their
-    offsets. With a new leader epoch they notice that (KIP-320).
+    offsets. With a new leader epoch they notice that (KIP-320). `broker` is the new registration:
+    its log directories may be offline, or online again.
     """
-    decisions = state.decisions()
-    for topic_partition in state.index.led_by(broker_id):
+    brokers = {**state.image.brokers, broker.broker_id: broker}
+    decisions = state.decisions(image=msgspec.structs.replace(state.image, brokers=brokers))
+    for topic_partition in state.index.led_by(broker.broker_id):
         before = decisions.partition(topic_partition)
-        decisions.put(topic_partition, with_next_leader_epoch(before))
+        if broker.is_online(before.directory_of(broker.broker_id)):
+            decisions.put(topic_partition, with_next_leader_epoch(before))
+        else:
+            _reelect(decisions, (topic_partition,))
+    former = state.image.brokers.get(broker.broker_id)
+    if former is not None and former.offline_log_dirs:
+        _reelect(decisions, state.index.leaderless())
     return decisions.records
 
 

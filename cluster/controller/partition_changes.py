@@ -7,6 +7,7 @@ changes by leaders, reassignments, requested elections. It keeps these invariant
 - the leader comes from the ISR, or from the eligible leader replicas if the feature is on
   (KIP-966), or is the last known leader if both are empty; any other replica needs an unclean
   election;
+- a replica in an offline log directory does not lead (KIP-112);
 - the partition epoch grows by one with each change; the leader epoch with each change of leader,
   also to none, and when a replica is removed, so that it cannot continue to follow.
 
@@ -17,7 +18,7 @@ A leader that was restarted without having been fenced goes on in a new epoch
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -25,7 +26,12 @@ import msgspec
 
 from odradek.cluster.controller.partition_index import TopicIdPartition
 from odradek.cluster.metadata.features import has_eligible_leader_replicas
-from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from odradek.cluster.metadata.image import (
+    NO_LEADER,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+)
 from odradek.cluster.metadata.records import PartitionChanged, Record
 from odradek.cluster.metadata.settings import topic_settings
 from odradek.protocol.types import Uuid
@@ -55,6 +61,8 @@ class ElectionRules:
     is_unclean_allowed: bool
     has_elr: bool
     shutting_down: Set[int] = _NO_BROKERS
+    with_offline_log_dirs: tuple[BrokerImage, ...] = ()
+    """The brokers that cannot lead what is in their offline log directories (KIP-112)."""
 
 
 def changed_partition(
@@ -76,6 +84,8 @@ def changed_partition(
     eligible leader replicas, or its last member was erased. Otherwise it stays as it was, without a
     leader, until a member of it is active again.
     """
+    if rules.with_offline_log_dirs:
+        rules = _without_offline_replicas(before, rules)
     replicas = before.replicas if replicas is None else replicas
     adding = before.adding_replicas if adding is None else adding
     removing = before.removing_replicas if removing is None else removing
@@ -108,10 +118,23 @@ def changed_partition(
         last_known_elr=last_known,
         adding_replicas=adding,
         removing_replicas=removing,
+        directories=before.directories,
     )
     if after == before:
         return None
     return msgspec.structs.replace(after, partition_epoch=before.partition_epoch + 1)
+
+
+def _without_offline_replicas(before: PartitionImage, rules: ElectionRules) -> ElectionRules:
+    """The rules for a partition: a replica in an offline log directory cannot lead."""
+    offline = {
+        broker.broker_id
+        for broker in rules.with_offline_log_dirs
+        if not broker.is_online(before.directory_of(broker.broker_id))
+    }
+    return replace(
+        rules, active=rules.active - offline, shutting_down=rules.shutting_down - offline
+    )
 
 
 def with_next_leader_epoch(before: PartitionImage) -> PartitionImage:
@@ -234,6 +257,9 @@ class PartitionChangeSet:
         self._rules: dict[Uuid, ElectionRules] = {}
         self._decided: dict[TopicIdPartition, PartitionImage] = {}
         self._shutting_down = shutting_down
+        self._with_offline_log_dirs = tuple(
+            broker for broker in image.brokers.values() if broker.offline_log_dirs
+        )
         self.active = active
 
     @property
@@ -265,6 +291,7 @@ class PartitionChangeSet:
                 is_unclean_allowed=settings.unclean_leader_election_enable,
                 has_elr=has_eligible_leader_replicas(image),
                 shutting_down=self._shutting_down,
+                with_offline_log_dirs=self._with_offline_log_dirs,
             )
         return rules
 

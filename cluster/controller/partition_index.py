@@ -5,6 +5,7 @@ which they were added, which is the same on each node. Built by `state` on first
 controller does not pay for it.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Self, TypeAlias
 
@@ -28,6 +29,7 @@ class PartitionIndex:
         self._eligible_leaders: _PartitionsByBroker = {}
         self._led: _PartitionsByBroker = {}
         self._imbalanced: _PartitionSet = {}
+        self._replica_counts: Counter[tuple[int, Uuid | None]] = Counter()
 
     @classmethod
     def of(cls, image: MetadataImage) -> Self:
@@ -93,6 +95,10 @@ class PartitionIndex:
         """The partitions that their preferred leader does not lead."""
         return self._imbalanced
 
+    def replica_count(self, broker_id: int, directory_id: Uuid | None) -> int:
+        """How many replicas are in a log directory of a broker. None is its first one."""
+        return self._replica_counts[broker_id, directory_id]
+
     def _replace(
         self,
         topic_partition: TopicIdPartition,
@@ -111,10 +117,24 @@ class PartitionIndex:
         new_leader = (after.leader,) if after is not None else ()
         if old_leader != new_leader:
             _move(self._led, topic_partition, old_leader, new_leader)
+        old_replicas = (before.replicas, before.directories) if before is not None else None
+        new_replicas = (after.replicas, after.directories) if after is not None else None
+        if old_replicas != new_replicas:
+            self._replica_counts.subtract(_places(before))
+            self._replica_counts.update(_places(after))
         if after is not None and after.leader != after.replicas[0]:
             self._imbalanced[topic_partition] = None
         else:
             self._imbalanced.pop(topic_partition, None)
+
+
+def _places(partition: PartitionImage | None) -> list[tuple[int, Uuid | None]]:
+    """The brokers and log directories of a partition's replicas."""
+    if partition is None:
+        return []
+    if not partition.directories:
+        return [(replica, None) for replica in partition.replicas]
+    return [(replica, partition.directory_of(replica)) for replica in partition.replicas]
 
 
 def _move(

@@ -12,12 +12,13 @@ from odradek.cluster.controller.broker_sessions import BrokerHeartbeatTracker
 from odradek.cluster.controller.commands import CommandReply
 from odradek.cluster.controller.partition_changes import PartitionChangeSet
 from odradek.cluster.controller.partition_index import PartitionIndex
-from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.broker_settings import ANY_LOG_DIR, BrokerSettings
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage
 from odradek.cluster.metadata.records import Record, TopicCreated, TopicDeleted
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_names import unify_collision_chars
+from odradek.protocol.types import Uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,24 @@ class ControllerState:
 
     def is_cordoned(self, broker_id: int) -> bool:
         """Whether no new replicas may be placed on a broker (KIP-1066), as while it is drained."""
-        return bool(broker_settings(self.image, broker_id, self.static).cordoned_log_dirs)
+        cordoned = broker_settings(self.image, broker_id, self.static).cordoned_log_dirs
+        if not cordoned or ANY_LOG_DIR in cordoned:
+            return bool(cordoned)
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and set(broker.log_dir_paths) <= set(cordoned)
+
+    def cordoned_directories(self, broker: BrokerImage) -> Set[Uuid | None]:
+        """The log directories of a broker in which no new replicas may be placed. None is the
+        first one."""
+        cordoned = broker_settings(self.image, broker.broker_id, self.static).cordoned_log_dirs
+        if not cordoned:
+            return frozenset()
+        directories = (None, *broker.log_dirs[1:])
+        return {
+            directory
+            for directory, path in zip(directories, broker.log_dir_paths, strict=False)
+            if path in cordoned or ANY_LOG_DIR in cordoned
+        }
 
     @property
     def broker_settings(self) -> BrokerSettings:

@@ -98,6 +98,17 @@ def _limits_by_address(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((address, int(limit)) for address, _, limit in parts)
 
 
+ANY_LOG_DIR: Final = "*"
+"""In cordoned.log.dirs: all of the broker's log directories."""
+_LOG_DIRS: Final = satisfying(
+    "Must be * or absolute paths of log.dirs",
+    lambda value: all(
+        each == ANY_LOG_DIR or str(each).startswith("/")
+        for each in (value if isinstance(value, tuple) else (value,))
+    ),
+)
+
+
 @settings(ConfigResourceType.BROKER)
 class BrokerSettings:
     """Every key of a broker that has an effect and is not a topic's default."""
@@ -223,10 +234,10 @@ class BrokerSettings:
     )
     cordoned_log_dirs: Strings = strings(
         "",
-        "* if no new replicas are placed on the broker (KIP-1066), as while it is drained. Its"
-        " replicas stay until they are reassigned.",
+        "The log directories in which no new replicas are placed (KIP-1066); * stands for all, as"
+        " while a broker is drained. The replicas in them stay until they are reassigned.",
         enforced_by="odradek.cluster.controller.state",
-        validator=one_of("*"),
+        validator=_LOG_DIRS,
         scope=ConfigScope.ONE_BROKER,
     )
     follower_replication_throttled_rate: int = long(
@@ -389,8 +400,8 @@ class BrokerSettings:
     )
     log_dirs: Strings | None = strings(
         None,
-        "The folder of the broker's data.",
-        enforced_by=BY_CONSTRUCTION,
+        "The log directories of the broker. The first one is its data folder.",
+        enforced_by="odradek.node.config",
         scope=READ_ONLY,
     )
     log_dir: Strings | None = strings(

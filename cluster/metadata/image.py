@@ -42,6 +42,13 @@ class ConfigResource(NamedTuple):
     name: str
 
 
+class ReplicaDirectory(NamedTuple):
+    """The log directory of the replica of a broker, by the id in its meta.properties."""
+
+    broker_id: int
+    directory_id: Uuid
+
+
 class PartitionImage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The state of one partition.
 
@@ -50,8 +57,9 @@ class PartitionImage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     min.insync.replicas and therefore have all that was committed. `last_known_elr` holds the
     last leader once the ISR is empty (KIP-966). `adding_replicas` and `removing_replicas` are
     the parts of `replicas` that a reassignment adds and removes. `partition_epoch` grows with
-    every change, `leader_epoch` with every change of leader. The struct travels inside records:
-    fields may only be added at the end, with a default.
+    every change, `leader_epoch` with every change of leader. `directories` names the log directory
+    of each replica that is not in the first one of its broker (KIP-858). The struct travels inside
+    records: fields may only be added at the end, with a default.
     """
 
     replicas: tuple[int, ...]
@@ -63,6 +71,14 @@ class PartitionImage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last_known_elr: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
+    directories: tuple[ReplicaDirectory, ...] = ()
+
+    def directory_of(self, broker_id: int) -> Uuid | None:
+        """The log directory of the replica of a broker; None: the first one of the broker."""
+        for replica, directory_id in self.directories:
+            if replica == broker_id:
+                return directory_id
+        return None
 
 
 class TopicImage(msgspec.Struct, frozen=True, gc=False):
@@ -99,8 +115,11 @@ class BrokerImage(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     `incarnation_id` is new with each start of the broker: a second broker with the same id has
     another one. A fenced broker leads nothing, and clients do not see it.
-    `log_dirs` are the ids of its data folders: a wiped disk has a new one. The struct is also the
-    record of a registration: fields may only be added at the end, with a default.
+    `log_dirs` are the ids of its log directories: a wiped disk has a new one. The first is that of
+    its data folder. `log_dir_paths` are their paths, in the same order. Those of
+    `offline_log_dirs` have failed: the replicas there cannot be written or read (KIP-112). The
+    struct is also the record of a registration: fields may only be added at the end, with a
+    default.
     """
 
     broker_id: int
@@ -112,6 +131,14 @@ class BrokerImage(msgspec.Struct, frozen=True, array_like=True, tag=3):
     is_fenced: bool = False
     is_in_controlled_shutdown: bool = False
     log_dirs: tuple[Uuid, ...] = ()
+    log_dir_paths: tuple[str, ...] = ()
+    offline_log_dirs: tuple[Uuid, ...] = ()
+
+    def is_online(self, directory_id: Uuid | None) -> bool:
+        """Whether the replicas of a log directory can be used. None is the first one."""
+        if directory_id is None:
+            return not self.log_dirs or self.log_dirs[0] not in self.offline_log_dirs
+        return directory_id in self.log_dirs and directory_id not in self.offline_log_dirs
 
     def listener(self, name: str) -> BrokerListener | None:
         """The listener of that name, or None if the broker has none."""

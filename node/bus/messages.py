@@ -184,10 +184,27 @@ class WriteMarker(WorkerRequest["AppendReply"], array_like=True, tag=12, gc=Fals
     base_offset: int = -1
 
 
+class MoveReplica(WorkerRequest["MoveReplicaReply"], array_like=True, tag=17, gc=False):
+    """Move a replica to the log directory at this place of log.dirs. `store` is the index of its
+    store, `number` means nothing."""
+
+    topic_id: bytes
+    partition: int
+    directory: int
+
+
+class ReplicaMoveBegun(_Message, frozen=True, array_like=True, tag=18, gc=False):
+    """Whether the replica is being moved, or is there already."""
+
+    request_id: int
+    error_code: int
+
+
 AppendReply: TypeAlias = Appended | RequestFailed
 """Of appends and transaction markers."""
 DeleteRecordsReply: TypeAlias = RecordsDeleted | RequestFailed
 DescribeProducersReply: TypeAlias = ProducersDescribed | RequestFailed
+MoveReplicaReply: TypeAlias = ReplicaMoveBegun | RequestFailed
 
 
 class RelayRequest(_Message, frozen=True, array_like=True, tag=13, gc=False):
@@ -212,6 +229,7 @@ ToWorker = (
     | DeleteRecords
     | DescribeProducers
     | WriteMarker
+    | MoveReplica
     | RelayResponse
 )
 ToRouter = (
@@ -222,6 +240,7 @@ ToRouter = (
     | PartitionsAdvanced
     | RequestFailed
     | ProducersDescribed
+    | ReplicaMoveBegun
     | RelayRequest
 )
 

@@ -35,6 +35,7 @@ from odradek.node.bus.endpoint import (
     set_options,
 )
 from odradek.node.config import WORKER_LISTENER_PREFIX
+from odradek.storage.layout import index_of
 
 # A peer whose machine is gone sends nothing. Without heartbeats the connection would stay open
 # until the kernel gives up.
@@ -80,7 +81,7 @@ def worker_address(image: MetadataImage, node_id: int, store: int = 0) -> str | 
     ]
     if not workers:
         return None
-    worker = workers[store % len(workers)]
+    worker = workers[index_of(store) % len(workers)]
     return tcp_address(worker.host, worker.port)
 
 

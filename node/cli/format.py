@@ -170,7 +170,11 @@ def format_data(
     """
     from odradek.node.bootstrap_credentials import write_bootstrap_credentials
     from odradek.node.config_sources import ConfigurationError
-    from odradek.node.data_folder import adopt_meta_properties, read_meta_properties
+    from odradek.node.data_folder import (
+        adopt_meta_properties,
+        read_meta_properties,
+        unformatted_log_dirs,
+    )
 
     options = {"data": data, "node.id": node_id, "cluster.id": cluster_id, "stores": stores}
     if hardened.hardened:
@@ -185,17 +189,19 @@ def format_data(
     credentials = _scram_credentials(scram_users)
     try:
         known = read_meta_properties(config.data_folder)
-        if known is not None and not if_not_formatted:
+        new_log_dirs = unformatted_log_dirs(config)
+        if known is not None and not new_log_dirs and not if_not_formatted:
             raise ConfigurationError(
                 f"data={config.data}: this is the data folder of node {known.node_id} of cluster "
                 f"{known.cluster_id} already; choose another, or pass --if-not-formatted"
             )
-        config = adopt_meta_properties(config, formats=True)
+        config = adopt_meta_properties(config, formats=True, replaces=not if_not_formatted)
         if credentials and known is None:
             write_bootstrap_credentials(config.data_folder, credentials)
     except ConfigurationError as fault:
         raise click.ClickException(str(fault)) from fault
-    output.facts({**_facts(config), "formatted": known is None})
+    added = any(each.path in new_log_dirs and not each.problem for each in config.log_dirs)
+    output.facts({**_facts(config), "formatted": known is None or added})
 
 
 def _facts(config: NodeConfig) -> Row:
@@ -204,6 +210,7 @@ def _facts(config: NodeConfig) -> Row:
         "cluster_id": config.cluster_id,
         "node_id": config.node_id,
         "stores": config.store_count,
+        "log_dirs": ",".join(each.path for each in config.log_dirs),
     }
 
 

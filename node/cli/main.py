@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "format": ("odradek.node.cli.format", "format_data"),
     "certificate": ("odradek.node.cli.certificate", "certificate"),
     "log": ("odradek.node.cli.log", "log"),
+    "logdir": ("odradek.node.cli.logdir", "logdir"),
     "completion": ("odradek.node.cli.completion", "completion"),
 }
 

@@ -5,8 +5,6 @@ format`. Every start registers the broker again: its epoch rises, and its listen
 configuration.
 """
 
-import uuid
-
 from odradek.cluster.controller.commands import RegisterBroker
 from odradek.cluster.controller.features import min_insync_replicas_records
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
@@ -65,6 +63,10 @@ def registration(
     address to which they connected. In a cluster clients come from other brokers: then it is
     the listener's own host or, for a wildcard address, the host of peer.listen.
     """
+    log_dirs = [each for each in config.log_dirs if each.directory_id]
+    if config.further_log_dirs and not config.directory_id:
+        # An older release formatted the data folder. It is the first directory all the same.
+        log_dirs.insert(0, config.log_dirs[0])
     return RegisterBroker(
         broker_id=config.node_id,
         incarnation_id=incarnation_id,
@@ -83,7 +85,9 @@ def registration(
         ),
         rack=config.broker_configs.get("broker.rack"),
         features=SUPPORTED_FEATURES,
-        log_dirs=(uuid.UUID(config.directory_id).bytes,) if config.directory_id else (),
+        log_dirs=tuple(each.uuid for each in log_dirs),
+        log_dir_paths=tuple(each.path for each in log_dirs),
+        offline_log_dirs=tuple(each.uuid for each in log_dirs if each.problem),
         starts_fenced=config.is_clustered,
         previous_broker_epoch=previous_broker_epoch if config.is_clustered else None,
     )

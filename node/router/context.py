@@ -9,7 +9,7 @@ workers and other brokers.
 import asyncio
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.transaction.shard import TransactionShard
+from odradek.node.config import LogDirectory
 from odradek.node.observability import StorageState
 from odradek.node.router.authorizer import CLUSTER_PRINCIPAL, Authorizer
 from odradek.node.router.client_listeners import ClientListeners
@@ -143,6 +144,8 @@ class Services:
         """What keeps this node from writing its data folder; empty: nothing."""
         self.listener_health: ListenerHealth | None = None
         """What keeps clients from listeners; set by process.py."""
+        self.log_dir_problem = ""
+        """Which log directories are offline, and why; empty: none."""
         self.is_identified: Callable[[int], bool] = lambda _connection_id: False
         """Whether the client of a connection may ask for delegation tokens; set by process.py."""
         self.listeners: ClientListeners | None = None
@@ -248,6 +251,18 @@ class Services:
         self.worker_client.set_storage_state(state)
         self.controller.set_storage_state(state)
 
+    def on_log_dirs(self, log_dirs: Sequence[LogDirectory]) -> None:
+        """The log directories of the node: some of them may be offline."""
+        offline = {place for place, each in enumerate(log_dirs) if each.problem}
+        self.log_dir_problem = joined(
+            f"log directory {each.path} is offline: {each.problem}"
+            for each in log_dirs
+            if each.problem
+        )
+        if offline != self.logs.offline:
+            self.logs.take_offline(offline)
+            self.fetch_purgatory.wake_all()
+
     def on_disconnected(self, connection_id: int) -> None:
         """A client's connection is closed."""
         # First the share sessions: a parked fetch that ends must not acquire records any more.
@@ -284,7 +299,7 @@ class Services:
     def missing_log_error(self) -> ErrorCode:
         """The error for a partition of this node whose log cannot be opened: its worker has not
         created it yet, or cannot."""
-        if self.storage_problem:
+        if self.storage_problem or self.logs.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -82,7 +82,7 @@ class RouterProcess:
         incarnation = time.time_ns()
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._arena = Arena.create(config.run_folder / f"{name}.arena", config.arena_bytes)
-        logs = Logs(config.stores_folder, config.store_count)
+        logs = Logs(config.stores_folders, config.store_count)
         worker_client = WorkerClient(
             loop=loop,
             context=context,
@@ -118,6 +118,7 @@ class RouterProcess:
             loop=loop,
         )
         supervisor.on_storage_state = services.on_storage_state
+        services.on_log_dirs(config.log_dirs)
         supervisor.on_configuration = self._on_configuration
         worker_client.on_advanced = services.fetch_purgatory.on_advanced
         worker_client.on_relayed_request = self._inter_broker_client.answer
@@ -455,6 +456,7 @@ class RouterProcess:
     def _on_configuration(self, config: NodeConfig) -> None:
         self._services.node_control.config = config
         self._inter_broker_client.change_keys(cluster_keys(config.cluster_secrets))
+        self._services.on_log_dirs(config.log_dirs)
         if config.broker_configs != self._metadata.static_configs:
             self._metadata.static_configs = config.broker_configs
             self._listeners.follow(config)

@@ -49,6 +49,7 @@ from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
 from odradek.node.observability import StorageState
 from odradek.protocol.errors import ErrorCode
+from odradek.storage.layout import index_of
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ class WorkerClient:
         then.
         """
         self._next_id = request_id = request.request_id = self._next_id + 1
-        worker = self._workers[request.store % len(self._workers)]
+        worker = self._workers[index_of(request.store) % len(self._workers)]
         reply: Reply[Any] = Reply()
         if len(worker.queue) >= worker.queue_count_max:
             self._release(block)
@@ -413,7 +414,7 @@ class WorkerClient:
             self._workers.append(worker)
             self._by_identity[worker.identity] = worker
         for message, pending in sorted(waiting, key=lambda each: each[0].request_id):
-            worker = self._workers[message.store % worker_count]
+            worker = self._workers[index_of(message.store) % worker_count]
             worker.pending[message.request_id] = pending
             worker.queue.append(message)
 

@@ -1,15 +1,18 @@
 """Sends ISR changes to the controller: those that leaders propose (AlterPartition), and those of
-replicas that leave because their disk is full (ResignReplicas).
+replicas that leave because their disk is full (ResignReplicas). Sends the log directories of
+replicas, too (AssignReplicasToDirs).
 
 A proposal is answered, or ends with REQUEST_TIMED_OUT, also if it could not be sent. Its outcome is
 unknown then, and the leader proposes again. A replica resigns once per RESIGN_MS as long as its
 disk is full, and does not wait for an answer."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from odradek.cluster.controller.commands import (
     AlterPartition,
+    AssignReplicasToDirs,
     InSyncChange,
     InSyncReplica,
     InSyncReply,
@@ -25,6 +28,8 @@ from odradek.protocol.types import Uuid
 
 TIMEOUT_MS = 2_000
 RESIGN_MS = 1_000
+ASSIGNED_MAX = 5_000
+"""The most replicas of one command."""
 TopicIdPartition = tuple[Uuid, int]
 """Topic id and number of a partition."""
 ProposalResult = tuple[IsrProposal, ErrorCode]
@@ -43,7 +48,7 @@ class AlterPartitionSender:
         self._node_id = node_id
         self._send_command = submit
         self._next_id = 0
-        self._resign_ms = 0
+        self._resign_ms = self._assign_ms = 0
         self._refused: dict[TopicIdPartition, None] = {}
         self._sent: dict[int, _Sent] = {}
 
@@ -74,11 +79,24 @@ class AlterPartitionSender:
         refused, self._refused = tuple(self._refused), {}
         self._submit(ResignReplicas(self._node_id, self._epoch(image), refused), now_ms)
 
+    def assign(
+        self, directories: Mapping[TopicIdPartition, Uuid], image: MetadataImage, now_ms: int
+    ) -> None:
+        """Tell in which log directories these replicas of this node are. Sends at most one command
+        per RESIGN_MS, until the metadata says so."""
+        if now_ms < self._assign_ms:
+            return
+        self._assign_ms = now_ms + RESIGN_MS
+        replicas = tuple((*key, each) for key, each in islice(directories.items(), ASSIGNED_MAX))
+        self._submit(AssignReplicasToDirs(self._node_id, self._epoch(image), replicas), now_ms)
+
     def _epoch(self, image: MetadataImage) -> int:
         broker = image.brokers.get(self._node_id)
         return broker.broker_epoch if broker is not None else -1
 
-    def _submit(self, command: AlterPartition | ResignReplicas, now_ms: int) -> None:
+    def _submit(
+        self, command: AlterPartition | ResignReplicas | AssignReplicasToDirs, now_ms: int
+    ) -> None:
         self._next_id += 1
         self._send_command(
             SubmitCommand(self._next_id, encode_command(command), now_ms + TIMEOUT_MS)

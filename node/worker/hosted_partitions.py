@@ -5,7 +5,7 @@ are deleted, those that are not in the store are created, so that a worker may b
 point. Applying an image costs one synced change per store."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,11 +23,14 @@ from odradek.cluster.metadata.throttles import follower_throttle_rate, leader_th
 from odradek.cluster.metadata.topic_settings import TopicSettings
 from odradek.cluster.replication.partition import check_leader, has_enough_in_sync
 from odradek.protocol.errors import ErrorCode
-from odradek.storage.layout import store_folder, store_index
-from odradek.storage.partition_log import PartitionLog
+from odradek.protocol.types import Uuid
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import directory_of, store_folder, store_index, store_number
+from odradek.storage.partition_log import NewPartition, PartitionLog
+from odradek.storage.reserve import DISK_FULL
 from odradek.storage.settings import Durability, LogSettings, StoreOptions, TimestampType
 from odradek.storage.status import ReplicaRole
-from odradek.storage.store import NewPartition, Store
+from odradek.storage.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,8 @@ class ReplicatedPartition(NamedTuple):
     follower_throttle_rate: int | None = None
 
 
+_Wanted = tuple[NewPartition, AppendAdmission, ReplicatedPartition]
+"""A partition as it has to be in its store."""
 _NOT_LEADER = AppendAdmission(
     -1, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER
 )
@@ -68,7 +73,9 @@ class HostedPartitions:
     def __init__(
         self,
         *,
-        folder: Path,
+        folders: Sequence[Path],
+        directory_ids: Sequence[Uuid] = (),
+        offline: Collection[int] = (),
         worker: int,
         worker_count: int,
         store_count: int,
@@ -78,27 +85,71 @@ class HostedPartitions:
         now_ms: int,
         open_store: Callable[[Path, StoreOptions, int], Store] = Store.open,
     ) -> None:
+        """`folders` are the folders with stores of the log directories, `directory_ids` their ids,
+        `offline` the places of those that cannot be used."""
+        self._directory_count = len(folders)
+        self._places: dict[Uuid | None, int] = {None: 0}
+        """The places of the log directories by their ids."""
+        self._directory_ids = tuple(directory_ids)
+        self._places.update({each: place for place, each in enumerate(directory_ids) if place})
         self._node_id = node_id
         self._options = options
         self._worker_count = worker_count
         self._store_count = store_count
         self._static_configs = static_configs
         self._has_new_static_configs = False
-        self.stores: dict[int, Store] = {
-            index: open_store(store_folder(folder, index), options, now_ms)
-            for index in range(worker, store_count, worker_count)
-        }
+        self.offline = set(offline)
+        """The places of the log directories that are offline."""
+        self.failed: dict[int, str] = {}
+        """The places of the log directories that this worker has found to have failed, with the
+        reasons. The worker reports and empties it."""
+        self._failed_stores: list[Store] = []
+        """Neither used nor closed: both might wait for the disk."""
+        self.stores: dict[int, Store] = {}
         self._admissions: dict[PartitionLocation, AppendAdmission] = {}
         self._image = MetadataImage.empty()
         self._applied_settings: BrokerSettings | None = None
         self.replicated: dict[PartitionLocation, ReplicatedPartition] = {}
+        self.moved: dict[PartitionLocation, PartitionLocation] = {}
+        """Where the replicas are that have been moved to other log directories."""
+        self.misplaced: dict[tuple[bytes, int], Uuid] = {}
+        """The log directories of replicas, by topic id and partition, that the metadata has in
+        others. The controller has to be told."""
         self.changed: set[PartitionLocation] = set()
         """Partitions whose entry in `replicated` is new, different or removed. Replication empties
         it."""
+        self._open_stores(folders, worker, options, now_ms, open_store)
+
+    def _open_stores(
+        self,
+        folders: Sequence[Path],
+        worker: int,
+        options: StoreOptions,
+        now_ms: int,
+        open_store: Callable[[Path, StoreOptions, int], Store],
+    ) -> None:
+        for directory in range(len(folders)):
+            first, end = store_number(directory, worker), store_number(directory, self._store_count)
+            for store in range(first, end, self._worker_count):
+                if directory in self.offline:
+                    break
+                try:
+                    folder = store_folder(folders, store)
+                    self.stores[store] = open_store(folder, options, now_ms)
+                except StorageError as error:
+                    if not directory:
+                        raise
+                    self._take_offline(directory, str(error))
 
     def admission(self, store: int, number: int) -> AppendAdmission:
         """Whether the partition takes appends, and in which leader epoch."""
         return self._admissions.get((store, number), _NOT_LEADER)
+
+    def missing_store_error(self, store: int) -> ErrorCode:
+        """The error for a request about a store that is not here."""
+        if directory_of(store) in self.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def apply_image(self, image: MetadataImage) -> set[PartitionLocation]:
         """Apply the changes since the last image. Returns the deleted partitions.
@@ -128,12 +179,43 @@ class HostedPartitions:
             if self.replicated.pop((store, number), None) is not None:
                 self.changed.add((store, number))
         for store, deleted in numbers.items():
-            self.stores[store].delete_partitions(deleted)
+            try:
+                if store in self.stores:
+                    self.stores[store].delete_partitions(deleted)
+            except StorageError as error:
+                if not self.take_failure(store, error):
+                    raise
+        if old.offset == 0 and self._directory_count > 1:
+            self._delete_duplicates()
         self._create_or_update(image, changed)
         self._image = image
+        if self._directory_count > 1:
+            for topic in changed:
+                for partition in range(len(topic.partitions)):
+                    location = self.location_of(topic.topic_id, partition)
+                    if location is not None:
+                        self._note_directory(topic.topic_id, partition, location[0])
         self._has_new_static_configs = False
         self._set_options(image)
         return vanished
+
+    def _delete_duplicates(self) -> None:
+        """A process that ended while it moved replicas may have left two of a partition. The one
+        with fewer records was in use before the other."""
+        kept: dict[tuple[bytes, int], PartitionLocation] = {}
+        for store_id, store in self.stores.items():
+            futures = set(store.future_replicas.numbers())
+            for number, held in list(store.partitions().items()):
+                key, location = (held.topic_id, held.partition), (store_id, number)
+                other = kept.get(key)
+                if number in futures:
+                    continue
+                if other is None:
+                    kept[key] = location
+                    continue
+                lesser = min(other, location, key=lambda each: self.log(each).log_end_offset)
+                kept[key] = location if lesser == other else other
+                self.stores[lesser[0]].delete_partitions([lesser[1]])
 
     def set_static_configs(self, static_configs: Mapping[str, str]) -> None:
         """The broker's own configuration has changed: the next image that is applied, which may be
@@ -165,14 +247,16 @@ class HostedPartitions:
 
     def _create_or_update(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
         """Create the new partitions of these topics, and update the others."""
-        by_store: dict[int, list[tuple[NewPartition, AppendAdmission, ReplicatedPartition]]] = {}
+        by_store: dict[int, list[_Wanted]] = {}
         broker = broker_settings(image, self._node_id, self._static_configs)
         for topic in topics:
             settings = topic_settings(image, self._node_id, self._static_configs, topic.name)
             log_settings = log_settings_of(settings)
             for partition, state in enumerate(topic.partitions):
-                index = store_index(topic.topic_id, partition, self._store_count)
-                if index not in self.stores or self._node_id not in state.replicas:
+                if self._node_id not in state.replicas:
+                    continue
+                store = self._store_for(topic.topic_id, partition, state)
+                if store is None:
                     continue
                 role = ReplicaRole.LEADER if state.leader == self._node_id else ReplicaRole.FOLLOWER
                 new = NewPartition(
@@ -191,13 +275,69 @@ class HostedPartitions:
                     ),
                 )
                 admission = self._admission_of(state, settings)
-                by_store.setdefault(index, []).append((new, admission, replicated))
+                by_store.setdefault(store, []).append((new, admission, replicated))
+        self._create_in_stores(by_store)
+
+    def _create_in_stores(self, by_store: Mapping[int, Sequence[_Wanted]]) -> None:
         for index, partitions in by_store.items():
-            store = self.stores[index]
-            numbers = store.create_partitions([new for new, _, _ in partitions])
+            store = self.stores.get(index)
+            if store is None:
+                continue  # its log directory has just failed
+            try:
+                numbers = store.create_partitions([new for new, _, _ in partitions])
+            except StorageError as error:
+                if not self.take_failure(index, error):
+                    raise
+                continue
             for number, (_, admission, replicated) in zip(numbers, partitions, strict=True):
                 self._admissions[(index, number)] = admission
+                if self.moved:
+                    self.moved.pop((index, number), None)
                 self._replicate(store, (index, number), replicated)
+
+    def take_failure(self, store: int, error: StorageError) -> bool:
+        """Whether an error of a store means that its log directory has failed. Then that is taken
+        offline. The data folder never is, and a full disk can be written again."""
+        directory = directory_of(store)
+        if not directory:
+            return False
+        if directory in self.offline:
+            return True
+        problem = self.stores[store].disk_problem(was_full=False)
+        if DISK_FULL in (problem, str(error)):
+            return False
+        self._take_offline(directory, problem or str(error))
+        return True
+
+    def take_offline(self, directory: int) -> None:
+        """Stop to use a log directory: its partitions are hosted no more."""
+        if directory not in self.offline:
+            self._take_offline(directory, "")
+
+    def _take_offline(self, directory: int, problem: str) -> None:
+        self.offline.add(directory)
+        if problem:
+            self.failed[directory] = problem
+        for store in [each for each in self.stores if directory_of(each) == directory]:
+            self._failed_stores.append(self.stores.pop(store))
+        for location in [each for each in self._admissions if directory_of(each[0]) == directory]:
+            del self._admissions[location]
+            if self.replicated.pop(location, None) is not None:
+                self.changed.add(location)
+
+    def _store_for(self, topic_id: bytes, partition: int, state: PartitionImage) -> int | None:
+        """The store in which a replica is, or in which it has to be created; None if it is not in a
+        store of this worker, or its log directory is offline."""
+        index = store_index(topic_id, partition, self._store_count)
+        if self._directory_count > 1:
+            location = self.location_of(topic_id, partition)
+            if location is not None:
+                return location[0]
+            place = self._places.get(state.directory_of(self._node_id))
+            if place is None:
+                return None
+            index = store_number(place, index)
+        return index if index in self.stores else None
 
     def _rate_per_worker(self, rate: int | None) -> int | None:
         """This worker's share of a rate for the whole node. None: not limited."""
@@ -234,9 +374,38 @@ class HostedPartitions:
     def location_of(self, topic_id: bytes, partition: int) -> PartitionLocation | None:
         """The location of a partition. None if it is not in a store of this worker."""
         index = store_index(topic_id, partition, self._store_count)
-        store = self.stores.get(index)
-        number = store.number_of(topic_id, partition) if store is not None else None
-        return None if number is None else (index, number)
+        for directory in range(self._directory_count):
+            at = store_number(directory, index)
+            store = self.stores.get(at)
+            number = store.number_of(topic_id, partition) if store is not None else None
+            if number is not None:
+                return at, number
+        return None
+
+    def relocate(self, old: PartitionLocation, new: PartitionLocation) -> None:
+        """A replica has been moved to another log directory. Requests that are on their way to the
+        old location go to the new one."""
+        admission = self._admissions.pop(old, None)
+        if admission is not None:
+            self._admissions[new] = admission
+        replicated = self.replicated.pop(old, None)
+        if replicated is not None:
+            self.replicated[new] = replicated
+            self.changed |= {old, new}
+        self.moved = {key: at for key, at in self.moved.items() if key != new}
+        self.moved[old] = new
+        held = self.log(new)
+        self._note_directory(held.topic_id, held.partition, new[0])
+
+    def _note_directory(self, topic_id: bytes, partition: int, store: int) -> None:
+        """Note where a replica is, if the metadata has it in another log directory."""
+        state = self._image.partition(topic_id, partition)
+        known = None if state is None else self._places.get(state.directory_of(self._node_id))
+        place = directory_of(store)
+        if state is not None and known != place and place < len(self._directory_ids):
+            self.misplaced[topic_id, partition] = self._directory_ids[place]
+        else:
+            self.misplaced.pop((topic_id, partition), None)
 
     def log(self, location: PartitionLocation) -> PartitionLog:
         """The log of a partition of this worker."""

@@ -5,8 +5,25 @@ thread is a daemon and is started with the first callable.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
+
+OFFLOADED_BYTES_MIN = 64 << 10
+"""The least work for the offload thread: waking it costs as much as a few dozen KiB."""
+
+
+def offloaded_share(sizes: Mapping[int, int]) -> set[int]:
+    """Of the bytes for each store, the stores with about half of them, for the thread; or none."""
+    total = sum(sizes.values())
+    if len(sizes) < 2 or total < 2 * OFFLOADED_BYTES_MIN:
+        return set()
+    share: set[int] = set()
+    rest = total // 2
+    for store in sorted(sizes, key=sizes.__getitem__):
+        if sizes[store] <= rest:
+            share.add(store)
+            rest -= sizes[store]
+    return share if total // 2 - rest >= OFFLOADED_BYTES_MIN else set()
 
 
 class OffloadThread:

@@ -32,6 +32,7 @@ from odradek.node.bus.messages import (
     MetadataApplied,
     MetadataRecords,
     MetadataSnapshot,
+    ReplicaMoveBegun,
     SubscribeMetadata,
     ToController,
     WorkerLeaving,
@@ -43,8 +44,9 @@ from odradek.node.cpu_affinity import set_affinity
 from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
 from odradek.node.storage_health import StorageHealth
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
-from odradek.node.worker.hosted_partitions import HostedPartitions
+from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.replica_fetchers import ReplicaNetwork
+from odradek.node.worker.replica_moves import ReplicaMoves
 from odradek.node.worker.replication import Replication
 from odradek.node.worker.router_links import RouterLinks
 from odradek.node.worker.storage_monitor import StorageMonitor
@@ -53,6 +55,8 @@ from odradek.node.worker.turns import TurnExecutor
 from odradek.protocol.record_walker import IS_COMPILED
 from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
+from odradek.storage.layout import store_folder
+from odradek.storage.reader import StoreReader
 from odradek.storage.settings import StoreOptions
 
 # Its __name__ is "__main__".
@@ -63,6 +67,8 @@ GC_ALLOCATIONS = 50_000
 
 _IDLE_POLL_MS = 1_000
 _RETRY_MS = 1_000
+_MOVED_MS = 60_000
+"""So long after a move requests for the former location may come."""
 _FINISH_S = 0.05
 """How long a stopping worker still answers, until the routers know that it stops."""
 _PREPARATION_S = 2.0
@@ -97,9 +103,12 @@ class WorkerProcess:
         self._image = MetadataImage.empty()
         self._is_stopping = self._has_applied_image = self._is_ready = False
         self._retry_ms = NEVER
+        self._moved_until_ms = 0
         settings = broker_settings(self._image, config.node_id, config.broker_configs)
         self._partitions = HostedPartitions(
-            folder=config.stores_folder,
+            folders=config.stores_folders,
+            directory_ids=[each.uuid for each in config.log_dirs],
+            offline=[place for place, each in enumerate(config.log_dirs) if each.problem],
             worker=index,
             worker_count=config.worker_count,
             store_count=config.store_count,
@@ -112,7 +121,9 @@ class WorkerProcess:
             ),
             now_ms=_now_ms(),
         )
-        self._store_scheduler = StoreScheduler(self._partitions.stores, _now_ms())
+        self._store_scheduler = StoreScheduler(
+            self._partitions.stores, _now_ms(), self._take_failure
+        )
         self._routers = RouterLinks(
             self._context,
             config.run_folder,
@@ -126,7 +137,7 @@ class WorkerProcess:
             self._context, ipc_address(config.run_folder, "controller"), self._name.encode()
         )
         self._health = StorageHealth(supervisor.send)
-        self._monitor = StorageMonitor(self._partitions.stores, self._health)
+        self._monitor = StorageMonitor(self._partitions.stores, self._health, self._take_failure)
         self._proposals = AlterPartitionSender(config.node_id, self._send_to_controller)
         supervisor.on_configuration = self._on_configuration
         self._poller = zmq.Poller()
@@ -135,6 +146,13 @@ class WorkerProcess:
         """The sockets that only wake for data: the wakeup pipe, and other nodes."""
         self._has_peer_requests = False
         self._replication = self._make_replication(settings.replica_lag_time_max_ms)
+        self._moves = ReplicaMoves(
+            self._partitions,
+            lambda store: StoreReader(store_folder(config.stores_folders, store)),
+            self._on_moved,
+            self._turns.is_preparing,
+            now_ms=_steady_ms(),
+        )
         self._routers.on_relayed = self._replication.server.send_relayed_response
         self._register_sockets()
         self._duties_due = 0.0
@@ -158,7 +176,7 @@ class WorkerProcess:
                 cluster_keys(config.cluster_secrets),
                 lag_max_ms,
             ),
-            stores_folder=config.stores_folder,
+            stores_folders=config.stores_folders,
             watch=self._watch,
             propose=self._propose,
             relay=self._routers.relay,
@@ -182,6 +200,7 @@ class WorkerProcess:
 
     def run(self) -> None:
         """Serve until the supervisor stops this process. Then sync and close the stores."""
+        self._report_failed_log_dirs()
         try:
             while not self._is_stopping:
                 self._serve_while_busy()
@@ -255,6 +274,17 @@ class WorkerProcess:
             "Records by which the followers of this worker lag behind their leaders",
             lambda: replication.fetchers.lag,
         )
+        moves = self._moves
+        metrics.gauge(
+            "odradek_replica_moves",
+            "Replicas that are being moved to another log directory",
+            lambda: moves.count,
+        )
+        metrics.counter(
+            "odradek_replica_moved_bytes",
+            "Bytes of batches copied to other log directories",
+            lambda: moves.moved_bytes,
+        )
         metrics.gauge(
             "odradek_under_replicated_partitions",
             "Partitions led by this worker that have fewer in-sync replicas than replicas",
@@ -290,8 +320,11 @@ class WorkerProcess:
         """Run everything but requests. Sleeps if nothing is due."""
         now_ms, replication_ms = _now_ms(), self._replication_ms()
         self._store_scheduler.run_slice(now_ms)
+        self._run_moves(now_ms)
         self._replication.tick(replication_ms)
         wait_ms = min(self._store_scheduler.next_ms(now_ms) - now_ms, _IDLE_POLL_MS)
+        if self._moves.count:
+            wait_ms = min(wait_ms, self._moves.next_ms() - _steady_ms())
         if self._replication.is_active:
             wait_ms = min(wait_ms, self._replication.next_ms(replication_ms) - replication_ms)
         if not self._routers.fall_asleep():
@@ -319,6 +352,8 @@ class WorkerProcess:
             self._monitor.record_failures(self._turns.failed_stores)
         self._monitor.tick(_steady_ms(), now_ms)
         self._resign_failed_replicas(_steady_ms())
+        if self._partitions.misplaced:
+            self._proposals.assign(self._partitions.misplaced, self._image, _steady_ms())
         for proposal, code in self._proposals.expired(_steady_ms()):
             self._replication.on_proposal_result(proposal, code, replication_ms)
         if self._controller.take_connected():
@@ -328,6 +363,30 @@ class WorkerProcess:
             self._apply_image()
         if self._supervisor.poll():
             self._is_stopping = True
+
+    # -- moves between log directories -------------------------------------------------------------
+
+    def _run_moves(self, now_ms: int) -> None:
+        requests, self._turns.requested_moves = self._turns.requested_moves, []
+        for router, request in requests:
+            code = self._moves.begin(request.topic_id, request.partition, request.directory)
+            router.replies.append(ReplicaMoveBegun(request.request_id, code))
+        if requests:
+            self._routers.send_replies()
+        if self._moves.count:
+            self._moves.run_slice(_steady_ms(), now_ms)
+            self._report_failed_log_dirs()
+        elif self._partitions.moved and _steady_ms() >= self._moved_until_ms:
+            self._partitions.moved = {}
+
+    def _on_moved(self, old: PartitionLocation, new: PartitionLocation) -> None:
+        """A replica is in another log directory now."""
+        self._moved_until_ms = _steady_ms() + _MOVED_MS
+        self._replication.relocate(old, new)
+        self._replication.apply_image(self._image, self._replication_ms())
+        # Those that wait for records look up where the partition is.
+        self._turns.notify(old[0], (old[1],))
+        self._routers.send_replies()
 
     # -- metadata ----------------------------------------------------------------------------------
 
@@ -349,6 +408,27 @@ class WorkerProcess:
         failed_partitions.clear()
         locations = [(replica.topic_id, replica.partition) for replica in refused]
         self._proposals.resign(locations, self._image, now_ms)
+
+    def _take_failure(self, store: int, error: StorageError) -> bool:
+        """Whether the log directory of a store has failed, and is offline."""
+        if not self._partitions.take_failure(store, error):
+            return False
+        self._report_failed_log_dirs()
+        return True
+
+    def _report_failed_log_dirs(self) -> None:
+        """Tell the supervisor which log directories have failed, and stop their replication."""
+        failed, self._partitions.failed = self._partitions.failed, {}
+        for place, problem in failed.items():
+            self._health.fail_log_dir(self._config.log_dirs[place].path, problem)
+        if failed:
+            self._forget_offline_stores()
+
+    def _forget_offline_stores(self) -> None:
+        self._monitor.keep(self._partitions.stores)
+        if self._has_applied_image:
+            self._replication.apply_image(self._image, self._replication_ms())
+            self._routers.send_replies()
 
     def _send_to_controller(self, message: "ToController") -> None:
         try:
@@ -391,6 +471,8 @@ class WorkerProcess:
         self._has_applied_image = True
         limited = self._image.client_quotas.keys_of_clients
         self._turns.measure(is_on=QuotaKey.REQUEST_PERCENTAGE in limited)
+        self._moves.apply_image(self._image)
+        self._report_failed_log_dirs()
         self._replication.set_lag_max_ms(self._partitions.broker_settings().replica_lag_time_max_ms)
         self._replication.apply_image(self._image, self._replication_ms())
         for store, number in vanished:
@@ -407,7 +489,13 @@ class WorkerProcess:
             self._poller.unregister(former)
             self._data_sockets.discard(former)
             self._watch(listening)
+        self._config = config
         self._partitions.set_static_configs(config.broker_configs)
+        for place, directory in enumerate(config.log_dirs):
+            if directory.problem and place not in self._partitions.offline:
+                # Another process has found out.
+                self._partitions.take_offline(place)
+                self._forget_offline_stores()
         if self._has_applied_image:
             self._apply_image()
 

@@ -69,7 +69,7 @@ class Replication:
         turns: TurnExecutor,
         network: ReplicaNetwork,
         *,
-        stores_folder: Path,
+        stores_folders: Sequence[Path],
         watch: "Callable[[zmq.Socket[bytes]], None]",
         propose: Callable[[Sequence[IsrProposal]], None],
         relay: Callable[[bytes, bytes], None] = lambda _identity, _payload: None,
@@ -110,7 +110,7 @@ class Replication:
             on_outcome=self._apply_outcome,
             on_log_start=self._on_follower_start,
             on_relay=relay,
-            open_reader=lambda store: open_reader(store_folder(stores_folder, store)),
+            open_reader=lambda store: open_reader(store_folder(stores_folders, store)),
             budget=self._leader_budget,
         )
         self.fetchers = ReplicaFetchers(
@@ -169,6 +169,20 @@ class Replication:
             self._lag_check_ms = now_ms
         self._ineligible.clear()
         self._ineligible |= ineligible
+
+    def relocate(self, old: PartitionLocation, new: PartitionLocation) -> None:
+        """A replica has been moved to another log directory. `apply_image` must follow. Answers
+        that wait for followers go on waiting; followers subscribe again."""
+        leader, deletions = self._leaders.pop(old, None), self._deletions.pop(old, None)
+        if leader is not None:
+            self._leaders[new] = leader
+        if deletions is not None:
+            self._deletions[new] = deletions
+        for locations in (self._waiting, self._known_locations):
+            if old in locations:
+                locations.remove(old)
+                locations.add(new)
+        self.server.stop_leading(old)
 
     def receive(self, now_ms: int) -> list[tuple[RouterState, Request]]:
         """Receive from other nodes. Returns the batches that the next turn must append.

@@ -29,6 +29,7 @@ from odradek.node.bus.messages import (
     Appended,
     DeleteRecords,
     DescribeProducers,
+    MoveReplica,
     PartitionsAdvanced,
     ProducersDescribed,
     RecordsDeleted,
@@ -38,7 +39,8 @@ from odradek.node.bus.messages import (
     WriteMarker,
 )
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
-from odradek.node.worker.offload_thread import OffloadThread
+from odradek.node.worker.moved_requests import relocate
+from odradek.node.worker.offload_thread import OffloadThread, offloaded_share
 from odradek.node.worker.preparation_thread import Preparation, PreparationThread
 from odradek.protocol.control_records import (
     ControlType,
@@ -56,9 +58,6 @@ from odradek.storage.validation import AppendOrigin, BatchRejectedError
 
 COMMIT_BYTES_MAX = 2 << 20
 """The dirty pages of larger commits do not fit into the CPU caches."""
-
-OFFLOADED_BYTES_MIN = 64 << 10
-"""The least work for the offload thread: waking it costs as much as a few dozen KiB."""
 
 INLINE_COST_MAX = 2_000_000
 """Nanoseconds that a turn spends on the records of one batch."""
@@ -176,16 +175,7 @@ def _stores_to_offload(requests: Iterable[tuple[RouterState, Request]]) -> set[i
     for _, request in requests:
         if type(request) is Append or type(request) is ReplicaAppend:
             sizes[request.store] = sizes.get(request.store, 0) + request.length
-    total = sum(sizes.values())
-    if len(sizes) < 2 or total < 2 * OFFLOADED_BYTES_MIN:
-        return set()
-    share: set[int] = set()
-    rest = total // 2
-    for store in sorted(sizes, key=sizes.__getitem__):
-        if sizes[store] <= rest:
-            share.add(store)
-            rest -= sizes[store]
-    return share if total // 2 - rest >= OFFLOADED_BYTES_MIN else set()
+    return offloaded_share(sizes)
 
 
 def _appended(request_id: int, result: AppendResult, work_ns: int = 0) -> Appended:
@@ -251,6 +241,8 @@ class TurnExecutor:
             self._offload = OffloadThread(pin_offload_thread), executor
         self.delayed_produces: list[DelayedProduce] = []
         self.delayed_deletes: list[DelayedDeleteRecords] = []
+        self.requested_moves: list[tuple[RouterState, MoveReplica]] = []
+        """To be answered after the turn."""
         self.grown: set[PartitionLocation] = set()
         """The replicated partitions that were appended to."""
         self.failed_partitions: set[PartitionLocation] = set()
@@ -272,8 +264,9 @@ class TurnExecutor:
 
     def run(self, requests: Sequence[tuple[RouterState, Request]], now_ms: int) -> None:
         """Carry out the requests, commit, and add the replies to their routers."""
-        offload = self._offload
-        if offload is None or len(requests) == 1:
+        offload, moved = self._offload, self._partitions.moved
+        has_relocated = bool(moved) and relocate(requests, moved)
+        if offload is None or len(requests) == 1 or has_relocated:
             self._run(requests, now_ms)
             return
         offloaded_stores = _stores_to_offload(requests)
@@ -294,12 +287,14 @@ class TurnExecutor:
         """Add what a part of the turn has left, and empty it."""
         self.delayed_produces += part.delayed_produces
         self.delayed_deletes += part.delayed_deletes
+        self.requested_moves += part.requested_moves
         self.grown |= part.grown
         self.failed_partitions |= part.failed_partitions
         self.failed_stores |= part.failed_stores
         for collected in (
             part.delayed_produces,
             part.delayed_deletes,
+            part.requested_moves,
             part.grown,
             part.failed_partitions,
             part.failed_stores,
@@ -320,9 +315,8 @@ class TurnExecutor:
             if waiting and self._must_wait(router, request):
                 continue
             if store is None:
-                router.replies.append(
-                    RequestFailed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                )
+                code = self._partitions.missing_store_error(request.store)
+                router.replies.append(RequestFailed(request.request_id, code))
             elif type(request) is Append:
                 self._append_from_arena(router, store, request)
             elif type(request) is AppendBytes:
@@ -340,6 +334,8 @@ class TurnExecutor:
                 self._describe_producers(router, store, request)
             elif type(request) is WriteMarker:
                 self._write_marker(router, store, request)
+            elif type(request) is MoveReplica:
+                self.requested_moves.append((router, request))
         for index in list(self._open):
             self._commit(index)
 
@@ -479,6 +475,10 @@ class TurnExecutor:
                 return False
         return True
 
+    def is_preparing(self, location: PartitionLocation) -> bool:
+        """Whether a batch for the partition is in preparation."""
+        return location in self._waiting
+
     def _must_wait(self, router: RouterState, request: Request) -> bool:
         """Whether a batch before this one is in preparation; the request waits for it then."""
         waiting = self._waiting.get((request.store, request.number))
@@ -590,7 +590,10 @@ class TurnExecutor:
 
     def notify(self, index: int, numbers: Iterable[int]) -> None:
         """Notify the routers that watch these partitions, and clear the watches."""
-        status = self._partitions.stores[index].status
+        store = self._partitions.stores.get(index)
+        if store is None:
+            return  # its log directory is offline
+        status = store.status
         # The message goes to all routers: the watch flag does not say which one has set it.
         watched = tuple(number for number in numbers if status.take_watch(number))
         if watched:

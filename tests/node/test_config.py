@@ -72,6 +72,31 @@ def test_kafkas_own_settings_are_kept_by_kafkas_names(tmp_path: Path) -> None:
     assert config.settings_without_effect == ["num.io.threads", "process.roles"]
 
 
+def test_a_node_may_have_several_log_directories(tmp_path: Path) -> None:
+    def folders(**options: str) -> list[str]:
+        written = {key.replace("_", "."): text for key, text in options.items()}
+        return [each.path for each in load(environment={}, options=written).log_dirs]
+
+    assert folders(log_dirs="/a, /b/c") == ["/a", "/b/c"]
+    assert folders(data="/x", log_dirs="/a,/b") == ["/x", "/a", "/b"]
+    assert folders(data="/b", log_dirs="/a,/b") == ["/b", "/a"]
+    assert folders(data="/x") == ["/x"]
+    file = tmp_path / "node.toml"
+    file.write_text('data = "/a"\nlog.dirs = ["/a", "/b"]\n')
+    config = load(file=file, environment={})
+    assert config.broker_configs["log.dirs"] == "/a,/b"
+    assert config.broker_configs["log.dir"] == "/a"
+    assert config.stores_folders == (Path("/a/stores"), Path("/b/stores"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("/a,/b,/a", "/a occurs twice"), ("/a,/a/b", "/a/b is within /a")]
+)
+def test_log_directories_are_different_folders(text: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        load(environment={}, options={"log.dirs": text})
+
+
 def test_listeners_have_names_protocols_and_addresses_for_others() -> None:
     config = configured(
         listeners="INTERNAL://:9092, EXTERNAL://[::1]:9093",

@@ -98,7 +98,7 @@ def test_the_line_of_a_setting_is_known_in_either_format(tmp_path: Path) -> None
 
 
 def test_all_values_of_a_key_are_known_the_strongest_first() -> None:
-    weak = {"log.dirs": Setting("/a", "file"), "x": Setting("1", "file")}
+    weak = {"log.dir": Setting("/a", "file"), "x": Setting("1", "file")}
     strong = {"data": Setting("/b", "variable")}
     assert chains(weak, strong) == {
         "data": (Setting("/b", "variable"), Setting("/a", "file")),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from odradek.node.data_folder import (
     format_folder,
     new_cluster_id,
     read_meta_properties,
+    unformatted_log_dirs,
 )
 from tests.support.disks import small_disk
 
@@ -41,6 +43,80 @@ def test_a_folder_keeps_its_number_of_stores(tmp_path: Path) -> None:
     assert (config.store_count, config.worker_count) == (3, 3)
     with pytest.raises(ConfigurationError, match=r"stores=5.*formatted with 3 stores"):
         adopt_meta_properties(config_for(tmp_path, stores="5"), formats=True)
+
+
+def with_log_dirs(tmp_path: Path, *names: str) -> NodeConfig:
+    """A node whose data folder is a, with further log directories."""
+    folders = ",".join(str(tmp_path / name) for name in ("a", *names))
+    return load(environment={}, options={"log.dirs": folders})
+
+
+def test_each_log_directory_has_an_id_of_its_own_and_keeps_it(tmp_path: Path) -> None:
+    first = adopt_meta_properties(with_log_dirs(tmp_path, "b", "c"), formats=True)
+    ids = {each.path: each.directory_id for each in first.log_dirs}
+    assert len(set(ids.values()) - {""}) == 3
+    again = adopt_meta_properties(with_log_dirs(tmp_path, "c", "b"), formats=False)
+    assert {each.path: each.directory_id for each in again.log_dirs} == ids
+    assert [each.path for each in again.log_dirs] == [str(tmp_path / name) for name in "acb"]
+    written = read_meta_properties(tmp_path / "b")
+    assert written is not None
+    assert (written.cluster_id, written.store_count) == (first.cluster_id, first.store_count)
+
+
+def test_a_folder_with_one_directory_gets_another(tmp_path: Path) -> None:
+    first = adopt_meta_properties(with_log_dirs(tmp_path), formats=True)
+    assert first.further_log_dirs == ()
+    with pytest.raises(ConfigurationError, match="odradek format"):
+        adopt_meta_properties(with_log_dirs(tmp_path, "b"), formats=False)
+    assert unformatted_log_dirs(with_log_dirs(tmp_path, "b")) == [str(tmp_path / "b")]
+    (added,) = adopt_meta_properties(with_log_dirs(tmp_path, "b"), formats=True).further_log_dirs
+    assert (added.path, added.problem) == (str(tmp_path / "b"), "")
+    assert unformatted_log_dirs(with_log_dirs(tmp_path, "b")) == []
+
+
+def test_a_log_directory_that_is_not_mounted_is_offline_and_not_formatted(tmp_path: Path) -> None:
+    (before,) = adopt_meta_properties(with_log_dirs(tmp_path, "b"), formats=True).further_log_dirs
+    (tmp_path / "b").rename(tmp_path / "elsewhere")
+    (tmp_path / "b").mkdir()
+    (missing,) = adopt_meta_properties(with_log_dirs(tmp_path, "b"), formats=True).further_log_dirs
+    assert missing.directory_id == before.directory_id
+    assert "Mount its volume" in missing.problem
+    assert list((tmp_path / "b").iterdir()) == []
+    (tmp_path / "b").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "b")
+    (mounted,) = adopt_meta_properties(with_log_dirs(tmp_path, "b"), formats=True).further_log_dirs
+    assert mounted == before
+
+
+def test_a_lost_log_directory_is_formatted_when_that_is_asked_for(tmp_path: Path) -> None:
+    (before,) = adopt_meta_properties(with_log_dirs(tmp_path, "b"), formats=True).further_log_dirs
+    shutil.rmtree(tmp_path / "b")
+    config = adopt_meta_properties(with_log_dirs(tmp_path, "b"), formats=True, replaces=True)
+    (after,) = config.further_log_dirs
+    assert after.problem == ""
+    assert after.directory_id not in ("", before.directory_id)
+
+
+def test_an_unreadable_log_directory_is_offline(tmp_path: Path) -> None:
+    (tmp_path / "b").touch()
+    (broken,) = adopt_meta_properties(with_log_dirs(tmp_path, "b"), formats=True).further_log_dirs
+    assert "Not a directory" in broken.problem
+
+
+def test_a_log_directory_of_another_node_or_twice_is_refused(tmp_path: Path) -> None:
+    adopt_meta_properties(with_log_dirs(tmp_path, "b"), formats=True)
+    shutil.copytree(tmp_path / "b", tmp_path / "c")
+    with pytest.raises(ConfigurationError, match=r"c has the same meta\.properties as .*b"):
+        adopt_meta_properties(with_log_dirs(tmp_path, "b", "c"), formats=True)
+    other = {"log.dirs": f"{tmp_path / 'x'},{tmp_path / 'b'}"}
+    with pytest.raises(ConfigurationError, match=r"belong to"):
+        adopt_meta_properties(load(environment={}, options={**other, "node.id": "5"}), formats=True)
+
+
+def test_stores_without_meta_properties_are_not_taken_for_a_new_directory(tmp_path: Path) -> None:
+    (tmp_path / "b" / "stores" / "0").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="there are stores of a node here"):
+        adopt_meta_properties(with_log_dirs(tmp_path, "b"), formats=True)
 
 
 def test_an_unformatted_folder_is_refused_without_formats(tmp_path: Path) -> None:

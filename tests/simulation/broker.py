@@ -105,7 +105,7 @@ class SimulatedWorker:
         now_ms = node.clock_ms()
         store = self.store
         self.partitions = HostedPartitions(
-            folder=_FOLDER,
+            folders=(_FOLDER,),
             worker=0,
             worker_count=1,
             store_count=1,
@@ -130,7 +130,7 @@ class SimulatedWorker:
                 self._address_of,
                 lag_max_ms=node.settings.lag_max_ms,
             ),
-            stores_folder=_FOLDER,
+            stores_folders=(_FOLDER,),
             watch=lambda _socket: None,
             propose=self._propose,
             now_ms=now_ms,

@@ -19,12 +19,11 @@ from odradek.protocol.types import Uuid
 from odradek.storage.append import AppendResult, Commit
 from odradek.storage.catalog import PartitionRow
 from odradek.storage.log_append import LogAppend
-from odradek.storage.partition_log import PartitionLog
+from odradek.storage.partition_log import NewPartition, PartitionLog
 from odradek.storage.producer_state import ActiveProducer, describe_producers
 from odradek.storage.reader import ReadResult
 from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.status import ReplicaRole
-from odradek.storage.store import NewPartition
 from odradek.storage.validation import (
     AppendOrigin,
     BatchRejectedError,

@@ -17,10 +17,11 @@ from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_re
 from odradek.protocol.types import NEVER
 from odradek.storage.compaction import CompactionPass, plan_compaction
 from odradek.storage.layout import segment_ids
+from odradek.storage.partition_log import NewPartition
 from odradek.storage.reader import StoreReader
 from odradek.storage.rewrite import drop_dead_segments
 from odradek.storage.settings import LogSettings
-from odradek.storage.store import NewPartition, Store
+from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import NOW_MS, append, append_now, create, open_store, read_all
 

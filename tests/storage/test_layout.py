@@ -22,7 +22,12 @@ def test_keys_sort_as_the_log_does() -> None:
 
 
 def test_files_have_their_names(tmp_path: Path) -> None:
-    assert layout.store_folder(tmp_path, 3) == tmp_path / "3"
+    folders = (tmp_path / "a", tmp_path / "b")
+    assert layout.store_folder(folders, 3) == tmp_path / "a" / "3"
+    second = layout.store_number(1, 3)
+    assert layout.store_folder(folders, second) == tmp_path / "b" / "3"
+    assert (layout.directory_of(second), layout.index_of(second)) == (1, 3)
+    assert (layout.directory_of(3), layout.index_of(3)) == (0, 3)
     path = layout.segment_path(tmp_path, 42)
     assert path.name == "segment-00000042.mdb"
     assert layout.lock_path(path).name == "segment-00000042.mdb-lock"

@@ -12,6 +12,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.storage.environment import StorageError, open_environment
 from odradek.storage.layout import RESERVE_NAME
 from odradek.storage.metadata_log import MetadataLog, MetadataLogFullError
+from odradek.storage.partition_log import NewPartition
 from odradek.storage.reader import StoreReader
 from odradek.storage.reserve import (
     FILE_BYTES,
@@ -22,7 +23,7 @@ from odradek.storage.reserve import (
     make_environment,
 )
 from odradek.storage.settings import LogSettings
-from odradek.storage.store import NewPartition, Store
+from odradek.storage.store import Store
 from tests.support.disks import SmallDisk, small_disk
 from tests.support.metadata_logs import append_payloads
 from tests.support.stores import (

@@ -18,9 +18,10 @@ from odradek.protocol.records import TRANSACTIONAL
 from odradek.storage.catalog import Catalog
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import segment_path
+from odradek.storage.partition_log import NewPartition
 from odradek.storage.reader import StoreReader
 from odradek.storage.settings import LogSettings
-from odradek.storage.store import NewPartition, Store
+from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,

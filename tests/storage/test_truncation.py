@@ -16,12 +16,12 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL, read_header
 from odradek.protocol.sliced_work import finish
 from odradek.storage.environment import StorageError
-from odradek.storage.partition_log import PartitionLog
+from odradek.storage.partition_log import NewPartition, PartitionLog
 from odradek.storage.reader import StoreReader
 from odradek.storage.rewrite import rewrite_segments
 from odradek.storage.settings import LogSettings
 from odradek.storage.status import ReplicaRole
-from odradek.storage.store import NewPartition, Store
+from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,

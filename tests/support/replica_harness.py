@@ -58,7 +58,7 @@ class HarnessNode:
         self._incarnation += 1
         self.router = RouterState()
         self.partitions = HostedPartitions(
-            folder=self.folder,
+            folders=(self.folder,),
             worker=0,
             worker_count=1,
             store_count=harness.store_count,
@@ -80,7 +80,7 @@ class HarnessNode:
                 harness.address_of,
                 harness.keys,
             ),
-            stores_folder=self.folder,
+            stores_folders=(self.folder,),
             watch=lambda _: None,
             propose=self.proposals.extend,
             now_ms=harness.now_ms,
@@ -139,7 +139,7 @@ class HarnessNode:
 
     def batches(self, partition: int = 0) -> list[bytes]:
         """The content of the log, byte by byte."""
-        reader = StoreReader(store_folder(self.folder, self.place(partition)[0]))
+        reader = StoreReader(store_folder((self.folder,), self.place(partition)[0]))
         try:
             return read_all(reader, self.place(partition)[1])
         finally:

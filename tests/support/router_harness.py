@@ -237,7 +237,7 @@ class RouterHarness:
         self.loop = asyncio.new_event_loop() if loop is None else loop
         self.controller = ControllerHarness(brokers=brokers, static=self.static, node_id=NODE_ID)
         self.partitions = HostedPartitions(
-            folder=folder,
+            folders=(folder,),
             worker=0,
             worker_count=1,
             store_count=STORE_COUNT,
@@ -254,7 +254,7 @@ class RouterHarness:
         self.worker_client = DirectWorkerClient(self)
         self.client = LocalInterBrokerClient(self)
         self._metadata = MetadataCache(NODE_ID, self.static, self.controller.image)
-        self._logs = Logs(folder, STORE_COUNT)
+        self._logs = Logs((folder,), STORE_COUNT)
         self.services = self.build_services()
         self.follow()
 

@@ -16,9 +16,10 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import BatchHeader, Record, build_batch, read_header
 from odradek.storage.append import AppendResult, Turn
 from odradek.storage.log_append import LogAppend
+from odradek.storage.partition_log import NewPartition
 from odradek.storage.reader import StoreReader
 from odradek.storage.settings import Durability, LogSettings, StoreOptions
-from odradek.storage.store import NewPartition, Store
+from odradek.storage.store import Store
 from odradek.storage.syncer import Syncer
 from odradek.storage.validation import AppendOrigin
 from tests.support.waiting import wait_until

@@ -133,7 +133,7 @@ async def handle_explain_topic(
             await _topic(requested, context, services)
             async for requested in iterate_cooperatively(request.topics)
         ],
-        storage_problem=services.storage_problem or None,
+        storage_problem=services.storage_problem or services.log_dir_problem or None,
     )
 
 

@@ -222,7 +222,9 @@ def _partition(
         offline_replicas=[
             replica
             for replica in partition.replicas
-            if (broker := brokers.get(replica)) is None or broker.is_fenced
+            if (broker := brokers.get(replica)) is None
+            or broker.is_fenced
+            or (broker.offline_log_dirs and not broker.is_online(partition.directory_of(replica)))
         ],
     )
 

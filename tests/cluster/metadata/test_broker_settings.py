@@ -372,7 +372,6 @@ def test_keys_true_by_construction_are_listed() -> None:
         "index.interval.bytes",
         "preallocate",
         "segment.index.bytes",
-        "log.dirs",
         "log.dir",
         "broker.id",
         "node.id",

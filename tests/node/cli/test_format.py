@@ -1,5 +1,6 @@
 """`odradek format`: an identity for a folder, and with --hardened all that makes a node safe."""
 
+import shutil
 import stat
 from pathlib import Path
 
@@ -30,6 +31,27 @@ def test_format_gives_a_folder_an_identity_and_only_once(tmp_path: Path, odradek
     assert isinstance(accepted, dict)
     assert accepted["formatted"] is False
     assert accepted["cluster_id"] == first["cluster_id"]
+
+
+def test_format_prepares_further_log_directories(tmp_path: Path, odradek: Run) -> None:
+    second = tmp_path / "second"
+    assert odradek("format", "--data", str(tmp_path / "data")).exit_code == 0
+    arguments = ("format", "--data", str(tmp_path / "data"), "--set", f"log.dirs={second}")
+
+    def formatted(*more: str) -> bool:
+        told = odradek(*arguments, *more, "-o", "json").json()
+        assert isinstance(told, dict)
+        assert told["log_dirs"] == f"{tmp_path / 'data'},{second}"
+        return bool(told["formatted"])
+
+    assert formatted()
+    assert odradek(*arguments).exit_code == 1
+    # A volume that is not mounted is not taken for a new one, unless somebody says so.
+    shutil.rmtree(second)
+    assert not formatted("--if-not-formatted")
+    assert not second.exists()
+    assert formatted()
+    assert (second / "meta.properties").exists()
 
 
 def test_variables_of_the_client_side_are_no_settings_of_a_node(tmp_path: Path) -> None:

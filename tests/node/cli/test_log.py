@@ -8,8 +8,9 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.records import Record, build_batch
 from odradek.storage.layout import segment_path
 from odradek.storage.log_append import LogAppend
+from odradek.storage.partition_log import NewPartition
 from odradek.storage.settings import LogSettings, StoreOptions
-from odradek.storage.store import NewPartition, Store
+from odradek.storage.store import Store
 from tests.node.cli.conftest import Run
 
 TOPIC_ID = bytes(range(16))

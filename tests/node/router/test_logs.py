@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from odradek.node.router.logs import Logs
-from odradek.storage.layout import CATALOG_NAME, STATUS_NAME, store_folder, store_index
+from odradek.storage.layout import (
+    CATALOG_NAME,
+    STATUS_NAME,
+    store_folder,
+    store_index,
+    store_number,
+)
 from odradek.storage.store import Store
 from tests.support.stores import (
     NOW_MS,
@@ -27,17 +33,38 @@ TOPIC_ID = bytes(range(16))
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Iterator[Logs]:
-    logs = Logs(tmp_path, STORE_COUNT)
+    logs = Logs((tmp_path,), STORE_COUNT)
     yield logs
     logs.close()
 
 
 def open_numbered(folder: Path, store: int) -> Store:
-    return open_store(store_folder(folder, store))
+    return open_store(store_folder((folder,), store))
 
 
 def index_of(partition: int, topic_id: bytes = TOPIC_ID) -> int:
     return store_index(topic_id, partition, STORE_COUNT)
+
+
+def test_a_partition_is_found_in_whichever_directory_it_is(tmp_path: Path) -> None:
+    folders = (tmp_path / "a", tmp_path / "b")
+    logs = Logs(folders, STORE_COUNT)
+    first, second = (open_numbered(folder, index_of(0)) for folder in folders)
+    create(second, topic_id=TOPIC_ID)
+    location = logs.locate(TOPIC_ID, 0)
+    assert location is not None
+    assert location[0] == store_number(1, index_of(0))
+    assert logs.locate(TOPIC_ID, 0) == location
+    # It moves to the other directory.
+    create(first, topic_id=TOPIC_ID)
+    second.delete_partitions([location[1]])
+    moved = logs.open(TOPIC_ID, 0)
+    assert moved is not None
+    assert moved.store == index_of(0)
+    assert logs.locate(TOPIC_ID, STORE_COUNT) is None
+    logs.close()
+    first.close()
+    second.close()
 
 
 def test_a_store_that_does_not_exist_yet_is_opened_later(logs: Logs, tmp_path: Path) -> None:
@@ -55,7 +82,7 @@ def test_a_store_that_does_not_exist_yet_is_opened_later(logs: Logs, tmp_path: P
 
 def test_a_store_that_is_being_created_cannot_be_read_yet(logs: Logs, tmp_path: Path) -> None:
     """The worker creates file after file, and the router may open the store meanwhile."""
-    folder = store_folder(tmp_path, 0)
+    folder = store_folder((tmp_path,), 0)
     folder.mkdir(parents=True)
     for name in (CATALOG_NAME, STATUS_NAME):
         (folder / name).touch()
@@ -134,7 +161,7 @@ def test_an_idle_router_closes_dropped_segment_files(
     append_now(store, number, batch_of())
 
     async def idle() -> None:
-        logs = Logs(tmp_path, STORE_COUNT)
+        logs = Logs((tmp_path,), STORE_COUNT)
         reader = logs.reader(index_of(0))
         assert reader is not None
         assert read_all(reader, number)

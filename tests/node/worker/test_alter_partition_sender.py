@@ -2,6 +2,7 @@
 
 from odradek.cluster.controller.commands import (
     AlterPartition,
+    AssignReplicasToDirs,
     InSyncReply,
     InSyncResult,
     ResignReplicas,
@@ -87,3 +88,15 @@ def test_replicas_that_fail_between_two_commands_are_in_the_next_one() -> None:
         ResignReplicas(1, -1, ((TOPIC, 0),)),
         ResignReplicas(1, -1, ((TOPIC, 4), (TOPIC, 0))),
     ]
+
+
+def test_log_directories_are_told_again_and_again() -> None:
+    told: list[SubmitCommand] = []
+    sender = AlterPartitionSender(1, told.append)
+    directories = {(TOPIC, 3): bytes(range(16))}
+    for at in (0, RESIGN_MS - 1, RESIGN_MS):
+        sender.assign(directories, MetadataImage.empty(), at)
+    assert [decode_command(each.command) for each in told] == [
+        AssignReplicasToDirs(1, -1, ((TOPIC, 3, bytes(range(16))),))
+    ] * 2
+    assert list(sender.expired(1 << 50)) == []

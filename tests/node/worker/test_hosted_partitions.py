@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.metadata.delta import MetadataDelta
-from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
+from odradek.cluster.metadata.image import (
+    ConfigResourceType,
+    MetadataImage,
+    PartitionImage,
+    ReplicaDirectory,
+)
 from odradek.cluster.metadata.records import (
     ConfigChanged,
     PartitionsAdded,
@@ -58,7 +63,7 @@ def topic(
 def open_partitions(folder: Path, worker: int = 0, worker_count: int = 1) -> HostedPartitions:
     """The partitions of one worker of node 0, with four stores in the node."""
     return HostedPartitions(
-        folder=folder,
+        folders=(folder,),
         worker=worker,
         worker_count=worker_count,
         store_count=4,
@@ -97,6 +102,69 @@ def test_a_worker_opens_only_its_own_stores(tmp_path: Path) -> None:
         held = [len(store.partitions()) for store in partitions.stores.values()]
         assert held == [1, 1]
         partitions.close()
+
+
+DIRECTORY_IDS = (bytes(16), bytes(range(16)))
+
+
+def open_in_two_directories(tmp_path: Path, *offline: int, worker: int = 0) -> HostedPartitions:
+    """The first of two workers of node 0, which has two log directories."""
+    return HostedPartitions(
+        folders=(tmp_path / "a", tmp_path / "b"),
+        directory_ids=DIRECTORY_IDS,
+        offline=offline,
+        worker=worker,
+        worker_count=2,
+        store_count=4,
+        node_id=0,
+        static_configs={},
+        options=StoreOptions(),
+        now_ms=0,
+    )
+
+
+def two_places() -> tuple[Record, ...]:
+    """A topic with a partition in the first log directory of node 0 and one in the second."""
+    second = (ReplicaDirectory(0, DIRECTORY_IDS[1]), ReplicaDirectory(1, bytes(16)))
+    states = [PartitionImage((0,), (0,), 0, 4, directories=each) for each in ((), second)]
+    return TopicCreated("a", TOPIC_ID), PartitionsAdded(TOPIC_ID, 0, tuple(states))
+
+
+def test_partitions_are_created_in_the_directories_of_the_image_and_stay_there(
+    tmp_path: Path,
+) -> None:
+    image = image_after(MetadataImage.empty(), *two_places())
+    for worker, partition, directory in ((0, 0, 0), (1, 1, 1)):
+        partitions = open_in_two_directories(tmp_path, worker=worker)
+        assert sorted(partitions.stores) == [worker, worker + 2, 1024 + worker, 1026 + worker]
+        partitions.apply_image(image)
+        location = partitions.location_of(TOPIC_ID, partition)
+        index = store_index(TOPIC_ID, partition, 4)
+        assert location is not None
+        assert location[0] == 1024 * directory + index
+        assert partitions.admission(*location).error_code == ErrorCode.NONE
+        partitions.close()
+
+
+def test_a_partition_that_exists_is_not_created_again_elsewhere(tmp_path: Path) -> None:
+    partitions = open_in_two_directories(tmp_path, worker=1)
+    partitions.apply_image(image_after(MetadataImage.empty(), *two_places()))
+    before = partitions.location_of(TOPIC_ID, 1)
+    assert before is not None
+    partitions.close()
+    again = open_in_two_directories(tmp_path, worker=1)
+    again.apply_image(image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0)))
+    assert again.location_of(TOPIC_ID, 1) == before
+    again.close()
+
+
+def test_nothing_is_created_in_an_offline_directory_or_instead_of_it(tmp_path: Path) -> None:
+    partitions = open_in_two_directories(tmp_path, 1, worker=1)
+    assert sorted(partitions.stores) == [1, 3]
+    partitions.apply_image(image_after(MetadataImage.empty(), *two_places()))
+    assert partitions.location_of(TOPIC_ID, 1) is None
+    assert not (tmp_path / "b").exists()
+    partitions.close()
 
 
 def test_a_partition_that_another_node_leads_refuses_appends(tmp_path: Path) -> None:

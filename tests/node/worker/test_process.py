@@ -87,7 +87,7 @@ class RunningWorker:
         self._socket = self._bind()
         self.router = ManualRouter(self._context, self.config.run_folder)
         self.worker = self.start_worker()
-        self.logs = Logs(self.config.stores_folder, self.config.store_count)
+        self.logs = Logs(self.config.stores_folders, self.config.store_count)
         self.image = MetadataImage.empty()
 
     def _bind(self) -> "zmq.Socket[bytes]":

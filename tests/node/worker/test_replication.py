@@ -531,7 +531,7 @@ class Node:
         )
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
         self._unread: list[ToController] = []
-        self.logs = Logs(self.config.stores_folder, 2)
+        self.logs = Logs(self.config.stores_folders, 2)
         self.start()
 
     def start(self) -> None:

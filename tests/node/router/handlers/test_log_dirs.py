@@ -1,4 +1,5 @@
-"""DescribeLogDirs and AlterReplicaLogDirs as clients see them (B.11): one log directory."""
+"""DescribeLogDirs and AlterReplicaLogDirs as clients see them (B.11): one log directory. Nodes with
+several are in tests/e2e/test_log_directories.py."""
 
 import shutil
 from collections.abc import Iterator
@@ -171,7 +172,7 @@ def test_describing_needs_describe_on_the_cluster(harness: RouterHarness, versio
 
 
 def test_an_unreadable_volume_is_a_storage_error(harness: RouterHarness, tmp_path: Path) -> None:
-    harness.services.logs.folder = tmp_path / "gone" / "stores"
+    harness.services.logs.folders = (tmp_path / "gone" / "stores",)
     result = only_result(ask(harness, everything=True))
     assert (result.error_code, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
 
