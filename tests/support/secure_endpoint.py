@@ -149,8 +149,8 @@ class SecureEndpoint:
                 exchange = Exchange(request.mechanism)
                 response = SaslHandshakeResponse(error_code=error, mechanisms=[*MECHANISMS])
             else:
-                assert isinstance(request, SaslAuthenticateRequest)
-                assert exchange is not None
+                if not isinstance(request, SaslAuthenticateRequest) or exchange is None:
+                    return False  # as a broker does: nothing else is answered before
                 response = exchange.answer(bytes(request.auth_bytes))
             _send(client, header, response)
             if exchange is not None and exchange.is_done:

@@ -12,12 +12,15 @@ import pytest
 
 from odradek.cluster.metadata.acls import AclOperation
 from odradek.cluster.metadata.sasl_settings import UNSECURED_TOKENS
+from odradek.node.cli import exposure
 from odradek.node.cli.exposure import Exposure, OldTlsVersions, probe_exposure
 from odradek.node.cli.probe import Address
 from odradek.node.embedded import EmbeddedBroker
 from tests.node.cli.conftest import Run
 from tests.support.certificates import TestAuthority
 from tests.support.ports import free_port
+from tests.support.secure_endpoint import PASSWORD, USERNAME, secure_endpoint
+from tests.support.stand_in_cluster import stand_in_cluster
 
 HANDLER = "oauthbearer.sasl.server.callback.handler.class"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -178,3 +181,19 @@ def test_an_address_at_which_nobody_answers_is_unknown() -> None:
     found = probe_exposure(Address("127.0.0.1", free_port()), 5.0, {}, OldTlsVersions())
     assert found.failure == "Connection refused"
     assert (found.protocol, found.ways_in) == ("", [])
+
+
+def test_a_login_that_is_accepted_is_a_way_in_whatever_is_answered_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exposure, "DOCUMENTED_PASSWORDS", ((USERNAME, PASSWORD),))
+    with (
+        stand_in_cluster(1) as cluster,
+        secure_endpoint(None, has_sasl=True) as endpoint,
+    ):
+        endpoint.target_port = int(cluster.bootstrap.split(",")[0].rpartition(":")[2])
+        found = probe_exposure(Address("127.0.0.1", endpoint.port), 1.0, {}, OldTlsVersions())
+    ways_in = [each.entrance for each in found.ways_in if "OAUTHBEARER" not in each.entrance]
+    assert [each.rpartition("(")[2] for each in ways_in] == [
+        *("PLAIN)", "SCRAM-SHA-256)", "SCRAM-SHA-512)")
+    ]
