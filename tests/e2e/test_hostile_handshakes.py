@@ -169,7 +169,8 @@ async def tls_exchange(
             intact = outgoing.read()
             sent = damage(intact)
             writer.write(sent)
-            if is_done or sent != intact:
+            is_last = is_done or sent != intact
+            if is_last:
                 # What is damaged may be the begin of something; the broker waits for the rest.
                 writer.write_eof()
             chunk = await asyncio.wait_for(reader.read(1 << 16), ANSWER_S)
@@ -179,7 +180,7 @@ async def tls_exchange(
                     return MARK.to_bytes(4) in tls.read(1 << 16)
                 except ssl.SSLWantReadError:
                     chunk = await asyncio.wait_for(reader.read(1 << 16), ANSWER_S)
-            if not chunk:
+            if is_last or not chunk:
                 return False
             incoming.write(chunk)
     except TimeoutError:
