@@ -47,7 +47,7 @@ KAFKA_ANSWERS: Final = Path(__file__).with_name("delegation_tokens_kafka_4_3_1.j
 USERS: Final = ("admin", "alice", "bob", "carol", "dave")
 SETTINGS: Final = {
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+    "listener.name.clients.plain.sasl.jaas.config": (
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
         + " ".join(f'user_{name}="{name}"' for name in USERS)
         + ";"

@@ -35,6 +35,7 @@ var scenarios = map[string]Scenario{
 	"restarts":              surviveRestarts,
 	"soak":                  soak,
 	"etl":                   extractTransformLoad,
+	"token":                 useToken,
 }
 
 // Scene is the cluster under test and an administrator of it.
