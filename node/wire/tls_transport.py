@@ -125,6 +125,8 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._cancel_timer()
         self._backlog.clear()
         self._app.connection_lost(exc)
+        # Else the two refer to each other, and OpenSSL's 20 KiB wait for the garbage collector.
+        del self._app
 
     def pause_writing(self) -> None:
         self._is_transport_paused = True
@@ -261,6 +263,8 @@ class TlsTransport(asyncio.BufferedProtocol):
         self.writelines((data,))
 
     def writelines(self, buffers: Iterable[Buffer]) -> None:
+        if self._state is _State.CLOSED:
+            return
         for buffer in buffers:
             if len(buffer):
                 self._backlog.append(buffer)
