@@ -258,7 +258,7 @@ def format_folder(folder: Path, properties: MetaProperties) -> None:
     if read_meta_properties(folder) is not None:
         raise ConfigurationError(f"{folder} is formatted already.")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_durably(
             folder / META_NAME,
             f"version={properties.version}\ncluster.id={properties.cluster_id}\n"
