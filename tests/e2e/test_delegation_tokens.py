@@ -339,15 +339,16 @@ def test_kafka_delegation_tokens(node: TokenNode, tmp_path: Path) -> None:
         f"bootstrap.servers={node.expiring}\nsecurity.protocol=SASL_PLAINTEXT\n"
         "sasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config="
         f'{LOGIN}.scram.ScramLoginModule required username="{token_id}" password="{secret}"'
-        ' tokenauth="true";\ndelivery.timeout.ms=20000\nrequest.timeout.ms=10000\n'
+        ' tokenauth="true";\ndelivery.timeout.ms=6000\nmax.block.ms=2000\nrequest.timeout.ms=3000\n'
     )
     with ThreadPoolExecutor(1) as pool, WireClient(node.plaintext) as wire:
         producing = pool.submit(
             run_java_tool,
             PRODUCER,
-            *("--topic", "java", "--num-records", "100", "--record-size", "10"),
-            *("--throughput", "10", "--command-config", str(client)),
+            *("--topic", "java", "--num-records", "30", "--record-size", "10"),
+            *("--throughput", "3", "--command-config", str(client)),
             directory=tmp_path,
+            is_alone=True,
         )
         wait_until(
             lambda: producing.done() or end_of(wire, "java") > 0,
@@ -356,7 +357,7 @@ def test_kafka_delegation_tokens(node: TokenNode, tmp_path: Path) -> None:
         expired = tool("--expire", "--hmac", secret, "--expiry-time-period", "-1")
         assert "Completed expire operation. New expiry date : " in expired
         done = producing.result()
-        assert end_of(wire, "java") < 100
+        assert end_of(wire, "java") < 30
     assert "SaslAuthenticationException" in done.stdout + done.stderr
 
 

@@ -62,14 +62,16 @@ def run_java_tool(
     stdin: str = "",
     timeout_s: float = 120.0,
     debug: str = "",
+    is_alone: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run a Kafka tool by its class, e.g. `org.apache.kafka.tools.TopicCommand`, or a program by
     its source file.
 
-    A program, and a tool with `debug` (a package whose log goes to stderr), has a virtual machine
-    of its own, with its logging configuration in `directory`. Raises TimeoutExpired.
+    A program, and a tool with `debug` (a package whose log goes to stderr) or with `is_alone` (it
+    runs while others do), has a virtual machine of its own, with its logging configuration in
+    `directory`. Raises TimeoutExpired.
     """
-    if not debug and not tool.endswith(".java"):
+    if not debug and not is_alone and not tool.endswith(".java"):
         return _shared_tools().run([tool, *arguments], stdin, timeout_s)
     return subprocess.run(
         [*_java(directory, debug), tool, *arguments],
