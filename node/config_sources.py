@@ -10,9 +10,12 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 ENVIRONMENT_PREFIX = "ODRADEK_"
+_UNDERSCORES: Final = "._-"
+"""What one, two and three underscores in the name of an environment variable stand for."""
+_UNDERSCORES_OF: Final = {letter: "_" * count for count, letter in enumerate(_UNDERSCORES, 1)}
 
 # As Java has it: the first equals sign or colon ends the key.
 _TOML_LINE = re.compile(
@@ -61,19 +64,24 @@ def chains(*sources: Mapping[str, Setting]) -> dict[str, tuple[Setting, ...]]:
 
 
 def environment_name(key: str) -> str:
-    """The environment variable that sets a key."""
-    return ENVIRONMENT_PREFIX + key.upper().replace(".", "_")
+    """The environment variable that sets a key, spelled as in Apache Kafka's container image."""
+    spelled = "".join(_UNDERSCORES_OF.get(letter, letter) for letter in key)
+    return ENVIRONMENT_PREFIX + spelled.upper()
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
-    """`ODRADEK_LOG_RETENTION_MS` is `log.retention.ms`."""
+    """`ODRADEK_LOG_RETENTION_MS` is `log.retention.ms`. An underscore is two, a hyphen three."""
     return {
-        name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "."): Setting(
+        _key_of(name.removeprefix(ENVIRONMENT_PREFIX)): Setting(
             text, f"environment variable {name}"
         )
         for name, text in environment.items()
         if name.startswith(ENVIRONMENT_PREFIX)
     }
+
+
+def _key_of(name: str) -> str:
+    return re.sub("_{1,3}", lambda found: _UNDERSCORES[len(found[0]) - 1], name.lower())
 
 
 def from_file(path: Path) -> dict[str, Setting]:

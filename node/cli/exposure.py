@@ -301,7 +301,8 @@ def _ask_metadata(client: BlockingClient, access: Access) -> None:
 def _look_around(client: BlockingClient, access: Access) -> None:
     """What may be done on this connection. Raises what ends the connection; what was found until
     then stays."""
-    # Kafka 4.3.1 may leave a creation that is denied without an answer: it comes last.
+    # What is not answered ends the questions. Kafka forwards a creation to another process: it
+    # comes last.
     steps = (_ask_acls, _ask_rights, _ask_configs, _ask_users, _ask_groups, _ask_creation)
     for step in steps:
         # An older broker, or one that is not allowed to tell.

@@ -8,6 +8,7 @@ from odradek.node.config_sources import (
     ConfigurationError,
     Setting,
     chains,
+    environment_name,
     from_environment,
     from_file,
     merge,
@@ -54,6 +55,17 @@ def test_the_environment_spells_dots_as_underscores() -> None:
     assert settings == {
         "log.retention.ms": Setting("1", "environment variable ODRADEK_LOG_RETENTION_MS")
     }
+
+
+@pytest.mark.parametrize(
+    "key", ["log.retention.ms", "listener.name.sasl_plaintext.ssl.key.password", "a-b.c_d"]
+)
+def test_the_environment_can_name_every_key(key: str) -> None:
+    assert list(from_environment({environment_name(key): "1"})) == [key]
+
+
+def test_variables_are_spelled_as_in_kafkas_container_image() -> None:
+    assert environment_name("a-b.c_d") == "ODRADEK_A___B_C__D"
 
 
 def test_synonyms_are_one_setting() -> None:
