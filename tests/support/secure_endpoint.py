@@ -45,6 +45,9 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _LENGTH = Struct(">i")
 _ITERATIONS = 4096
 
+DAYS = "90"
+"""Of certificates: within 30 days of its end one is a finding."""
+
 
 def has_openssl() -> bool:
     """Whether certificates can be made."""
@@ -69,10 +72,13 @@ def make_certificates(folder: Path) -> Certificates:
     new = ["-newkey", "rsa:2048", "-nodes", "-keyout"]
     ca = ["-CA", str(made.authority), "-CAkey", str(authority_key), "-CAcreateserial"]
     for command in (
-        ["req", "-x509", *new, str(authority_key), "-subj", "/CN=ca", "-out", str(made.authority)],
+        [
+            *("req", "-x509", "-days", DAYS, *new, str(authority_key)),
+            *("-subj", "/CN=ca", "-out", str(made.authority)),
+        ],
         ["req", *new, str(made.key), "-subj", "/CN=localhost", "-out", str(request)],
         [
-            *("x509", "-req", "-in", str(request), *ca),
+            *("x509", "-req", "-days", DAYS, "-in", str(request), *ca),
             *("-extfile", str(names), "-out", str(made.certificate)),
         ],
     ):

@@ -38,7 +38,7 @@ def test_a_script_for_each_shell_calls_this_program(shell: str, odradek: Run) ->
 
 
 def test_commands_complete_without_a_cluster() -> None:
-    assert complete("odradek to", "127.0.0.1:1") == ["topic"]
+    assert complete("odradek top", "127.0.0.1:1") == ["topic"]
 
 
 def test_without_a_cluster_there_is_no_completion_and_no_error() -> None:
