@@ -9,13 +9,15 @@ meanwhile.
 import asyncio
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 import pytest
@@ -24,7 +26,6 @@ from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
-from kafka.errors import KafkaError as PythonKafkaError
 
 from tests.e2e.cluster import Cluster, cluster
 from tests.e2e.conftest import Report
@@ -33,6 +34,22 @@ from tests.support.ports import free_port
 from tests.support.waiting import LIVENESS_S, wait_until
 
 pytestmark = pytest.mark.e2e
+
+REFUSED: Final = """
+import os, sys
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+bootstrap, authority, certificate = sys.argv[1:]
+try:
+    KafkaProducer(
+        bootstrap_servers=bootstrap, bootstrap_timeout_ms=500, security_protocol="SSL",
+        ssl_cafile=authority, ssl_certfile=certificate, ssl_keyfile=certificate,
+    )
+except KafkaError:
+    os._exit(0)
+os._exit(1)
+"""
+"""Whether kafka-python is refused."""
 
 TOPIC = "orders"
 PACE_S = 0.02
@@ -214,9 +231,10 @@ def confluent_refusal(properties: dict[str, Any]) -> str:
     return " ".join(errors)
 
 
-def python_refusal(arguments: dict[str, Any]) -> None:
-    with pytest.raises(PythonKafkaError):
-        KafkaProducer(bootstrap_timeout_ms=500, **arguments).close()
+def python_refusal(secure: SecureCluster, certificate: Path) -> None:
+    """It leaves threads and sockets behind when it is refused: in a process of its own."""
+    arguments = (secure.bootstrap, str(secure.both), str(certificate))
+    subprocess.run([sys.executable, "-c", REFUSED, *arguments], check=True, timeout=LIVENESS_S)
 
 
 async def aio_refusal(arguments: dict[str, Any]) -> None:
@@ -286,7 +304,7 @@ def test_certificates_and_authorities_are_replaced_under_load(
                 (alice, "unknown ca"),
             ):
                 assert reason in confluent_refusal(secure.librdkafka(certificate))
-                python_refusal(secure.python(certificate))
+                python_refusal(secure, certificate)
                 asyncio.run(aio_refusal(secure.python(certificate)))
             wait_until(
                 lambda: all(
