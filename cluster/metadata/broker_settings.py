@@ -262,6 +262,14 @@ class BrokerSettings:
         validator=at_least(0),
         scope=BROKER,
     )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = long(
+        INT64_MAX,
+        "The bytes per second that a worker copies for replicas that move to another log"
+        " directory.",
+        enforced_by="odradek.node.worker.replica_moves",
+        validator=at_least(1),
+        scope=BROKER,
+    )
     replica_selector_class: str | None = string(
         None,
         "Which replica serves a consumer: the leader, or with Kafka's RackAwareReplicaSelector an"

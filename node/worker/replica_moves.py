@@ -24,6 +24,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from odradek.cluster.metadata.config_definitions import INT64_MAX
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
@@ -87,8 +88,7 @@ class ReplicaMoves:
         self._readers: dict[int, StoreReader] = {}
         self._preferred: dict[TopicIdPartition, int] = {}
         """The directories for partitions that are not on this node yet."""
-        self.budget = TokenBudget(now_ms)
-        """replica.alter.log.dirs.io.max.bytes.per.second"""
+        self._budget = TokenBudget(now_ms)
         self.moved_bytes = 0
 
     @property
@@ -130,6 +130,8 @@ class ReplicaMoves:
         """Continue what a former process has begun, and end what has no replica any more. To be
         called after `HostedPartitions.apply_image`."""
         partitions = self._partitions
+        rate = partitions.broker_settings().replica_alter_log_dirs_io_max_bytes_per_second
+        self._budget.rate = rate if rate < INT64_MAX else None
         for store_id, store in list(partitions.stores.items()):
             for number in store.future_replicas.numbers():
                 held = store.partitions()[number]
@@ -190,12 +192,12 @@ class ReplicaMoves:
         target = self._partitions.log(move.target)
         self._align(move, source, target, wall_ms)
         if target.log_end_offset < source.log_end_offset:
-            if not self.budget.available(now_ms):
-                move.due_ms = self.budget.next_ms(now_ms)
+            if not self._budget.available(now_ms):
+                move.due_ms = self._budget.next_ms(now_ms)
                 return False
             copied = self._copy(move, source, target, wall_ms)
             self.moved_bytes += copied
-            self.budget.spend(copied, now_ms)
+            self._budget.spend(copied, now_ms)
         if target.log_end_offset < source.log_end_offset:
             move.caught_up_ms = None
             move.due_ms = now_ms

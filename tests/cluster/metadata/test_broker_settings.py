@@ -191,8 +191,9 @@ before a coordinator can go on elsewhere."""
 THROTTLES: Final = {
     "follower.replication.throttled.rate": ("LONG", "9223372036854775807"),
     "leader.replication.throttled.rate": ("LONG", "9223372036854775807"),
+    "replica.alter.log.dirs.io.max.bytes.per.second": ("LONG", "9223372036854775807"),
 }
-"""KIP-73; Kafka describes them only once they are set."""
+"""KIP-73, KIP-113; Kafka describes them only once they are set."""
 INSTALLATION: Final = {
     "advertised.listeners",
     "broker.id",

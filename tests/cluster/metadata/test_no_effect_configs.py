@@ -24,7 +24,11 @@ from odradek.cluster.metadata.node_settings import StartupSettings
 OURS = re.compile(
     r"group\.(ephemeral|lag)\.|transaction\.watchdog\.|proxy\.protocol\.|internal\.topics\."
 )
-THROTTLES = ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
+THROTTLES = (
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
 DEAD_LETTERS = (
     "errors.deadletterqueue.auto.create.topics.enable",
     "errors.deadletterqueue.topic.name.prefix",

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.metadata.delta import MetadataDelta
-from odradek.cluster.metadata.image import MetadataImage, PartitionImage, ReplicaDirectory
+from odradek.cluster.metadata.image import (
+    ConfigResourceType,
+    MetadataImage,
+    PartitionImage,
+    ReplicaDirectory,
+)
 from odradek.cluster.metadata.records import (
+    ConfigChanged,
     PartitionChanged,
     PartitionsAdded,
     Record,
@@ -372,3 +378,17 @@ def test_slices_are_bounded(node: MovingNode) -> None:
     future = node.future()
     assert future is not None
     assert future.active_bytes <= replica_moves.SLICE_BYTES
+
+
+def test_moves_keep_to_the_rate_of_the_broker(node: MovingNode) -> None:
+    node.append(*(batch_of(1, size=50_000) for _ in range(40)))
+    key = "replica.alter.log.dirs.io.max.bytes.per.second"
+    node.follow(ConfigChanged(ConfigResourceType.BROKER, "0", key, "100000"))
+    node.begin()
+    node.run(count=100)  # five seconds
+    future = node.future()
+    assert future is not None
+    assert 100_000 < future.active_bytes <= 5 * 100_000 + 2 * replica_moves.SLICE_BYTES
+    assert node.moves.count == 1, "two megabytes take twenty seconds"
+    node.follow(ConfigChanged(ConfigResourceType.BROKER, "0", key, None))
+    node.finish()
