@@ -190,11 +190,7 @@ class HostedPartitions:
         self._create_or_update(image, changed)
         self._image = image
         if self._directory_count > 1:
-            for topic in changed:
-                for partition in range(len(topic.partitions)):
-                    location = self.location_of(topic.topic_id, partition)
-                    if location is not None:
-                        self._note_directory(topic.topic_id, partition, location[0])
+            self._note_directories(changed)
         self._has_new_static_configs = False
         self._set_options(image)
         return vanished
@@ -334,7 +330,9 @@ class HostedPartitions:
             if location is not None:
                 return location[0]
             place = self._places.get(state.directory_of(self._node_id))
-            if place is None:
+            if place is None or (topic_id, partition) in self.misplaced:
+                # Misplaced and not found: it is in a directory that has failed since. An empty
+                # log where the metadata still has it would be one of a member of the ISR.
                 return None
             index = store_number(place, index)
         return index if index in self.stores else None
@@ -396,6 +394,22 @@ class HostedPartitions:
         self.moved[old] = new
         held = self.log(new)
         self._note_directory(held.topic_id, held.partition, new[0])
+
+    def _note_directories(self, changed: Iterable[TopicImage]) -> None:
+        """Note where the replicas of these topics are, once `_image` has them."""
+        for topic in changed:
+            for partition in range(len(topic.partitions)):
+                location = self.location_of(topic.topic_id, partition)
+                if location is not None:
+                    self._note_directory(topic.topic_id, partition, location[0])
+        for (topic_id, partition), directory in list(self.misplaced.items()):
+            state = self._image.partition(topic_id, partition)
+            if (
+                state is None
+                or self._node_id not in state.replicas
+                or state.directory_of(self._node_id) == directory
+            ):
+                del self.misplaced[topic_id, partition]
 
     def _note_directory(self, topic_id: bytes, partition: int, store: int) -> None:
         """Note where a replica is, if the metadata has it in another log directory."""

@@ -351,6 +351,27 @@ def test_an_offline_directory_is_refused_and_ends_moves_to_it(node: MovingNode) 
     assert node.begin(1) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def test_a_replica_that_moved_is_not_begun_anew_where_the_metadata_still_has_it(
+    node: MovingNode,
+) -> None:
+    """An empty log of a member of the ISR could lead, and others would truncate theirs."""
+    node.append(batch_of(2))
+    node.begin(1)
+    node.finish()
+    node.partitions.take_offline(1)
+    state = node.image.partition(TOPIC_ID, PARTITION)
+    assert state is not None
+    node.follow(PartitionChanged(TOPIC_ID, PARTITION, PartitionImage((0,), (0,), 0, 1)))
+    assert not any(store.partitions() for store in node.partitions.stores.values())
+    assert node.partitions.misplaced == {(TOPIC_ID, PARTITION): SECOND_ID}, "it is still told"
+    # As soon as the metadata knows, a replica may be assigned to another directory.
+    known = PartitionImage((0,), (0,), 0, 1, directories=(ReplicaDirectory(0, SECOND_ID),))
+    node.follow(PartitionChanged(TOPIC_ID, PARTITION, known))
+    assert node.partitions.misplaced == {}
+    node.follow(PartitionChanged(TOPIC_ID, PARTITION, PartitionImage((0,), (0,), 0, 2)))
+    assert node.location[0] < 1024
+
+
 def test_the_replacement_waits_until_most_is_synced_and_nothing_is_in_preparation(
     node: MovingNode,
 ) -> None:
