@@ -30,7 +30,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -44,14 +43,9 @@ from odradek.node.configuration_rollout import ConfigurationRollout
 from odradek.node.configuration_updates import ConfigurationUpdates
 from odradek.node.controller.clean_shutdown import record_clean_shutdown
 from odradek.node.data_folder import FolderLock, StateFile, adopt_meta_properties
-from odradek.node.http_server import HttpServer, Respond, Route
 from odradek.node.listener_security import check_tls, warn_of_open_listeners
-from odradek.node.observability import (
-    Metrics,
-    Sample,
-    configure_logging,
-    exposition,
-)
+from odradek.node.observability import configure_logging
+from odradek.node.probe_server import ProbeServer
 from odradek.node.storage_health import NodeStorage
 
 log = logging.getLogger(__name__)
@@ -61,7 +55,6 @@ STATE_NAME = "node.json"
 _CONFIG_NAME = "config.json"
 _TICK_S = 1.0
 FIRST_START_FAILURES_MAX = 3
-_METRICS_S = 1.0
 _ROUTERS, _WORKERS, _CONTROLLER = range(3)
 """The rounds of the shutdown."""
 
@@ -171,10 +164,15 @@ class Supervisor:
         )
         self._children = [self._child(each) for each in plan(config, self._config_path)]
         self._storage = NodeStorage(config.data_folder)
-        self._scrapes: list[_Scrape] = []
-        self._own_metrics = Metrics()
+        self._probes = ProbeServer(
+            self._selector,
+            config,
+            children=lambda: self._children,
+            is_stopping=lambda: self._stop_round is not None,
+            hindrances=self._hindrances,
+            problems=lambda: self._updates.problem_text,
+        )
         self._register_metrics()
-        self._http = self._serve_http(config)
 
     def _child(self, plan: ChildPlan) -> Child:
         child = Child(plan, self._timeouts, self._selector, self._on_child_ready)
@@ -209,8 +207,7 @@ class Supervisor:
             for child in self._children:
                 child.wait()
             restore()
-            if self._http is not None:
-                self._http.close()
+            self._probes.close()
             self._selector.close()
             self._state_file.remove()
             shutil.rmtree(self._config.run_folder, ignore_errors=True)
@@ -220,7 +217,7 @@ class Supervisor:
 
     def _turn(self, now: float) -> None:
         due = min(child.deadline for child in self._children if child.state is not ChildState.ENDED)
-        due = min([due, *(scrape.deadline for scrape in self._scrapes)])
+        due = min(due, self._probes.next_deadline)
         if self._controlled_shutdown_deadline is not None:
             due = min(due, self._controlled_shutdown_deadline)
         for key, _ in self._selector.select(max(0.0, min(_TICK_S, due - now))):
@@ -231,12 +228,7 @@ class Supervisor:
                 self._on_exit(child)
             if child.state is not ChildState.ENDED and now >= child.deadline:
                 child.on_deadline(now)
-        for scrape in list(self._scrapes):
-            if not scrape.missing or now >= scrape.deadline:
-                self._scrapes.remove(scrape)
-                scrape.respond(200, exposition(scrape.samples))
-        if self._http is not None:
-            self._http.sweep()
+        self._probes.turn(now)
         self._handle_signals()
         if self._stop_round is not None:
             self._stop_next(now)
@@ -256,8 +248,7 @@ class Supervisor:
             )
             self._exit_code = EXIT_FAILED
             self._begin_stop()
-        for scrape in self._scrapes:
-            scrape.missing.discard(child.name)
+        self._probes.on_exit(child.name)
         self._rollout.on_exit(child.name)
         if child.storage_problem:
             self._send_storage_state()
@@ -359,42 +350,12 @@ class Supervisor:
     def _adopt(self, config: NodeConfig) -> None:
         """Make this the node's configuration. Raises ConfigurationError if http.listen cannot be
         bound, OSError if the disk is full; then nothing has changed."""
-        http, before = self._http, self._config
-        is_moved = (config.http_host, config.http_port) != (before.http_host, before.http_port)
-        if is_moved:
-            if http is not None and config.http_port == before.http_port:
-                # Two addresses with one port may exclude each other.
-                http.close()
-                self._http = None
-            try:
-                new_http = self._serve_http(config)
-            except ConfigurationError:
-                self._http = self._http or self._serve_http(before)
-                raise
-            if self._http is not None:
-                self._http.close()
-            self._http = new_http
+        is_moved = self._probes.follow(self._config, config)
         config.save_json(self._config_path)
         self._config = config
         configure_logging(config, "supervisor")
         if is_moved and self._has_been_ready:
             self._write_state(self._state())
-
-    def _serve_http(self, config: NodeConfig) -> HttpServer | None:
-        if config.http_port is None:
-            return None
-        routes: dict[str, Route] = {
-            "/livez": lambda respond: respond(200, "alive\n"),
-            "/readyz": self._readyz,
-            "/metrics": self._metrics,
-        }
-        return HttpServer(
-            self._selector,
-            host=config.http_host,
-            port=config.http_port,
-            routes=routes,
-            clock=time.monotonic,
-        )
 
     # -- stopping ---------------------------------------------------------------------------------
 
@@ -513,11 +474,12 @@ class Supervisor:
             # A router's listeners may be others than those of the node's own configuration.
             if child.details.get("bootstrap"):
                 bootstrap = str(child.details["bootstrap"])
+        http_port = self._probes.port
         return NodeState(
             bootstrap=bootstrap,
             pid=os.getpid(),
             children={child.name: child.pid for child in self._children if child.pid is not None},
-            http=f"{self._config.http_host}:{self._http.port}" if self._http is not None else "",
+            http="" if http_port is None else f"{self._config.http_host}:{http_port}",
         )
 
     def _write_state(self, state: NodeState) -> None:
@@ -529,48 +491,13 @@ class Supervisor:
 
     # -- probes -----------------------------------------------------------------------------------
 
-    def _readyz(self, respond: Respond) -> None:
-        text = "".join(f"{child.name} {child.state.name.lower()}\n" for child in self._children)
-        is_ready = self._stop_round is None and all(
-            child.state is ChildState.READY for child in self._children
-        )
-        if self._storage.problem:
-            is_ready = False
-            text += f"{self._config.data_folder} cannot be written: {self._storage.problem}\n"
-        for child in self._children:
-            is_ready = is_ready and child.listeners.is_serving
-            text += "".join(f"{each}\n" for each in child.listeners.problems)
-        text += self._updates.problem_text
-        respond(200 if is_ready else 503, text)
-
-    def _metrics(self, respond: Respond) -> None:
-        scrape = _Scrape(
-            respond, time.monotonic() + _METRICS_S, {"supervisor": self._own_metrics.collect()}
-        )
-        for child in self._children:
-
-            def on_samples(samples: list[Sample], name: str = child.name) -> None:
-                scrape.samples[name] = samples
-                scrape.missing.discard(name)
-
-            if child.collect(on_samples):
-                scrape.missing.add(child.name)
-        self._scrapes.append(scrape)
+    def _hindrances(self) -> str:
+        problem = self._storage.problem
+        return f"{self._config.data_folder} cannot be written: {problem}\n" if problem else ""
 
     def _register_metrics(self) -> None:
-        metrics = self._own_metrics
+        metrics = self._probes.metrics
         self._updates.register_metrics(metrics)
-        metrics.gauge(
-            "odradek_uptime_seconds",
-            "Time since the node was started",
-            lambda: time.monotonic() - self._began_at,
-        )
-        metrics.counter(
-            "odradek_child_restarts",
-            "How often the supervisor restarted this process",
-            lambda: {child.name: child.restart_count for child in self._children},
-            label="child",
-        )
         metrics.gauge(
             "odradek_offline_log_directories",
             "Log directories that are offline; the data folder is if it cannot be written",
@@ -581,19 +508,3 @@ class Supervisor:
             "How often processes reported that they could not write their files",
             lambda: self._storage.problem_count,
         )
-        metrics.gauge(
-            "odradek_child_ready",
-            "1 if this process is ready",
-            lambda: {child.name: child.state is ChildState.READY for child in self._children},
-            label="child",
-        )
-
-
-@dataclass(slots=True)
-class _Scrape:
-    """A request for metrics: answered when no process is `missing`, or at the deadline."""
-
-    respond: Respond
-    deadline: float
-    samples: dict[str, list[Sample]]
-    missing: set[str] = field(default_factory=set)

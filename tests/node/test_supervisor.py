@@ -5,10 +5,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,123 +18,26 @@ from odradek.node.controller.clean_shutdown import (
     record_run,
 )
 from odradek.storage.settings import Durability
-from tests.support.ports import free_pair, free_port
+from tests.support.supervised_node import (
+    CONTROLLER,
+    ROUTER,
+    WORKER,
+    SupervisedNode,
+    is_running,
+    supervised_node,
+)
 from tests.support.waiting import wait_until
-
-SCRIPT = Path(__file__).parents[1] / "support" / "stand_in_node.py"
-CONTROLLER = ("controller", "works", 2)
-WORKER = ("worker-0", "works", 1)
-ROUTER = ("router-0", "works", 0)
-
-
-class Node:
-    """A supervisor in its own process, with stand-in children."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.data = folder / "data"
-        self.process: subprocess.Popen[bytes] | None = None
-        self.log = folder / "log"
-        self._pids: set[int] = set()
-
-    def start(
-        self,
-        *children: tuple[str, str, int],
-        timeouts: dict[str, float] | None = None,
-        is_clustered: bool = False,
-        **options: str,
-    ) -> "Node":
-        if is_clustered:
-            options = of_several() | options
-        spec = {
-            "options": {
-                "data": str(self.data),
-                "run": str(self.folder / "run"),
-                "listeners": "PLAINTEXT://127.0.0.1:0",
-                "log.format": "text",
-            }
-            | {key.replace("_", "."): value for key, value in options.items()},
-            "children": children or (CONTROLLER, WORKER, ROUTER),
-            "timeouts": {"stop": 5.0, "restart_first": 0.01} | (timeouts or {}),
-        }
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(SCRIPT), "node", json.dumps(spec)],
-                stderr=log,
-                env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-            )
-        return self
-
-    def events(self, pattern: str = "") -> list[str]:
-        path = self.data / "events"
-        lines = path.read_text().splitlines() if path.exists() else []
-        for line in lines:
-            if matched := re.search(r"starts (\d+)", line):
-                self._pids.add(int(matched[1]))
-        return [line for line in lines if re.search(pattern, line)]
-
-    def state(self) -> dict[str, object]:
-        state = json.loads((self.data / "node.json").read_text())
-        assert isinstance(state, dict)
-        return state
-
-    def wait_ready(self) -> "Node":
-        assert self.process is not None
-        pid = self.process.pid
-        wait_until(lambda: self.state()["pid"] == pid, what=f"ready, see {self.log}")
-        return self
-
-    def pid(self, name: str) -> int:
-        children = self.state()["children"]
-        assert isinstance(children, dict)
-        return int(children[name])
-
-    def signal(self, number: int) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def exit_code(self) -> int:
-        assert self.process is not None
-        return self.process.wait(timeout=20)
-
-    def logged(self) -> str:
-        return self.log.read_text()
-
-    def survivors(self) -> list[int]:
-        self.events()
-        return [pid for pid in self._pids if is_running(pid)]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path)
-    yield node
-    if node.process is not None and node.process.poll() is None:
-        node.process.kill()
-        node.process.wait()
-    wait_until(lambda: not node.survivors(), what="every child has ended with its supervisor")
-
-
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=10) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+def node(tmp_path: Path) -> Iterator[SupervisedNode]:
+    yield from supervised_node(tmp_path)
 
 
 # -- starting and stopping ------------------------------------------------------------------------
 
 
-def test_the_node_is_ready_when_every_process_is(node: Node) -> None:
+def test_the_node_is_ready_when_every_process_is(node: SupervisedNode) -> None:
     node.start().wait_ready()
     state = node.state()
     assert state["bootstrap"] == "127.0.0.1:40000"
@@ -148,7 +47,9 @@ def test_the_node_is_ready_when_every_process_is(node: Node) -> None:
     assert state["pid"] == node.process.pid if node.process else 0
 
 
-def test_on_sigterm_routers_stop_first_then_workers_then_the_controller(node: Node) -> None:
+def test_on_sigterm_routers_stop_first_then_workers_then_the_controller(
+    node: SupervisedNode,
+) -> None:
     node.start().wait_ready()
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
@@ -166,7 +67,7 @@ def test_on_sigterm_routers_stop_first_then_workers_then_the_controller(node: No
 
 @pytest.mark.parametrize("behaviour", ["works", "does not stop"])
 def test_a_clean_shutdown_is_recorded_when_all_workers_have_closed_their_stores(
-    node: Node, behaviour: str
+    node: SupervisedNode, behaviour: str
 ) -> None:
     worker = ("worker-0", behaviour, 1)
     stop_s = 5.0 if behaviour == "works" else 0.5
@@ -178,15 +79,7 @@ def test_a_clean_shutdown_is_recorded_when_all_workers_have_closed_their_stores(
     assert said == (17 if behaviour == "works" else UNCLEAN)
 
 
-def of_several() -> dict[str, str]:
-    return {
-        "peers": f"0@127.0.0.1:{free_pair()},1@127.0.0.1:{free_pair()}",
-        "cluster_id": "cluster-of-the-test",
-        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()}",
-    }
-
-
-def test_a_node_of_a_cluster_begins_with_the_controlled_shutdown(node: Node) -> None:
+def test_a_node_of_a_cluster_begins_with_the_controlled_shutdown(node: SupervisedNode) -> None:
     node.start(("controller", "releases", 2), WORKER, ROUTER, is_clustered=True).wait_ready()
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
@@ -199,7 +92,7 @@ def test_a_node_of_a_cluster_begins_with_the_controlled_shutdown(node: Node) -> 
     assert "Controlled shutdown timed out" not in node.logged()
 
 
-def test_the_controlled_shutdown_times_out(node: Node) -> None:
+def test_the_controlled_shutdown_times_out(node: SupervisedNode) -> None:
     node.start(is_clustered=True, controlled_shutdown_timeout_ms="300").wait_ready()
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
@@ -207,7 +100,7 @@ def test_the_controlled_shutdown_times_out(node: Node) -> None:
     assert node.events("controller ends")
 
 
-def test_a_second_signal_ends_the_controlled_shutdown(node: Node) -> None:
+def test_a_second_signal_ends_the_controlled_shutdown(node: SupervisedNode) -> None:
     node.start(is_clustered=True, controlled_shutdown_timeout_ms="3600000").wait_ready()
     node.signal(signal.SIGTERM)
     wait_until(lambda: node.events("controller leaves"))
@@ -216,7 +109,7 @@ def test_a_second_signal_ends_the_controlled_shutdown(node: Node) -> None:
     assert not node.events("stops")
 
 
-def test_a_restarted_controller_begins_the_controlled_shutdown_again(node: Node) -> None:
+def test_a_restarted_controller_begins_the_controlled_shutdown_again(node: SupervisedNode) -> None:
     node.start(is_clustered=True, controlled_shutdown_timeout_ms="3600000").wait_ready()
     pid = node.pid("controller")
     node.signal(signal.SIGTERM)
@@ -227,7 +120,7 @@ def test_a_restarted_controller_begins_the_controlled_shutdown_again(node: Node)
     assert len(node.events("controller leaves")) == 2
 
 
-def test_a_process_that_does_not_stop_is_killed_in_bounded_time(node: Node) -> None:
+def test_a_process_that_does_not_stop_is_killed_in_bounded_time(node: SupervisedNode) -> None:
     node.start(CONTROLLER, ("worker-0", "does not stop", 1), ROUTER, timeouts={"stop": 0.2})
     node.wait_ready()
     node.signal(signal.SIGINT)
@@ -236,7 +129,7 @@ def test_a_process_that_does_not_stop_is_killed_in_bounded_time(node: Node) -> N
     assert node.events("controller ends")
 
 
-def test_a_second_signal_ends_everything_at_once(node: Node) -> None:
+def test_a_second_signal_ends_everything_at_once(node: SupervisedNode) -> None:
     node.start(CONTROLLER, WORKER, ("router-0", "does not stop", 0), timeouts={"stop": 60.0})
     node.wait_ready()
     node.signal(signal.SIGTERM)
@@ -246,14 +139,14 @@ def test_a_second_signal_ends_everything_at_once(node: Node) -> None:
     assert not node.survivors()
 
 
-def test_a_node_can_be_stopped_before_it_is_ready(node: Node) -> None:
+def test_a_node_can_be_stopped_before_it_is_ready(node: SupervisedNode) -> None:
     node.start(CONTROLLER, ("worker-0", "never ready", 1), ROUTER)
     wait_until(lambda: node.events("worker-0 starts"))
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
 
 
-def test_nothing_survives_a_supervisor_that_is_killed(node: Node) -> None:
+def test_nothing_survives_a_supervisor_that_is_killed(node: SupervisedNode) -> None:
     node.start().wait_ready()
     node.events()
     node.signal(signal.SIGKILL)
@@ -261,7 +154,7 @@ def test_nothing_survives_a_supervisor_that_is_killed(node: Node) -> None:
     wait_until(lambda: not node.survivors())
 
 
-def test_after_a_kill_the_node_starts_again_in_the_same_folder(node: Node) -> None:
+def test_after_a_kill_the_node_starts_again_in_the_same_folder(node: SupervisedNode) -> None:
     node.start().wait_ready()
     node.signal(signal.SIGKILL)
     node.exit_code()
@@ -271,7 +164,9 @@ def test_after_a_kill_the_node_starts_again_in_the_same_folder(node: Node) -> No
 # -- dying and hanging ----------------------------------------------------------------------------
 
 
-def test_a_process_that_dies_is_restarted_at_once_and_the_others_go_on(node: Node) -> None:
+def test_a_process_that_dies_is_restarted_at_once_and_the_others_go_on(
+    node: SupervisedNode,
+) -> None:
     node.start().wait_ready()
     before = node.state()["children"]
     os.kill(node.pid("worker-0"), signal.SIGKILL)
@@ -284,7 +179,7 @@ def test_a_process_that_dies_is_restarted_at_once_and_the_others_go_on(node: Nod
     assert "worker-0 exited with SIGKILL; restarting in 0.0 s" in node.logged()
 
 
-def have_workers(node: Node, count: int) -> None:
+def have_workers(node: SupervisedNode, count: int) -> None:
     """The controller requests so many workers; returns when they are ready."""
     wish = node.data / "wish"
     wish.write_text(str(count))
@@ -300,7 +195,7 @@ def have_workers(node: Node, count: int) -> None:
 
 
 def test_new_workers_start_when_all_old_ones_have_ended(
-    node: Node,
+    node: SupervisedNode,
 ) -> None:
     node.start().wait_ready()
     others = node.pid("controller"), node.pid("router-0")
@@ -319,7 +214,9 @@ def test_new_workers_start_when_all_old_ones_have_ended(
     assert node.survivors() == []
 
 
-def test_a_worker_that_dies_after_a_change_is_restarted_like_any_other(node: Node) -> None:
+def test_a_worker_that_dies_after_a_change_is_restarted_like_any_other(
+    node: SupervisedNode,
+) -> None:
     node.start().wait_ready()
     have_workers(node, 2)
     before = node.pid("worker-1")
@@ -327,7 +224,7 @@ def test_a_worker_that_dies_after_a_change_is_restarted_like_any_other(node: Nod
     wait_until(lambda: node.pid("worker-1") != before, what="it is back")
 
 
-def test_a_stopping_node_starts_no_new_workers(node: Node) -> None:
+def test_a_stopping_node_starts_no_new_workers(node: SupervisedNode) -> None:
     lazy = ("worker-0", "does not stop", 1)
     node.start(CONTROLLER, lazy, ROUTER, timeouts={"stop": 1.0}).wait_ready()
     (node.data / "wanted-workers").write_text("2")
@@ -338,7 +235,7 @@ def test_a_stopping_node_starts_no_new_workers(node: Node) -> None:
     assert node.survivors() == []
 
 
-def test_a_process_that_hangs_is_killed_and_restarted(node: Node) -> None:
+def test_a_process_that_hangs_is_killed_and_restarted(node: SupervisedNode) -> None:
     node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, timeouts={"heartbeat": 0.5})
     wait_until(lambda: node.events("worker-0 hangs"))
     (node.data / "worker-0.behaviour").write_text("works")
@@ -346,7 +243,7 @@ def test_a_process_that_hangs_is_killed_and_restarted(node: Node) -> None:
     assert "worker-0 is without a heartbeat after 0.5 s: killing it" in node.logged()
 
 
-def test_a_process_that_keeps_dying_is_restarted_with_growing_delays(node: Node) -> None:
+def test_a_process_that_keeps_dying_is_restarted_with_growing_delays(node: SupervisedNode) -> None:
     node.start(timeouts={"restart_first": 0.02}).wait_ready()
     (node.data / "worker-0.behaviour").write_text("fails")
     os.kill(node.pid("worker-0"), signal.SIGKILL)
@@ -357,7 +254,7 @@ def test_a_process_that_keeps_dying_is_restarted_with_growing_delays(node: Node)
     wait_until(lambda: is_running(node.pid("worker-0")))
 
 
-def test_a_process_that_ran_for_a_while_is_restarted_at_once(node: Node) -> None:
+def test_a_process_that_ran_for_a_while_is_restarted_at_once(node: SupervisedNode) -> None:
     node.start(timeouts={"restart_first": 5.0, "stable": 0.0}).wait_ready()
     for _ in range(3):
         pid = node.pid("worker-0")
@@ -365,7 +262,7 @@ def test_a_process_that_ran_for_a_while_is_restarted_at_once(node: Node) -> None
         wait_until(lambda: node.pid("worker-0") != pid)  # noqa: B023
 
 
-def test_a_node_that_cannot_start_gives_up_and_says_so(node: Node) -> None:
+def test_a_node_that_cannot_start_gives_up_and_says_so(node: SupervisedNode) -> None:
     node.start(CONTROLLER, ("worker-0", "fails", 1), ROUTER)
     assert node.exit_code() == 1
     assert "worker-0 failed 3 times before the node was ready" in node.logged()
@@ -375,9 +272,9 @@ def test_a_node_that_cannot_start_gives_up_and_says_so(node: Node) -> None:
 # -- folders and addresses ------------------------------------------------------------------------
 
 
-def test_a_second_node_in_the_same_folder_is_refused(node: Node, tmp_path: Path) -> None:
+def test_a_second_node_in_the_same_folder_is_refused(node: SupervisedNode, tmp_path: Path) -> None:
     node.start().wait_ready()
-    second = Node(tmp_path)
+    second = SupervisedNode(tmp_path)
     second.log = tmp_path / "second.log"
     second.start()
     assert second.exit_code() == 2
@@ -386,7 +283,7 @@ def test_a_second_node_in_the_same_folder_is_refused(node: Node, tmp_path: Path)
     assert node.state()["pid"] == node.process.pid
 
 
-def test_a_used_port_is_reported_before_anything_is_started(node: Node) -> None:
+def test_a_used_port_is_reported_before_anything_is_started(node: SupervisedNode) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -397,7 +294,7 @@ def test_a_used_port_is_reported_before_anything_is_started(node: Node) -> None:
     assert not node.events()
 
 
-def test_another_nodes_data_are_not_served(node: Node) -> None:
+def test_another_nodes_data_are_not_served(node: SupervisedNode) -> None:
     node.start().wait_ready()
     node.signal(signal.SIGTERM)
     node.exit_code()
@@ -406,52 +303,10 @@ def test_another_nodes_data_are_not_served(node: Node) -> None:
     assert "belong to node 0" in node.logged()
 
 
-# -- probes and cost ------------------------------------------------------------------------------
+# -- cost -----------------------------------------------------------------------------------------
 
 
-def test_probes_tell_alive_and_ready_apart_and_metrics_come_from_all(node: Node) -> None:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    node.start(CONTROLLER, ("worker-0", "never ready", 1), ROUTER, http_listen=f"127.0.0.1:{port}")
-    wait_until(lambda: node.events("router-0 starts") and node.events("worker-0 starts"))
-    assert get(f"{url}/livez") == (200, "alive\n")
-    wait_until(lambda: "router-0 ready" in get(f"{url}/readyz")[1])
-    status, text = get(f"{url}/readyz")
-    assert status == 503
-    assert "worker-0 starting" in text
-    (node.data / "worker-0.behaviour").write_text("works")
-    os.kill(int(node.events("worker-0 starts")[0].split()[-1]), signal.SIGKILL)
-    node.wait_ready()
-    assert get(f"{url}/readyz")[0] == 200
-    assert node.state()["http"] == f"127.0.0.1:{port}"
-    text = get(f"{url}/metrics")[1]
-    for process in ("controller", "worker-0", "router-0"):
-        assert f'odradek_stand_ins{{process="{process}",kind="a"}} 1\n' in text
-        assert f'odradek_stand_ins{{process="{process}",kind="b\\""}} 2\n' in text
-    assert 'odradek_child_restarts{process="supervisor",child="worker-0"} 1\n' in text
-
-
-def test_a_node_that_no_client_can_use_is_not_ready_and_says_why(node: Node) -> None:
-    port = free_port()
-    router = ("router-0", "refuses clients", 0)
-    node.start(CONTROLLER, router, http_listen=f"127.0.0.1:{port}")
-    node.wait_ready()
-    url = f"http://127.0.0.1:{port}/readyz"
-    wait_until(lambda: get(url)[0] == 503)
-    assert "listener A: its certificate has expired\n" in get(url)[1]
-
-
-def test_metrics_do_not_wait_for_a_process_that_does_not_answer(node: Node) -> None:
-    port = free_port()
-    node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, http_listen=f"127.0.0.1:{port}")
-    node.wait_ready()
-    wait_until(lambda: node.events("worker-0 hangs"))
-    text = get(f"http://127.0.0.1:{port}/metrics")[1]
-    assert 'process="controller"' in text
-    assert 'process="worker-0"' not in text
-
-
-def test_an_idle_supervisor_is_small_and_sleeps(node: Node) -> None:
+def test_an_idle_supervisor_is_small_and_sleeps(node: SupervisedNode) -> None:
     node.start().wait_ready()
     assert node.process is not None
     process = psutil.Process(node.process.pid)
@@ -472,7 +327,7 @@ def test_an_idle_supervisor_is_small_and_sleeps(node: Node) -> None:
 # -- the configuration ----------------------------------------------------------------------------
 
 
-def test_log_levels_are_answered_when_every_process_has_them(node: Node) -> None:
+def test_log_levels_are_answered_when_every_process_has_them(node: SupervisedNode) -> None:
     node.start().wait_ready()
     (node.data / "wanted-levels").write_text(json.dumps({"odradek.node.wire": "DEBUG"}))
     wait_until(lambda: bool(node.events("is answered 7$")), what="the answer")
@@ -486,7 +341,7 @@ def test_log_levels_are_answered_when_every_process_has_them(node: Node) -> None
 
 
 def test_a_process_that_ends_is_not_waited_for_and_has_the_levels_when_it_returns(
-    node: Node,
+    node: SupervisedNode,
 ) -> None:
     node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER).wait_ready()
     (node.data / "worker-0.behaviour").write_text("works")
