@@ -46,11 +46,13 @@ from odradek.cluster.controller.elections import (
 )
 from odradek.cluster.controller.log_directories import directory_losses, replace_lost_replicas
 from odradek.cluster.controller.state import ControllerResult, ControllerState, is_active
+from odradek.cluster.metadata.features import SECURITY_VERSION
 from odradek.cluster.metadata.image import BrokerImage, ConfigResourceType
 from odradek.cluster.metadata.records import (
     BrokerChanged,
     BrokerUnregistered,
     ConfigChanged,
+    DecoyKeyCreated,
     ProducerIdsAllocated,
     Record,
 )
@@ -107,6 +109,8 @@ def register_broker(
         records.extend(replace_lost_replicas(state, record, losses))
     elif command.offline_log_dirs != same.offline_log_dirs:
         records.extend(directory_losses(state, record))
+    if command.decoy_key and not image.decoy_key and image.features.get(SECURITY_VERSION):
+        records.append(DecoyKeyCreated(command.decoy_key))
     if command.starts_fenced:
         state.sessions.record_contact(broker_id, record.broker_epoch, now_ms)
     else:

@@ -162,7 +162,8 @@ class RegisterBroker(_Tagged, Request["BrokerReply"], frozen=True):
     is not known which its release supports. `log_dirs` are the ids of its log directories, with
     their paths; a wiped disk has a new one. With `starts_fenced` it serves once it has caught up.
     `previous_broker_epoch` is its last epoch if its logs have all records that it acknowledged
-    then, -1 if they may not, null if unknown (KIP-966); if it is set the broker starts fenced."""
+    then, -1 if they may not, null if unknown (KIP-966); if it is set the broker starts fenced.
+    `decoy_key` is random: it becomes the cluster's, if that has none."""
 
     broker_id: int
     incarnation_id: Uuid
@@ -175,6 +176,7 @@ class RegisterBroker(_Tagged, Request["BrokerReply"], frozen=True):
     previous_broker_epoch: int | None = None
     log_dir_paths: tuple[str, ...] = ()
     offline_log_dirs: tuple[Uuid, ...] = ()
+    decoy_key: bytes = b""
 
 
 class BrokerHeartbeat(_Tagged, Request["HeartbeatReply"], frozen=True):

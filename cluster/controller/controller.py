@@ -69,7 +69,7 @@ from odradek.cluster.controller.elections import (
     elect_leaders,
     preferred_elections,
 )
-from odradek.cluster.controller.features import update_features
+from odradek.cluster.controller.features import finalize_security, update_features
 from odradek.cluster.controller.in_sync_replicas import alter_partition, resign_replicas
 from odradek.cluster.controller.internal_topics import CHECK_INTERVAL_MS as INTERNAL_TOPICS_CHECK_MS
 from odradek.cluster.controller.internal_topics import raise_replication_factors
@@ -84,6 +84,11 @@ from odradek.cluster.metadata.records import Record
 
 _CREATING: Final = (CreateTopics, CreatePartitions, AlterPartitionReassignments, AlterPartition)
 """The commands that create and remove replicas."""
+_SECURING: Final = (
+    *(CreateAcls, DeleteAcls, AlterClientQuotas, AlterScramCredentials),
+    *(CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken),
+)
+"""The commands whose records a release without security does not know."""
 _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -112,9 +117,13 @@ class Controller:
         """The records and the reply of a command; the state does not change. ApiError if it fails
         as a whole."""
         result = self._decide(command, now_ms)
-        if not isinstance(command, _CREATING):
+        if isinstance(command, _CREATING):
+            records = place_in_directories(self._state, result.records)
+        elif isinstance(command, _SECURING):
+            records = tuple(finalize_security(self._state, result.records))
+        else:
             return result
-        return ControllerResult(place_in_directories(self._state, result.records), result.reply)
+        return ControllerResult(records, result.reply)
 
     def _decide(self, command: MetadataCommand, now_ms: int) -> ControllerResult:
         state = self._state

@@ -1,10 +1,11 @@
 """UpdateFeatures: upgrades and downgrades of finalized feature levels (KIP-584, KIP-778).
 
-All updates of a command happen or none.
+All updates of a command happen or none. A level that only nodes know of (SECURITY_VERSION) is
+finalized with the first records that need it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from odradek.cluster.controller.commands import (
@@ -20,10 +21,16 @@ from odradek.cluster.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
+    SECURITY_VERSION,
     SUPPORTED_RANGES,
 )
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
-from odradek.cluster.metadata.records import ConfigChanged, FeatureLevelChanged, Record
+from odradek.cluster.metadata.records import (
+    RECORDS_OF_SECURITY,
+    ConfigChanged,
+    FeatureLevelChanged,
+    Record,
+)
 from odradek.cluster.metadata.settings import topic_settings
 from odradek.protocol.errors import ApiError, ErrorCode
 
@@ -83,6 +90,30 @@ def min_insync_replicas_records(
         return []
     value = topic_settings(image, node_id, static, "").min_insync_replicas
     return [ConfigChanged(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER, key, str(value))]
+
+
+def finalize_security(state: ControllerState, records: Sequence[Record]) -> Sequence[Record]:
+    """The records of a command; before the first ones of security, their feature level.
+
+    ApiError(UNSUPPORTED_VERSION) while a registered broker does not support it: that one would skip
+    them, and let in whom the others refuse. From then on such a broker is not registered.
+    """
+    is_finalized = bool(state.image.features.get(SECURITY_VERSION))
+    if is_finalized or not any(isinstance(each, RECORDS_OF_SECURITY) for each in records):
+        return records
+    older = [
+        str(broker.broker_id)
+        for broker in state.registered_brokers()
+        if broker.features and SECURITY_VERSION not in {each.name for each in broker.features}
+    ]
+    if older:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Broker {', '.join(older)} runs a release without access control lists, client quotas"
+            " and users. Install the new release on all brokers, and unregister those that do not"
+            " come back.",
+        )
+    return (FeatureLevelChanged(SECURITY_VERSION, 1), *records)
 
 
 def _failed_reply(names: list[str], faults: dict[str, ApiError]) -> FeaturesReply:

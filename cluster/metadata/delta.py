@@ -34,6 +34,7 @@ from odradek.cluster.metadata.records import (
     ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
+    DecoyKeyCreated,
     DelegationTokenChanged,
     DelegationTokenRemoved,
     FeatureLevelChanged,
@@ -68,6 +69,7 @@ class MetadataDelta:
         self._image = image
         self._cluster_id = image.cluster_id
         self._next_producer_id = image.next_producer_id
+        self._decoy_key = image.decoy_key
         self._changed_topics: dict[Uuid, _TopicDelta] = {}
         self._deleted_topics: dict[Uuid, TopicImage] = {}
         self._brokers: dict[int, BrokerImage] | None = None
@@ -120,6 +122,8 @@ class MetadataDelta:
                 self._change_delegation_token(record)
             case ClusterCreated(cluster_id):
                 self._cluster_id = cluster_id
+            case DecoyKeyCreated(key):
+                self._decoy_key = key
             case _:
                 assert_never(record)
 
@@ -148,6 +152,7 @@ class MetadataDelta:
                 if self._delegation_tokens is None
                 else DelegationTokensImage(self._delegation_tokens)
             ),
+            decoy_key=self._decoy_key,
         )
 
     def _topic(self, topic_id: Uuid) -> _TopicDelta:

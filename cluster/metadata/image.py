@@ -217,6 +217,8 @@ class MetadataImage(msgspec.Struct, frozen=True, eq=False):
     delegation_tokens: DelegationTokensImage = msgspec.field(
         default_factory=lambda: DelegationTokensImage({})
     )
+    decoy_key: bytes = b""
+    """From it come the salts of users who do not exist; empty before the cluster has one."""
 
     @classmethod
     def empty(cls) -> "MetadataImage":

@@ -3,12 +3,13 @@
 A record is a new state, never an instruction. An entry of the log is a msgpack list of all records
 of one command: the command takes effect as a whole or not at all. Each record is an array that
 starts with its tag. An older release skips unknown tags, and unknown fields at the end of a record.
-A new record that all nodes must understand therefore needs a feature level. Tags are never reused.
+A new record that all nodes must understand therefore needs a feature level (`features`), and those
+that need one are in RECORDS_OF_SECURITY. Tags are never reused.
 The record of a registration, which replaces the previous one, is the `BrokerImage` (tag 3).
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, get_args
+from typing import Final, TypeAlias, get_args
 
 import msgspec
 
@@ -143,6 +144,12 @@ class AclDeleted(msgspec.Struct, frozen=True, array_like=True, tag=13):
     binding: AclBinding
 
 
+class DecoyKeyCreated(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """The cluster has this random secret: salts of users who do not exist are derived from it."""
+
+    key: bytes
+
+
 Record: TypeAlias = (
     ClusterCreated
     | FeatureLevelChanged
@@ -162,7 +169,14 @@ Record: TypeAlias = (
     | AclDeleted
     | DelegationTokenChanged
     | DelegationTokenRemoved
+    | DecoyKeyCreated
 )
+
+RECORDS_OF_SECURITY: Final = (
+    *(AclCreated, AclDeleted, ClientQuotaChanged, ScramCredentialChanged, ScramCredentialRemoved),
+    *(DelegationTokenChanged, DelegationTokenRemoved, DecoyKeyCreated),
+)
+"""A node that skipped one of these would let in whom others refuse."""
 
 _KNOWN_TAGS = frozenset(kind.__struct_config__.tag for kind in get_args(Record))
 _record_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)

@@ -9,6 +9,7 @@ from odradek.cluster.metadata.records import (
     ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
+    DecoyKeyCreated,
     DelegationTokenChanged,
     FeatureLevelChanged,
     PartitionsAdded,
@@ -47,4 +48,6 @@ def image_records(image: MetadataImage) -> list[Record]:
         for user, credential in image.scram_credentials.items()
     )
     records.extend(map(DelegationTokenChanged, image.delegation_tokens.values()))
+    if image.decoy_key:
+        records.append(DecoyKeyCreated(image.decoy_key))
     return records

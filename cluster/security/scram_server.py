@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.cluster.metadata.scram import (
+    ITERATIONS_MAX,
     ITERATIONS_MIN,
     ScramCredential,
     ScramMechanism,
@@ -117,7 +118,7 @@ class ScramServer:
         is_token = extensions.get("tokenauth", "").lower() == "true"
         identity = self._find(name, is_token)
         is_decoy = identity is None
-        identity = identity or self._decoy(name)
+        identity = identity or self._decoy(name, is_token)
         nonce = matched["nonce"] + self._nonce
         credential = identity.credential
         salt = base64.b64encode(credential.salt).decode()
@@ -160,7 +161,7 @@ class ScramServer:
             is_token=exchange.is_token,
         )
 
-    def _decoy(self, name: str) -> ScramIdentity:
+    def _decoy(self, name: str, is_token: bool) -> ScramIdentity:
         """What an unknown user gets: always the same for one name, as from a real credential."""
         mechanism = self._mechanism
 
@@ -170,12 +171,15 @@ class ScramServer:
             )
 
         size = mechanism.digest_bytes
+        # Most users have the lowest number, the first of a hardened cluster the highest: neither
+        # tells that there is a user. Tokens have the lowest.
+        is_strong = not is_token and derived("iterations")[0] & 1
         return ScramIdentity(
             credential=ScramCredential(
                 salt_of(derived("salt")),
                 derived("stored")[:size],
                 derived("server")[:size],
-                ITERATIONS_MIN,
+                ITERATIONS_MAX if is_strong else ITERATIONS_MIN,
             ),
             name=name,
         )

@@ -8,7 +8,7 @@ configuration.
 from odradek.cluster.controller.commands import RegisterBroker
 from odradek.cluster.controller.features import min_insync_replicas_records
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
-from odradek.cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
+from odradek.cluster.metadata.features import INITIAL_LEVELS, REGISTERED_FEATURES
 from odradek.cluster.metadata.image import BrokerListener, ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.records import ClusterCreated, FeatureLevelChanged, Record
 from odradek.node.bootstrap_credentials import read_bootstrap_credentials
@@ -84,7 +84,7 @@ def registration(
             *_workers(config),
         ),
         rack=config.broker_configs.get("broker.rack"),
-        features=SUPPORTED_FEATURES,
+        features=REGISTERED_FEATURES,
         log_dirs=tuple(each.uuid for each in log_dirs),
         log_dir_paths=tuple(each.path for each in log_dirs),
         offline_log_dirs=tuple(each.uuid for each in log_dirs if each.problem),

@@ -18,8 +18,11 @@ apply the metadata; the active controller fences it when its session times out.
 """
 
 import logging
+import secrets
 import uuid
 from collections.abc import Callable
+
+import msgspec
 
 from odradek.cluster.controller.commands import (
     BrokerHeartbeat,
@@ -43,6 +46,7 @@ REGISTRATION_TIMEOUT_MS = 5_000
 FIRST_HEARTBEAT_MS = 50
 SHUTDOWN_HEARTBEAT_MS = 20
 """Clients wait while leadership moves, so a stopping node sends heartbeats quickly."""
+DECOY_KEY_BYTES = 32
 SHUTDOWN_GIVE_UP_MS = 3_000
 """Several elections: without a response for so long there is no quorum. All nodes may be
 stopping."""
@@ -147,10 +151,10 @@ class BrokerLifecycle:
         command: Command
         if self._broker_epoch is None or self._registered is not self._config:
             self._registering = self._config
-            command, timeout_ms = (
-                registration(self._config, self._incarnation_id, self._previous_epoch),
-                REGISTRATION_TIMEOUT_MS,
-            )
+            own = registration(self._config, self._incarnation_id, self._previous_epoch)
+            # The cluster takes that of the broker that registers first.
+            command = msgspec.structs.replace(own, decoy_key=secrets.token_bytes(DECOY_KEY_BYTES))
+            timeout_ms = REGISTRATION_TIMEOUT_MS
         else:
             command = BrokerHeartbeat(
                 broker_id=self._config.node_id,

@@ -9,6 +9,7 @@ SNAPSHOT_ENTRIES entries the log is replaced by a snapshot of the image. Called 
 from collections.abc import Callable
 
 from odradek.cluster.metadata.delta import image_after
+from odradek.cluster.metadata.features import check_finalized_levels
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import decode_records, encode_records
 from odradek.cluster.metadata.snapshot import image_records
@@ -42,9 +43,9 @@ class MetadataLoader:
 
     def on_commit(self, entries: tuple[Entry, ...]) -> None:
         """Apply and publish entries. Those that are applied already, because the core was
-        restarted, are skipped."""
+        restarted, are skipped. Raises UnsupportedFeatureLevelError, and publishes nothing then."""
         fresh = [entry for entry in entries if entry.index > self.image.offset]
-        configs = self.image.configs
+        configs, features = self.image.configs, self.image.features
         for entry in fresh:
             if entry.is_configuration:
                 self._leadership.on_configuration()
@@ -54,6 +55,8 @@ class MetadataLoader:
                 self.image, decode_records(entry.data) if entry.is_command else (), entry.index
             )
             self._leadership.on_applied(entry, self.image)
+        if self.image.features is not features:
+            check_finalized_levels(self.image)
         if self.image.configs is not configs:
             self._before_publish(self.image)
         self._publisher.publish(fresh)
@@ -76,5 +79,7 @@ class MetadataLoader:
 
 
 def image_of_snapshot(content: bytes, offset: int) -> MetadataImage:
-    """The image that a snapshot contains."""
-    return image_after(MetadataImage.empty(), decode_records(content), offset)
+    """The image that a snapshot contains. Raises UnsupportedFeatureLevelError."""
+    image = image_after(MetadataImage.empty(), decode_records(content), offset)
+    check_finalized_levels(image)
+    return image

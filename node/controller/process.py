@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from odradek.cluster.metadata.features import UnsupportedFeatureLevelError
 from odradek.cluster.metadata.image import ConfigsImage, MetadataImage
 from odradek.cluster.metadata.records import (
     BrokerChanged,
@@ -390,6 +391,9 @@ def main() -> None:
         except MetadataLogError as error:
             # The state is that of the log, which has to be read again. The supervisor logs this.
             StorageHealth(supervisor.send).set_problem("metadata", str(error))
+            exit_code = 1
+        except UnsupportedFeatureLevelError as error:
+            log.critical("%s", error)
             exit_code = 1
     sys.stderr.flush()
     os._exit(exit_code)

@@ -136,6 +136,7 @@ class RouterProcess:
         self._listener_health = services.listener_health = ListenerHealth(
             metadata, services.tls_listeners, verifiers, self._supervisor.send
         )
+        own_decoy_key = decoy_key(self._config)
         self._authenticator = SaslAuthenticator(
             self._loop,
             settings_of=metadata.sasl_settings,
@@ -145,7 +146,7 @@ class RouterProcess:
                 metadata.broker_settings().delegation_tokens.delegation_token_secret_key
             ),
             verifiers=verifiers,
-            decoy_key=decoy_key(self._config),
+            decoy_key=lambda: metadata.image.decoy_key or own_decoy_key,
             random_text=lambda: secrets.token_urlsafe(24),
             now_ms=now_ms,
         )
@@ -518,8 +519,8 @@ class RouterProcess:
 
 
 def decoy_key(config: NodeConfig) -> bytes:
-    """The secret from which the salts of unknown users are made: the same on all nodes that share
-    one, and after a restart."""
+    """The secret from which the salts of unknown users are made as long as the metadata has none:
+    in a cluster with a feature level of before that."""
     secret = config.cluster_secrets[0] if config.cluster_secrets else ""
     return (secret or config.directory_id or config.cluster_id).encode()
 

@@ -98,7 +98,7 @@ class SaslAuthenticator:
         tokens: Callable[[], DelegationTokensImage],
         token_secret_key: Callable[[], str | None],
         verifiers: TokenVerifiers,
-        decoy_key: bytes,
+        decoy_key: Callable[[], bytes],
         random_text: Callable[[], str],
         now_ms: Callable[[], int],
     ) -> None:
@@ -143,7 +143,7 @@ class SaslAuthenticator:
             credential = credentials.get(ScramUser(name, scram))
             return None if credential is None else ScramIdentity(credential=credential, name=name)
 
-        return ScramServer(scram, nonce=self._random_text(), decoy_key=self._decoy_key, find=find)
+        return ScramServer(scram, nonce=self._random_text(), decoy_key=self._decoy_key(), find=find)
 
     def _token_identity(self, token_id: str, mechanism: ScramMechanism) -> ScramIdentity | None:
         """The owner of a delegation token, as long as the token is valid (KIP-48)."""

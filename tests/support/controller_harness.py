@@ -29,6 +29,7 @@ from odradek.cluster.controller.commands import (
     encode_reply,
 )
 from odradek.cluster.controller.controller import Controller
+from odradek.cluster.metadata.features import SECURITY_VERSION
 from odradek.cluster.metadata.image import (
     NO_LEADER,
     BrokerListener,
@@ -51,7 +52,11 @@ from odradek.cluster.metadata.records import (
 from odradek.cluster.metadata.snapshot import image_records
 from tests.support.metadata_history import have_same_content
 
-FEATURES = (FeatureRange("metadata.version", 1, 3), FeatureRange("test.version", 0, 1))
+FEATURES = (
+    FeatureRange("metadata.version", 1, 3),
+    FeatureRange("test.version", 0, 1),
+    FeatureRange(SECURITY_VERSION, 0, 1),
+)
 
 
 def topic_id(number: int) -> bytes:

@@ -25,6 +25,7 @@ from odradek.cluster.metadata.records import (
     ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
+    DecoyKeyCreated,
     DelegationTokenChanged,
     DelegationTokenRemoved,
     FeatureLevelChanged,
@@ -55,6 +56,7 @@ class ModelImage:
     quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
     tokens: dict[str, DelegationToken] = field(default_factory=dict)
     acls: set[AclBinding] = field(default_factory=set)
+    decoy_key: bytes = b""
 
     def replay(self, record: Record) -> None:
         match record:
@@ -128,6 +130,8 @@ class ModelImage:
                 self.tokens[record.token.token_id] = record.token
             case DelegationTokenRemoved():
                 self.tokens.pop(record.token_id, None)
+            case DecoyKeyCreated():
+                self.decoy_key = record.key
             case AclCreated():
                 self.acls.add(record.binding)
             case AclDeleted():
@@ -153,6 +157,7 @@ class ModelImage:
             ),
             acls=AclsImage().after(self.acls),
             delegation_tokens=DelegationTokensImage(dict(self.tokens)),
+            decoy_key=self.decoy_key,
         )
 
 
@@ -165,7 +170,7 @@ def history(seed: int, count: int) -> Iterator[Record]:
     producer_id = 0
     yield ClusterCreated(f"cluster-{seed}")
     for step in range(count - 1):
-        kind = chance.choice("tttppPPdccccbBuFasSqqAADkkK")
+        kind = chance.choice("tttppPPdccccbBuFasSqqAADkkKx")
         topic_id = chance.choice(sorted(names)) if names else b""
         if kind == "t" or not names:
             free = sorted({f"topic-{n}" for n in range(30)} - set(names.values()))
@@ -227,6 +232,8 @@ def history(seed: int, count: int) -> Iterator[Record]:
             )
         elif kind == "K":
             yield DelegationTokenRemoved(f"token-{chance.randrange(3)}")
+        elif kind == "x":
+            yield DecoyKeyCreated(chance.randbytes(4))
         elif kind == "A":
             yield AclCreated(_binding(chance))
         elif kind == "D":
@@ -270,6 +277,7 @@ def have_same_content(one: MetadataImage, other: MetadataImage) -> bool:
         and dict(one.configs) == dict(other.configs)
         and one.features == other.features
         and one.next_producer_id == other.next_producer_id
+        and one.decoy_key == other.decoy_key
         and one.scram_credentials == other.scram_credentials
         and dict(one.client_quotas) == dict(other.client_quotas)
         and dict(one.delegation_tokens) == dict(other.delegation_tokens)

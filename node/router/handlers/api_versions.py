@@ -8,7 +8,7 @@ node that it expects (KIP-1242). It is the first request of a connection and mus
 import re
 from collections.abc import Iterable
 
-from odradek.cluster.metadata.features import SUPPORTED_FEATURES
+from odradek.cluster.metadata.features import SECURITY_VERSION, SUPPORTED_FEATURES
 from odradek.node.router.connected_clients import ConnectedClient
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.apis import APIS, ApiKey
@@ -65,6 +65,7 @@ async def handle_api_versions(
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in image.features.items()
+            if name != SECURITY_VERSION
         ],
     )
 

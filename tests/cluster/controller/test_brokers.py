@@ -16,6 +16,7 @@ from odradek.cluster.controller.commands import (
     UnregisterBroker,
     UnregisteredReply,
 )
+from odradek.cluster.metadata.features import REGISTERED_FEATURES, SECURITY_VERSION
 from odradek.cluster.metadata.image import (
     NO_LEADER,
     BrokerListener,
@@ -601,3 +602,14 @@ def test_producer_ids_end_before_they_overflow() -> None:
     with pytest.raises(ApiError) as caught:
         allocate(harness, 0)
     assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_the_first_broker_that_registers_gives_the_cluster_its_decoy_key() -> None:
+    harness = ControllerHarness(brokers=0)
+    harness.start(1, features=REGISTERED_FEATURES, decoy_key=b"first")
+    assert harness.image.decoy_key == b"", "a node of an older release may be there"
+    harness.write(FeatureLevelChanged(SECURITY_VERSION, 1))
+    for incarnation, key in ((1, b"second"), (2, b"third")):
+        harness.now_ms += 60_000
+        harness.start(1, incarnation=incarnation, features=REGISTERED_FEATURES, decoy_key=key)
+    assert harness.image.decoy_key == harness.restarted().decoy_key == b"second"

@@ -2,8 +2,27 @@
 
 import pytest
 
-from odradek.cluster.controller.commands import FeaturesReply, FeatureUpdate, UpdateFeatures
-from odradek.cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
+from odradek.cluster.controller.commands import (
+    AlterClientQuotas,
+    AlterScramCredentials,
+    CreateAcls,
+    CreateDelegationToken,
+    FeaturesReply,
+    FeatureUpdate,
+    MetadataCommand,
+    QuotaChange,
+    QuotaEntityChanges,
+    SetScramCredential,
+    UnregisterBroker,
+    UpdateFeatures,
+)
+from odradek.cluster.metadata.acls import AclBinding
+from odradek.cluster.metadata.features import (
+    INITIAL_LEVELS,
+    REGISTERED_FEATURES,
+    SECURITY_VERSION,
+    SUPPORTED_FEATURES,
+)
 from odradek.cluster.metadata.image import (
     NO_LEADER,
     ConfigResourceType,
@@ -11,10 +30,13 @@ from odradek.cluster.metadata.image import (
     PartitionImage,
 )
 from odradek.cluster.metadata.records import FeatureLevelChanged
-from odradek.protocol.errors import ErrorCode
+from odradek.cluster.metadata.scram import ScramCredential
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.controller_harness import ControllerHarness
+from tests.support.token_samples import token_of
 
 UP, SAFE_DOWN, UNSAFE_DOWN = 1, 2, 3
+RESTART_MS = 60_000
 ELR = "eligible.leader.replicas.version"
 
 
@@ -148,8 +170,8 @@ def test_an_existing_cluster_default_is_kept() -> None:
 
 
 def test_a_new_cluster_begins_with_levels_that_the_release_supports() -> None:
-    assert set(INITIAL_LEVELS) == {feature.name for feature in SUPPORTED_FEATURES}
-    for feature in SUPPORTED_FEATURES:
+    assert set(INITIAL_LEVELS) == {feature.name for feature in REGISTERED_FEATURES}
+    for feature in REGISTERED_FEATURES:
         assert feature.min_level <= INITIAL_LEVELS[feature.name] <= feature.max_level
 
 
@@ -170,3 +192,65 @@ def test_switching_eligible_leaders_off_leaves_no_partition_with_an_empty_isr() 
     partition = harness.partition("t")
     assert (partition.in_sync_replicas, partition.elr, partition.last_known_elr) == ((2, 1), (), ())
     assert harness.image.features == {}
+
+
+SECURING: dict[str, MetadataCommand] = {
+    "ACLs": CreateAcls((AclBinding(2, 3, "t", "User:bob", "*", 3, 2),)),
+    "quotas": AlterClientQuotas(
+        (QuotaEntityChanges((("user", "bob"),), (QuotaChange("producer_byte_rate", 1.0),)),)
+    ),
+    "credentials": AlterScramCredentials(
+        (), (SetScramCredential("bob", 1, 4096, ScramCredential(b"s", b"k", b"v", 4096)),)
+    ),
+    "tokens": CreateDelegationToken(token_of(issue_ms=1_000_000), -1),
+}
+
+
+@pytest.mark.parametrize("kind", SECURING)
+def test_a_broker_of_a_release_without_security_keeps_the_cluster_without_it(kind: str) -> None:
+    # It would skip the record of a DENY, and let in whom the others refuse.
+    harness = harness_at()
+    harness.start(2, features=SUPPORTED_FEATURES)
+    harness.now_ms += RESTART_MS
+    harness.start(1, incarnation=7, features=REGISTERED_FEATURES)
+    before = harness.image
+    with pytest.raises(ApiError, match="Broker 2 runs a release without") as raised:
+        harness.do(SECURING[kind])
+    assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
+    assert harness.image is before
+    # It gets the new release and registers again.
+    harness.now_ms += RESTART_MS
+    harness.start(2, incarnation=8, features=REGISTERED_FEATURES)
+    harness.do(SECURING[kind])
+    assert harness.image.features == {SECURITY_VERSION: 1}
+    count = len(harness.records)
+    harness.do(SECURING["ACLs"])
+    assert all(not isinstance(each, FeatureLevelChanged) for each in harness.records[count:])
+
+
+def test_a_broker_that_does_not_come_back_is_unregistered_for_that() -> None:
+    harness = harness_at()
+    harness.start(2, features=REGISTERED_FEATURES)
+    with pytest.raises(ApiError, match="Broker 1 runs a release without"):
+        harness.do(SECURING["ACLs"])
+    harness.do(UnregisterBroker(1))
+    harness.do(SECURING["ACLs"])
+    assert len(harness.image.acls) == 1
+
+
+def test_after_that_no_broker_of_such_a_release_is_registered() -> None:
+    harness = ControllerHarness()
+    harness.do(SECURING["ACLs"])
+    with pytest.raises(ApiError, match=r"finalized version 1 of odradek\.security") as raised:
+        harness.start(2, features=SUPPORTED_FEATURES)
+    assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
+    assert 2 not in harness.image.brokers
+
+
+def test_clients_cannot_change_a_level_that_only_nodes_know() -> None:
+    harness = ControllerHarness()
+    harness.do(SECURING["ACLs"])
+    for level, kind in ((0, UNSAFE_DOWN), (0, SAFE_DOWN), (1, UP)):
+        reply = update(harness, FeatureUpdate(SECURITY_VERSION, level, kind))
+        assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert harness.image.features == {SECURITY_VERSION: 1}

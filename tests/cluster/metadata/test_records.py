@@ -13,6 +13,7 @@ from odradek.cluster.metadata.records import (
     ClientQuotaChanged,
     ClusterCreated,
     ConfigChanged,
+    DecoyKeyCreated,
     DelegationTokenChanged,
     DelegationTokenRemoved,
     FeatureLevelChanged,
@@ -74,6 +75,7 @@ EVERY_RECORD: list[Record] = [
     AclDeleted(AclBinding(2, 4, "log-", "User:bob", "*", 3, 3)),
     DelegationTokenChanged(token_of(renewers=("User:bob",), issue_ms=1, max_ms=3, expiry_ms=2)),
     DelegationTokenRemoved("token-1"),
+    DecoyKeyCreated(bytes(32)),
 ]
 
 
@@ -93,7 +95,7 @@ def test_an_entry_holds_its_records_in_order() -> None:
 def test_tags_never_change() -> None:
     # Changing one would make every existing log unreadable.
     tags = [fields[0] for fields in msgspec.msgpack.decode(encode_records(EVERY_RECORD))]
-    assert tags == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11, 14, 15, 16, 16, 12, 13, 17, 18]
+    assert tags == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 11, 14, 15, 16, 16, 12, 13, 17, 18, 19]
 
 
 def test_fields_that_a_newer_release_added_are_skipped() -> None:

@@ -87,6 +87,17 @@ def test_an_unknown_user_always_has_the_same_salt() -> None:
     assert challenges != {server().respond(b"n,,n=noone,r=abc")}
 
 
+@pytest.mark.parametrize("is_token", [False, True])
+def test_the_number_of_iterations_does_not_tell_which_users_exist(is_token: bool) -> None:
+    # Users have 4,096 or, the first one of a hardened cluster, 16,384; tokens 4,096.
+    extension = b",tokenauth=true" if is_token else b""
+    told = set()
+    for index in range(40):
+        challenge = server().respond(b"n,,n=nobody-%d,r=abc%s" % (index, extension))
+        told.add(challenge.data.rpartition(b",i=")[2])
+    assert told == ({b"4096"} if is_token else {b"4096", b"16384"})
+
+
 def final_of(first: str, gs2: str, *, password: str = "pencil", extra: str = "") -> bytes:
     """The final message of a client that follows the RFC, for the challenge of `server()`."""
     salted = salted_password(SHA_256, password, SALT, 4096)

@@ -5,7 +5,7 @@ from pathlib import Path
 from odradek.cluster.controller.controller import Controller
 from odradek.cluster.metadata.features import (
     INITIAL_LEVELS,
-    SUPPORTED_FEATURES,
+    REGISTERED_FEATURES,
     has_eligible_leader_replicas,
 )
 from odradek.cluster.metadata.image import BrokerImage, ConfigResourceType, MetadataImage
@@ -49,7 +49,7 @@ def test_a_new_cluster_has_all_features_of_the_release_and_its_own_min_insync_re
     assert has_eligible_leader_replicas(image)
     defaults = image.configs.of(ConfigResourceType.BROKER, "")
     assert defaults == {"min.insync.replicas": "2"}
-    assert broker(image).features == SUPPORTED_FEATURES
+    assert broker(image).features == REGISTERED_FEATURES
 
 
 def test_a_node_is_warned_if_the_clusters_min_insync_replicas_differs(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import zmq
 
+from odradek.cluster.metadata.features import UnsupportedFeatureLevelError
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.records import ClusterCreated, encode_records
+from odradek.cluster.metadata.records import ClusterCreated, FeatureLevelChanged, encode_records
 from odradek.cluster.metadata.snapshot import image_records
 from odradek.cluster.raft.messages import Entry
 from odradek.node.bus.endpoint import ipc_address
@@ -97,3 +98,12 @@ def test_a_long_log_is_replaced_by_a_snapshot(
     loader.on_commit(tuple(member.applied))
     loader.snapshot_if_due()
     assert snapshot_index(member) == loader.image.offset == 4
+
+
+def test_what_a_newer_release_has_written_is_not_misunderstood(loader: MetadataLoader) -> None:
+    # Records that this release does not know would be skipped.
+    newer = encode_records([FeatureLevelChanged("of.tomorrow", 1)])
+    with pytest.raises(UnsupportedFeatureLevelError):
+        loader.on_commit((Entry(1, 0, newer),))
+    with pytest.raises(UnsupportedFeatureLevelError):
+        loader.on_snapshot(2, newer)

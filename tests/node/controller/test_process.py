@@ -30,6 +30,7 @@ from odradek.cluster.controller.commands import (
     encode_command,
 )
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.records import FeatureLevelChanged, encode_records
 from odradek.node.bus.endpoint import DealerLink, drain, encode, ipc_address
 from odradek.node.bus.messages import (
     CommandSubmitted,
@@ -50,7 +51,7 @@ from odradek.node.config import NodeConfig
 from odradek.node.controller.clean_shutdown import NAME
 from odradek.node.observability import ResizeWorkers
 from odradek.protocol.errors import ErrorCode
-from odradek.storage.metadata_log import MetadataLog
+from odradek.storage.metadata_log import MetadataLog, MetadataLogEntry
 from odradek.storage.settings import Durability
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
 from tests.support.disks import small_disk
@@ -188,6 +189,12 @@ class RunningController:
         self.process = self._start()
 
     def _start(self) -> ChildProcess:
+        process = self.spawn()
+        process.wait_until_ready()
+        return process
+
+    def spawn(self) -> ChildProcess:
+        """Start the process, which may end before it is ready."""
         # The module's main, with a smaller bound: 20,000 entries take their time.
         program = (
             "from odradek.node.controller import metadata_loader, process;"
@@ -196,9 +203,7 @@ class RunningController:
         )
         command = [sys.executable, "-P", "-c", program, str(self._config_path)]
         assert python_command("x")[:2] == command[:2]
-        process = ChildProcess(command, self.config.run_folder / "controller.log")
-        process.wait_until_ready()
-        return process
+        return ChildProcess(command, self.config.run_folder / "controller.log")
 
     def configure(self, **fields: object) -> None:
         """Have the next start use another configuration."""
@@ -533,6 +538,19 @@ def test_changed_listeners_are_registered_at_once_and_after_a_restart(
     fixture.restart(kills=True, is_new_run=True)
     router.join()
     assert listeners() == expected
+
+
+def test_a_log_of_a_newer_release_is_not_served(fixture: RunningController) -> None:
+    assert fixture.process.stop() == 0
+    log = MetadataLog.open(fixture.config.metadata_folder)
+    newer = encode_records([FeatureLevelChanged("of.tomorrow", 1)])
+    log.append_entries([MetadataLogEntry(log.last_index + 1, log.hard_state.term, newer)])
+    log.close()
+    fixture.process = fixture.spawn()
+    assert fixture.process.wait() == 1
+    said = (fixture.config.run_folder / "controller.log").read_text()
+    assert "finalized level 1 of of.tomorrow, which this release does not support" in said
+    assert "Traceback" not in said
 
 
 def test_a_weaker_durability_is_recorded_before_others_learn_of_it(

@@ -102,7 +102,7 @@ class SaslWorld:
             tokens=lambda: self.tokens,
             token_secret_key=lambda: self.token_secret_key,
             verifiers=TokenVerifiers(loop, lambda: self.now_ms / 1000),
-            decoy_key=b"decoy",
+            decoy_key=lambda: b"decoy",
             random_text=lambda: f"nonce-{next(numbers)}",
             now_ms=lambda: self.now_ms,
         )
