@@ -2,8 +2,9 @@
 
     what has changed in the file                         follows
     ---------------------------------------------------------------------------------------------
-    keys of brokers, log.level, log.format,              all processes apply it
+    keys of brokers, log.level, log.format, profile,     all processes apply it
     controlled.shutdown.timeout.ms
+    durability                                           so they do, the controller first
     workers                                              the controller has them replaced
     listeners, listener.security.protocol.map            the router opens and closes them, and the
                                                          controller registers the broker again
@@ -39,10 +40,12 @@ log = logging.getLogger(__name__)
 
 _LIVE_FIELDS: Final = (
     "controlled_shutdown_ms",
+    "durability",
     "http_host",
     "http_port",
     "log_format",
     "log_level",
+    "profile",
     "protocol_map",
     "sources",
 )
@@ -53,7 +56,6 @@ RESTART_FIELDS: Final = {
     "arena_bytes": "arena.bytes",
     "cluster_id": "cluster.id",
     "data": "data",
-    "durability": "durability",
     "further_log_dirs": "log.dirs",
     "join": "join",
     "node_id": "node.id",
@@ -62,7 +64,6 @@ RESTART_FIELDS: Final = {
     "peer_port": "peer.listen",
     "peers": "peers",
     "processor_placement": "processor.placement",
-    "profile": "profile",
     "router_count": "routers",
     "run": "run",
     "store_count": "stores",
@@ -164,8 +165,9 @@ class ConfigurationUpdates:
         assert self._started_with is not None
         config, restart_keys = updated_config(self._current(), self._started_with, after)
         config = msgspec.structs.replace(config, file_problem="", restart_keys=tuple(restart_keys))
+        before = self._current()
         try:
-            _check_listeners(self._current(), config)
+            _check_listeners(before, config)
             check_tls(config)
             self._adopt(config)
         except ConfigurationError as error:
@@ -175,7 +177,10 @@ class ConfigurationUpdates:
             watch.refuse(ConfigurationError(f"it cannot be stored: {error.strerror}"))
             return
         watch.accept(after)
-        self._rollout.begin(lambda: log.info("The changed configuration file is in effect"))
+        self._rollout.begin(
+            lambda: log.info("The changed configuration file is in effect"),
+            controller_first=config.durability is not before.durability,
+        )
         if restart_keys:
             log.warning(
                 "These settings have changed in the configuration file and need a restart: %s",

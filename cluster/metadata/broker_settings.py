@@ -350,8 +350,7 @@ class BrokerSettings:
     durability: str = string(
         "interval",
         "When an append is acknowledged: 'interval' when it is in the page cache, which is flushed"
-        " within a second; 'commit' when it is flushed to the disk. A change in the broker's own"
-        " file waits for a restart.",
+        " within a second; 'commit' when it is flushed to the disk.",
         enforced_by="odradek.node.worker.hosted_partitions",
         validator=one_of("interval", "commit"),
         scope=BROKER,

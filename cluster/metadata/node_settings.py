@@ -22,9 +22,8 @@ class StartupSettings:
 
     profile: str = string(
         "standard",
-        "dev: little memory, and no waiting for members of groups. standard: as in production. A"
-        " change takes a restart, because it gives arena.bytes its default: set the keys that you"
-        " mean instead.",
+        "dev: little memory, and no waiting for members of groups. standard: as in production. It"
+        f" gives arena.bytes, workers and delays of groups their defaults.{_FOLLOWED}",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )

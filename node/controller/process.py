@@ -231,6 +231,7 @@ class ControllerProcess:
     def _on_configuration(self, config: NodeConfig) -> None:
         """The node's configuration has changed while it runs."""
         self._config = config
+        self._follow_durability(self._loader.image)
         self._directory.change_secrets(config)
         self._leadership.follow(config)
         self._lifecycle.follow(registered_config(config, self._loader.image))

@@ -119,7 +119,6 @@ class Services:
         self,
         *,
         cluster_id: str,
-        profile: str,
         served_apis: tuple[int, ...],
         metadata: MetadataCache,
         controller: ControllerLink,
@@ -131,7 +130,6 @@ class Services:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.cluster_id = cluster_id
-        self.profile = profile
         self.served_apis = served_apis
         self.metadata = metadata
         self.controller = controller

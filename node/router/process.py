@@ -106,7 +106,6 @@ class RouterProcess:
         self._inter_broker_client = self._build_inter_broker_client(context, identity)
         self._services = services = Services(
             cluster_id=config.cluster_id,
-            profile=config.profile,
             served_apis=tuple(HANDLERS),
             metadata=self._metadata,
             controller=self._link,

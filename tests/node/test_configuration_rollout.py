@@ -64,3 +64,28 @@ def test_without_processes_it_is_applied_at_once() -> None:
     done: list[str] = []
     rollout().begin(lambda: done.append("first"))
     assert done == ["first"]
+
+
+def test_the_controller_has_it_before_the_others_if_it_must() -> None:
+    done: list[str] = []
+    controller, worker = RunningChild("controller"), RunningChild("worker-0")
+    rolling = rollout(controller, worker)
+    rolling.begin(lambda: done.append("first"), controller_first=True)
+    assert (controller.told, worker.told) == ([1], [])
+    rolling.on_applied("controller", 1)
+    assert (controller.told, worker.told) == ([1, 2], [2])
+    rolling.on_applied("controller", 2)
+    assert done == []
+    rolling.on_applied("worker-0", 2)
+    assert done == ["first"]
+
+
+def test_several_that_wait_for_a_controller_that_ends() -> None:
+    done: list[str] = []
+    controller = RunningChild("controller")
+    rolling = rollout(controller)
+    for name in ("first", "second"):
+        rolling.begin(lambda name=name: done.append(name), controller_first=True)  # type: ignore[misc]
+    controller.state = ChildState.WAITING
+    rolling.on_exit("controller")
+    assert done == ["first", "second"]

@@ -94,12 +94,15 @@ def test_what_needs_a_restart_is_named_and_stays() -> None:
     before = loaded()
     after = loaded(
         data="/other",
-        durability="commit",
         node_id="4",
+        profile="dev",
+        durability="commit",
         num_partitions="5",
     )
     config, restart = updated_config(before, before, after)
-    assert restart == ["data", "durability", "node.id", "run"]
+    assert restart == ["arena.bytes", "data", "node.id", "run"]
+    assert config.broker_configs["durability"] == "commit"
+    assert config.broker_configs["group.initial.rebalance.delay.ms"] == "100"
     assert config.broker_configs["num.partitions"] == "5"
     assert config.data == "/data"
     assert updated_config(config, before, before)[1] == []
@@ -122,10 +125,12 @@ def test_every_field_is_either_live_or_needs_a_restart() -> None:
     live = {
         "cluster_secrets",
         "controlled_shutdown_ms",
+        "durability",
         "http_host",
         "http_port",
         "log_format",
         "log_level",
+        "profile",
         "protocol_map",
         "secret_file",
         "sources",
@@ -192,9 +197,9 @@ def values(node: Node) -> dict[str, float]:
 
 
 def test_a_valid_file_is_adopted_and_a_bad_one_is_told(node: Node) -> None:
-    node.write("num.partitions=22\ndurability=commit\n")
+    node.write("num.partitions=22\nrun=/tmp/other-run\n")
     assert node.config.broker_configs["num.partitions"] == "22"
-    assert node.updates.problem_text == "a restart is needed for durability\n"
+    assert node.updates.problem_text == "a restart is needed for run\n"
     node.write("num.partitions=333\nnum.partitons=4\n")
     assert node.config.broker_configs["num.partitions"] == "22"
     assert "is refused: Unknown broker config name: num.partitons" in node.updates.problem_text

@@ -262,7 +262,6 @@ class RouterHarness:
         """The services of a router that has just started."""
         services = Services(
             cluster_id="cluster",
-            profile="standard",
             served_apis=tuple(ApiKey),
             metadata=self._metadata,
             controller=cast("ControllerLink", self.link),
