@@ -264,7 +264,7 @@ class BrokerSettings:
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = long(
         INT64_MAX,
-        "The bytes per second that a worker copies for replicas that move to another log"
+        "The bytes per second that a broker copies for replicas that move to another log"
         " directory.",
         enforced_by="odradek.node.worker.replica_moves",
         validator=at_least(1),

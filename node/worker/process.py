@@ -45,6 +45,7 @@ from odradek.node.observability import ProcessReady, SupervisorLink, configure_l
 from odradek.node.storage_health import StorageHealth
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
+from odradek.node.worker.moving_workers import MovingWorkers
 from odradek.node.worker.replica_fetchers import ReplicaNetwork
 from odradek.node.worker.replica_moves import ReplicaMoves
 from odradek.node.worker.replication import Replication
@@ -151,6 +152,7 @@ class WorkerProcess:
             lambda store: StoreReader(store_folder(config.stores_folders, store)),
             self._on_moved,
             self._turns.is_preparing,
+            workers=MovingWorkers(config.run_folder, index, config.worker_count),
             now_ms=_steady_ms(),
         )
         self._routers.on_relayed = self._replication.server.send_relayed_response

@@ -28,6 +28,7 @@ from odradek.cluster.metadata.config_definitions import INT64_MAX
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
+from odradek.node.worker.moving_workers import MovingWorkers
 from odradek.node.worker.replica_fetchers import last_epoch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NEVER, NO_EPOCH
@@ -49,6 +50,8 @@ SETTLE_MS: Final = 1_500
 synced, and the sync that remains is short."""
 _FOLLOW_MS: Final = 20
 _RETRY_MS: Final = 1_000
+_SHARE_MS: Final = 1_000
+"""How often a throttled worker looks how many others move replicas."""
 _PREFERRED_MAX: Final = 100_000
 
 TopicIdPartition = tuple[bytes, int]
@@ -76,10 +79,14 @@ class ReplicaMoves:
         on_moved: OnMoved,
         is_preparing: Callable[[PartitionLocation], bool] = lambda _location: False,
         *,
+        workers: MovingWorkers,
         now_ms: int,
     ) -> None:
         """`is_preparing` says whether appends to a partition wait outside of the turns: it is not
-        replaced then, because they must not be overtaken."""
+        replaced then, because they must not be overtaken. The rate of the node is divided among
+        those of its `workers` that move replicas."""
+        self._workers = workers
+        self._rate: int | None = None
         self._is_preparing = is_preparing
         self._partitions = partitions
         self._open_reader = open_reader
@@ -124,6 +131,8 @@ class ReplicaMoves:
             log.warning("a replica cannot be moved between log directories: %s", error)
             self._partitions.take_failure(target_store, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
+        finally:
+            self._tell_workers()
         return ErrorCode.NONE
 
     def apply_image(self, image: MetadataImage) -> None:
@@ -131,7 +140,7 @@ class ReplicaMoves:
         called after `HostedPartitions.apply_image`."""
         partitions = self._partitions
         rate = partitions.broker_settings().replica_alter_log_dirs_io_max_bytes_per_second
-        self._budget.rate = rate if rate < INT64_MAX else None
+        self._set_rate(rate if rate < INT64_MAX else None)
         for store_id, store in list(partitions.stores.items()):
             for number in store.future_replicas.numbers():
                 held = store.partitions()[number]
@@ -156,6 +165,17 @@ class ReplicaMoves:
                 self.begin(*key, directory)
             elif image.partition(*key) is None and key[0] not in image.topics_by_id:
                 del self._preferred[key]
+        self._tell_workers()
+
+    def _tell_workers(self) -> None:
+        self._workers.tell(is_moving=bool(self._moves))
+
+    def _set_rate(self, rate: int | None) -> None:
+        """The bytes per second of the whole node; None: not limited."""
+        if rate != self._rate:
+            self._rate = self._budget.rate = rate
+            for move in self._moves.values():
+                move.due_ms = 0  # it may wait for tokens that come sooner now
 
     def run_slice(self, now_ms: int, wall_ms: int) -> None:
         """Copy a slice of one future replica, or let it replace the other. Not inside a turn.
@@ -167,6 +187,7 @@ class ReplicaMoves:
         move = self._moves.pop(due)
         stores = self._partitions.stores
         if move.source[0] not in stores or move.target[0] not in stores:
+            self._tell_workers()
             return  # a log directory has failed
         self._moves[due] = move
         try:
@@ -192,8 +213,9 @@ class ReplicaMoves:
         target = self._partitions.log(move.target)
         self._align(move, source, target, wall_ms)
         if target.log_end_offset < source.log_end_offset:
-            if not self._budget.available(now_ms):
-                move.due_ms = self._budget.next_ms(now_ms)
+            if self._rate is not None and not self._has_tokens(self._rate, now_ms):
+                # Not later: other workers may end their moves, whose share this one gets then.
+                move.due_ms = min(self._budget.next_ms(now_ms), now_ms + _SHARE_MS)
                 return False
             copied = self._copy(move, source, target, wall_ms)
             self.moved_bytes += copied
@@ -208,6 +230,13 @@ class ReplicaMoves:
             move.due_ms = now_ms + _FOLLOW_MS
             return False
         return True
+
+    def _has_tokens(self, rate: int, now_ms: int) -> bool:
+        share = max(1, rate // self._workers.count)
+        if share != self._budget.rate:
+            self._budget.available(now_ms)  # until now with the former share
+            self._budget.rate = share
+        return self._budget.available(now_ms)
 
     def _align(self, move: _Move, source: PartitionLog, target: PartitionLog, wall_ms: int) -> None:
         """Let the future replica be a part of the other one, which may have been truncated or have
@@ -267,6 +296,7 @@ class ReplicaMoves:
         except StorageError as error:
             if not self._partitions.take_failure(move.source[0], error):
                 raise
+        self._tell_workers()
         self._on_moved(move.source, move.target)
         log.info("%s-%d has been moved to another log directory", topic_name, key[1])
 

@@ -24,6 +24,7 @@ from odradek.cluster.metadata.records import (
 )
 from odradek.node.worker import replica_moves
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
+from odradek.node.worker.moving_workers import MovingWorkers
 from odradek.node.worker.replica_moves import SETTLE_MS, ReplicaMoves
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import Uuid
@@ -51,7 +52,10 @@ PARTITION = 0
 class MovingNode:
     """The stores of a node with two log directories and one worker, and its moves."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, worker: int = 0, worker_count: int = 1) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self.worker, self.worker_count = worker, worker_count
         self.folders = (folder / "a", folder / "b")
         self.image = MetadataImage.empty()
         self.now_ms = 0
@@ -62,8 +66,8 @@ class MovingNode:
         self.partitions = HostedPartitions(
             folders=self.folders,
             directory_ids=(bytes(16), SECOND_ID),
-            worker=0,
-            worker_count=1,
+            worker=self.worker,
+            worker_count=self.worker_count,
             store_count=STORE_COUNT,
             node_id=0,
             static_configs={},
@@ -74,6 +78,7 @@ class MovingNode:
             self.partitions,
             lambda store: StoreReader(store_folder(self.folders, store)),
             lambda old, new: self.moved.append((old, new)),
+            workers=MovingWorkers(self.folder, self.worker, self.worker_count),
             now_ms=self.now_ms,
         )
         if self.image.offset:
@@ -381,6 +386,7 @@ def test_the_replacement_waits_until_most_is_synced_and_nothing_is_in_preparatio
         lambda store: StoreReader(store_folder(node.folders, store)),
         lambda old, new: node.moved.append((old, new)),
         lambda _location: is_preparing,
+        workers=MovingWorkers(node.folder, 0, 1),
         now_ms=0,
     )
     node.append(batch_of(1))
@@ -401,15 +407,69 @@ def test_slices_are_bounded(node: MovingNode) -> None:
     assert future.active_bytes <= replica_moves.SLICE_BYTES
 
 
+RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+
+
 def test_moves_keep_to_the_rate_of_the_broker(node: MovingNode) -> None:
     node.append(*(batch_of(1, size=50_000) for _ in range(40)))
-    key = "replica.alter.log.dirs.io.max.bytes.per.second"
-    node.follow(ConfigChanged(ConfigResourceType.BROKER, "0", key, "100000"))
+    node.follow(ConfigChanged(ConfigResourceType.BROKER, "0", RATE, "100000"))
     node.begin()
     node.run(count=100)  # five seconds
     future = node.future()
     assert future is not None
     assert 100_000 < future.active_bytes <= 5 * 100_000 + 2 * replica_moves.SLICE_BYTES
     assert node.moves.count == 1, "two megabytes take twenty seconds"
-    node.follow(ConfigChanged(ConfigResourceType.BROKER, "0", key, None))
+    node.follow(ConfigChanged(ConfigResourceType.BROKER, "0", RATE, None))
     node.finish()
+
+
+def test_a_throttle_that_is_lifted_waits_for_no_token_of_the_former_rate(node: MovingNode) -> None:
+    node.append(*(batch_of(1, size=50_000) for _ in range(20)))
+    node.follow(ConfigChanged(ConfigResourceType.BROKER, "0", RATE, "1"))
+    node.begin()
+    node.run(count=3)
+    future = node.future()
+    assert future is not None
+    assert future.log_end_offset < 20
+    node.follow(ConfigChanged(ConfigResourceType.BROKER, "0", RATE, None))
+    node.run(count=3)
+    assert future.log_end_offset == 20
+
+
+def test_the_rate_is_that_of_the_node_however_many_workers_move_replicas(tmp_path: Path) -> None:
+    """Partitions 0 and 1 are in the stores of two workers."""
+    workers = [MovingNode(tmp_path, worker=each, worker_count=2) for each in range(2)]
+    state = PartitionImage((0,), (0,), 0, 0)
+    created = TopicCreated("t", TOPIC_ID), PartitionsAdded(TOPIC_ID, 0, (state,) * 8)
+    rate = 1_000_000
+    for node in workers:
+        node.follow(*created, ConfigChanged(ConfigResourceType.BROKER, "0", RATE, str(rate)))
+    (first, second) = workers
+    places: list[tuple[MovingNode, int]] = []
+    for node in workers:
+        partition = next(each for each in range(8) if node.partitions.location_of(TOPIC_ID, each))
+        places.append((node, partition))
+        location = node.partitions.location_of(TOPIC_ID, partition)
+        assert location is not None
+        batches = [batch_of(1, size=90_000) for _ in range(150)]
+        append_now(node.partitions.stores[location[0]], location[1], *batches)
+
+    def copied(milliseconds: int) -> list[int]:
+        before = [node.moves.moved_bytes for node in workers]
+        for _ in range(milliseconds // 50):
+            for node in workers:
+                node.run()
+        return [node.moves.moved_bytes - old for node, old in zip(workers, before, strict=True)]
+
+    slack = 2 * replica_moves.SLICE_BYTES
+    for node, partition in places:
+        assert node.moves.begin(TOPIC_ID, partition, 1) is ErrorCode.NONE
+    both = copied(10_000)
+    assert abs(sum(both) - 10 * rate) <= 2 * slack
+    assert abs(both[0] - both[1]) <= slack
+    # When one has nothing to move any more, the other one has all of the rate.
+    assert second.moves.begin(TOPIC_ID, places[1][1], 0) is ErrorCode.NONE
+    alone = copied(6_000)
+    assert alone[1] == 0
+    assert abs(alone[0] - 6 * rate) <= slack
+    assert first.moves.count == 1
