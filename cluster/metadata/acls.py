@@ -8,13 +8,17 @@ ALLOW, and what no binding is about is decided by the default. Super users are t
 (node/router/authorizer.py).
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from itertools import compress
+from operator import not_
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
+
+from odradek.cluster.metadata.sharded_map import ShardedMap
 
 
 class AclOperation(IntEnum):
@@ -177,17 +181,12 @@ class AclsImage:
 
     __slots__ = ("_chains", "_count", "_entries", "_prefixes", "_rights")
 
-    def __init__(
-        self,
-        entries: Mapping[_Key, _Entries] = MappingProxyType({}),
-        rights: Mapping[_Right, tuple[AclBinding, ...]] = MappingProxyType({}),
-        prefixes: Mapping[int, list[str]] = MappingProxyType({}),
-        count: int = 0,
-    ) -> None:
-        self._entries = entries
-        self._rights = rights
-        self._prefixes = prefixes
-        self._count = count
+    def __init__(self) -> None:
+        """Without bindings. `after` makes all others."""
+        self._entries: ShardedMap[_Key, _Entries] = ShardedMap()
+        self._rights: ShardedMap[_Right, tuple[AclBinding, ...]] = ShardedMap()
+        self._prefixes: Mapping[int, list[str]] = MappingProxyType({})
+        self._count = 0
         # Filled by evaluations.
         self._chains: dict[tuple[int, str], _Chain] = {}
 
@@ -207,7 +206,7 @@ class AclsImage:
     def after(self, added: Iterable[AclBinding], removed: Iterable[AclBinding] = ()) -> "AclsImage":
         """These bindings with some added and, before that, some removed. What is already there, or
         is not there, changes nothing."""
-        entries = dict(self._entries)
+        entries = self._entries
         changed: dict[_Key, dict[str, tuple[AclBinding, ...]]] = {}
         gained: dict[_Right, list[AclBinding]] = {}
         lost: dict[_Right, set[int]] = {}
@@ -235,52 +234,38 @@ class AclsImage:
                     else:
                         del by_principal[binding.principal]
                     count -= 1
-        for pattern, by_principal in changed.items():
-            if by_principal:
-                entries[pattern] = by_principal
-            else:
-                entries.pop(pattern, None)
-        rights = self._rights_after(gained, lost)
-        return AclsImage(entries, rights, self._prefixes_after(entries, changed), count)
+        result = AclsImage()
+        result._entries = entries.after({key: value or None for key, value in changed.items()})
+        result._rights = self._rights_after(gained, lost)
+        result._prefixes = self._prefixes_after(changed)
+        result._count = count
+        return result
 
     def _rights_after(
         self, gained: Mapping[_Right, list[AclBinding]], lost: Mapping[_Right, set[int]]
-    ) -> Mapping[_Right, tuple[AclBinding, ...]]:
-        rights = dict(self._rights)
+    ) -> ShardedMap[_Right, tuple[AclBinding, ...]]:
+        rights = self._rights
+        changed: dict[_Right, tuple[AclBinding, ...] | None] = {}
         for right, ids in lost.items():
-            rights[right] = tuple(each for each in rights[right] if id(each) not in ids)
+            changed[right] = _without(rights[right], ids) or None
         for right, bindings in gained.items():
-            rights[right] = (*rights.get(right, ()), *bindings)
-        for right in lost:
-            if not rights[right]:
-                del rights[right]
-        return rights
+            before = changed[right] if right in changed else rights.get(right)
+            changed[right] = (*(before or ()), *bindings)
+        return rights.after(changed)
 
     def _prefixes_after(
-        self, entries: Mapping[_Key, _Entries], changed: Iterable[_Key]
+        self, changed: Mapping[_Key, Mapping[str, tuple[AclBinding, ...]]]
     ) -> Mapping[int, list[str]]:
-        added: dict[int, list[str]] = {}
-        removed: dict[int, set[str]] = {}
-        for pattern in changed:
+        names_changed: dict[int, list[str]] = {}
+        for pattern, by_principal in changed.items():
             resource_type, pattern_type, name = pattern
-            is_there = pattern in entries
-            if pattern_type != _PREFIXED or is_there == (pattern in self._entries):
-                continue
-            if is_there:
-                added.setdefault(resource_type, []).append(name)
-            else:
-                removed.setdefault(resource_type, set()).add(name)
-        if not added and not removed:
+            if pattern_type == _PREFIXED and bool(by_principal) != (pattern in self._entries):
+                names_changed.setdefault(resource_type, []).append(name)
+        if not names_changed:
             return self._prefixes
         prefixes = dict(self._prefixes)
-        for resource_type in added.keys() | removed.keys():
-            names = list(prefixes.get(resource_type, ()))
-            gone = removed.get(resource_type)
-            if gone:
-                names = [name for name in names if name not in gone]
-            names += added.get(resource_type, ())
-            names.sort()
-            prefixes[resource_type] = names
+        for resource_type, names in names_changed.items():
+            prefixes[resource_type] = _toggled(prefixes.get(resource_type, []), names)
         return prefixes
 
     def matching(self, wanted: AclBindingFilter) -> list[AclBinding]:
@@ -444,6 +429,33 @@ def _pattern_of(binding: AclBinding) -> _Key:
 
 def _right_of(binding: AclBinding) -> _Right:
     return binding.resource_type, binding.operation, binding.permission_type, binding.principal
+
+
+def _without(bindings: tuple[AclBinding, ...], ids: set[int]) -> tuple[AclBinding, ...]:
+    """Without the objects of these identities."""
+    if len(bindings) == len(ids):
+        return ()
+    identities = list(map(id, bindings))
+    if len(ids) == 1:
+        at = identities.index(*ids)
+        return bindings[:at] + bindings[at + 1 :]
+    return tuple(compress(bindings, map(not_, map(ids.__contains__, identities))))
+
+
+def _toggled(names: list[str], changed: list[str]) -> list[str]:
+    """The sorted names, with those of `changed` removed that are there, and the others added."""
+    result: list[str] = []
+    start = 0
+    for name in sorted(changed):
+        at = bisect_left(names, name, start)
+        result += names[start:at]
+        start = at
+        if at < len(names) and names[at] == name:
+            start += 1
+        else:
+            result.append(name)
+    result += names[start:]
+    return result
 
 
 def _prefixes_of(name: str, prefixes: list[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ KIP-612). A `ClientQuotasImage` never changes. What it finds for a client it kee
 request costs one dictionary access as long as no quota changes.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -49,6 +50,7 @@ QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 _CACHED_CLIENTS_MAX = 10_000
 _NO_QUOTAS: Final[Mapping[str, float]] = MappingProxyType({})
 _USER, _CLIENT_ID, _IP = QuotaEntityType.USER, QuotaEntityType.CLIENT_ID, QuotaEntityType.IP
+_NO_ENTITIES: Final[Mapping[QuotaEntity, Mapping[str, float]]] = MappingProxyType({})
 
 
 def quota_entity(components: Iterable[tuple[str, str | None]]) -> QuotaEntity:
@@ -80,21 +82,47 @@ class ClientLimits(NamedTuple):
 class ClientQuotasImage(Mapping[QuotaEntity, Mapping[str, float]]):
     """The quotas that were set, by entity and key."""
 
-    __slots__ = ("_by_client", "_by_entity", "connection_rates", "keys_of_clients")
+    __slots__ = ("_by_client", "_by_entity", "_key_counts", "connection_rates", "keys_of_clients")
 
-    def __init__(self, by_entity: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        self._by_entity = by_entity
+    def __init__(self, by_entity: Mapping[QuotaEntity, Mapping[str, float]] = _NO_ENTITIES) -> None:
+        self._by_entity: dict[QuotaEntity, Mapping[str, float]] = {}
         self._by_client: dict[tuple[str, str], ClientLimits] = {}
-        self.keys_of_clients: frozenset[str] = frozenset(
-            key for quotas in by_entity.values() for key in quotas if key in CLIENT_QUOTA_KEYS
-        )
+        self._key_counts: Counter[str] = Counter()
+        self.keys_of_clients: frozenset[str] = frozenset()
         """The keys that are set for any user or client id. Empty: nobody has such a quota."""
-        self.connection_rates: dict[str | None, float] = {
-            entity[0][1]: quotas[QuotaKey.CONNECTION_CREATION_RATE]
-            for entity, quotas in by_entity.items()
-            if QuotaKey.CONNECTION_CREATION_RATE in quotas
-        }
+        self.connection_rates: Mapping[str | None, float] = {}
         """Connections per second by address or host name; of null: the default of all others."""
+        if by_entity:
+            self._change(by_entity)
+
+    def after(self, changes: Mapping[QuotaEntity, Mapping[str, float]]) -> "ClientQuotasImage":
+        """This with the quotas of some entities replaced; empty ones are removed. Costs a copy of
+        the entities, and nothing else for those that stay."""
+        result = ClientQuotasImage()
+        result._by_entity = self._by_entity.copy()
+        result._key_counts = self._key_counts.copy()
+        result.connection_rates = self.connection_rates
+        result._change(changes)
+        return result
+
+    def _change(self, changes: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """While it is made."""
+        counts, rates = self._key_counts, dict[str | None, float | None]()
+        for entity, quotas in changes.items():
+            before = self._by_entity.pop(entity, _NO_QUOTAS)
+            if quotas:
+                self._by_entity[entity] = quotas
+            counts.subtract(before.keys())
+            counts.update(quotas.keys())
+            key = QuotaKey.CONNECTION_CREATION_RATE
+            if key in before or key in quotas:
+                rates[entity[0][1]] = quotas.get(key)
+        self.keys_of_clients = frozenset(key for key in CLIENT_QUOTA_KEYS if counts[key])
+        if rates:
+            present = {**self.connection_rates, **rates}
+            self.connection_rates = {
+                name: rate for name, rate in present.items() if rate is not None
+            }
 
     def __getitem__(self, entity: QuotaEntity) -> Mapping[str, float]:
         return self._by_entity[entity]

@@ -257,29 +257,12 @@ class MetadataDelta:
         ):
             # Topics without configs were deleted: keep the old object and what was derived from it.
             return self._image.configs
-        by_resource = dict(self._image.configs)
-        for resource, configs in self._configs.items():
-            if configs:
-                by_resource[resource] = configs
-            else:
-                by_resource.pop(resource, None)
-        before, changed = self._image.configs, {each.type for each in self._configs}
-        return ConfigsImage(
-            by_resource,
-            None if ConfigResourceType.BROKER in changed else before,
-            None if ConfigResourceType.CLIENT_METRICS in changed else before.client_metrics,
-        )
+        return self._image.configs.after(self._configs)
 
     def _applied_quotas(self) -> ClientQuotasImage:
         if not self._quotas:
             return self._image.client_quotas
-        by_entity = dict(self._image.client_quotas)
-        for entity, quotas in self._quotas.items():
-            if quotas:
-                by_entity[entity] = quotas
-            else:
-                by_entity.pop(entity, None)
-        return ClientQuotasImage(by_entity)
+        return self._image.client_quotas.after(self._quotas)
 
     def _applied_acls(self) -> AclsImage:
         if not self._acls:

@@ -156,35 +156,48 @@ class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
 
     `cache` holds what is computed from these configs and nothing else that changes: key -> (what it
     was computed from besides, value). `broker_cache` holds what is computed from the brokers'
-    configs alone: it is handed on from the `previous` configs as long as those stay. `settings`
-    uses both. `client_metrics` are the configs of the client metrics subscriptions by name, the
-    same object as long as none of them changes.
+    configs alone: images share it as long as those stay. `settings` uses
+    both. `client_metrics` are the configs of the client metrics subscriptions by name, the same
+    object as long as none of them changes.
     """
 
     __slots__ = ("_by_resource", "broker_cache", "cache", "client_metrics")
 
-    def __init__(
-        self,
-        by_resource: Mapping[ConfigResource, Mapping[str, str]],
-        previous: "ConfigsImage | None" = None,
-        client_metrics: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> None:
-        """`previous` are configs whose brokers' resources are the same. `client_metrics` are handed
-        on from configs whose subscriptions are the same."""
-        self._by_resource = by_resource
+    def __init__(self, by_resource: Mapping[ConfigResource, Mapping[str, str]]) -> None:
+        self._by_resource = dict(by_resource)
         self.cache: dict[object, tuple[object, object]] = {}
-        self.broker_cache: dict[object, tuple[object, object]] = (
-            {} if previous is None else previous.broker_cache
-        )
-        self.client_metrics: Mapping[str, Mapping[str, str]] = (
-            {
-                name: configs
-                for (kind, name), configs in by_resource.items()
-                if kind == ConfigResourceType.CLIENT_METRICS
-            }
-            if client_metrics is None
-            else client_metrics
-        )
+        self.broker_cache: dict[object, tuple[object, object]] = {}
+        self.client_metrics: Mapping[str, Mapping[str, str]] = {
+            name: configs
+            for (kind, name), configs in by_resource.items()
+            if kind == ConfigResourceType.CLIENT_METRICS
+        }
+
+    def after(self, changes: Mapping[ConfigResource, Mapping[str, str]]) -> "ConfigsImage":
+        """This with the configs of some resources replaced; empty ones are removed. Costs a copy of
+        the resources."""
+        by_resource = self._by_resource.copy()
+        for resource, configs in changes.items():
+            if configs:
+                by_resource[resource] = configs
+            else:
+                by_resource.pop(resource, None)
+        kinds = {each.type for each in changes}
+        if ConfigResourceType.CLIENT_METRICS in kinds:
+            result = ConfigsImage(by_resource)
+        else:
+            result = ConfigsImage({})
+            result._by_resource = by_resource
+            result.client_metrics = self.client_metrics
+        if ConfigResourceType.BROKER not in kinds:
+            result.broker_cache = self.broker_cache
+        return result
+
+    def copy(self) -> "ConfigsImage":
+        """The same configs, of which nothing is computed yet."""
+        result = ConfigsImage({})
+        result._by_resource, result.client_metrics = self._by_resource, self.client_metrics
+        return result
 
     def __getitem__(self, resource: ConfigResource) -> Mapping[str, str]:
         return self._by_resource[resource]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.client_quotas import ClientQuotasImage
-from odradek.node.wire.connection_rates import ConnectionRates, is_address
+from odradek.node.wire.connection_rates import ConnectionRates, canonical_address, is_address
 
 log = logging.getLogger(__name__)
 
@@ -23,32 +23,45 @@ class ConnectionLimits:
     def __init__(self, rates: ConnectionRates, loop: asyncio.AbstractEventLoop) -> None:
         self._rates = rates
         self._loop = loop
-        self._quotas: ClientQuotasImage | None = None
+        self._limits: Mapping[str | None, float] = {}
+        """The quotas that `rates` has."""
+        self._addresses: dict[str, str] = {}
+        """The addresses with quotas, as they are looked up."""
+        self._names: set[str] = set()
+        """The host names with quotas."""
 
     def follow(self, quotas: ClientQuotasImage, settings: BrokerSettings) -> None:
         """The quotas or the settings have changed."""
         self._rates.sample_count = settings.quota_window_num
         self._rates.sample_ms = 1000 * settings.quota_window_size_seconds
-        if quotas is self._quotas:
+        before, limits = self._limits, quotas.connection_rates
+        if limits is before:
             return
-        self._quotas = quotas
-        by_host = {host: rate for host, rate in quotas.connection_rates.items() if host is not None}
-        addresses = {host: rate for host, rate in by_host.items() if is_address(host)}
-        self._rates.set_limits(addresses, quotas.connection_rates.get(None))
-        names = sorted(by_host.keys() - addresses.keys())
-        if names:
-            resolved = self._loop.run_in_executor(None, resolve, names)
-            resolved.add_done_callback(lambda future: self._on_resolved(quotas, future.result()))
+        self._limits = limits
+        for host in limits.keys() ^ before.keys():
+            if host is None:
+                continue
+            if host not in limits:
+                self._addresses.pop(host, None)
+                self._names.discard(host)
+            elif is_address(host):
+                self._addresses[host] = canonical_address(host)
+            else:
+                self._names.add(host)
+        self._set_limits(self._addresses)
+        if self._names:
+            resolved = self._loop.run_in_executor(None, resolve, sorted(self._names))
+            resolved.add_done_callback(lambda future: self._on_resolved(limits, future.result()))
 
-    def _on_resolved(self, quotas: ClientQuotasImage, address_of: Mapping[str, str]) -> None:
-        if quotas is not self._quotas:
-            return
-        limits = {
-            address_of.get(host, host): rate
-            for host, rate in quotas.connection_rates.items()
-            if host is not None
-        }
-        self._rates.set_limits(limits, quotas.connection_rates.get(None))
+    def _on_resolved(self, limits: Mapping[str | None, float], of_names: Mapping[str, str]) -> None:
+        if limits is self._limits:
+            of_names = {name: canonical_address(address) for name, address in of_names.items()}
+            self._set_limits({**of_names, **self._addresses})
+
+    def _set_limits(self, address_of: Mapping[str, str]) -> None:
+        limits = self._limits
+        by_address = {address: limits[host] for host, address in address_of.items()}
+        self._rates.set_limits(by_address, limits.get(None))
 
 
 def resolve(names: Iterable[str]) -> dict[str, str]:

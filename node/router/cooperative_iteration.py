@@ -24,9 +24,10 @@ IN_FLIGHT_MAX: Final = 200
 """Requests to a worker that one request of a client has in flight: what a worker carries out in one
 turn of about ten milliseconds."""
 
-
-COMMAND_ITEMS_MAX: Final = 500
-"""Changes in one command: what the controller carries out in a few milliseconds."""
+COMMAND_ITEMS_MAX: Final = 200
+"""Changes in one command. The controller decides and applies so many, and every other process
+applies them, in a few milliseconds each, however much there is besides: 10,000 topics, users or
+entities with quotas, 100,000 ACL bindings."""
 
 
 class LongRequest(Protocol):

@@ -23,7 +23,7 @@ import zmq
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.connection_settings import ConnectionSettings
-from odradek.cluster.metadata.image import ConfigsImage, MetadataImage
+from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.settings import listener_settings
 from odradek.node.bus.arena import Arena
 from odradek.node.bus.curve import cluster_keys
@@ -462,9 +462,7 @@ class RouterProcess:
             self._listeners.follow(config)
             # To those that follow the image it is as if the cluster's configs had changed.
             old = self._metadata.image
-            self._on_image(
-                old, msgspec.structs.replace(old, configs=ConfigsImage(dict(old.configs)))
-            )
+            self._on_image(old, msgspec.structs.replace(old, configs=old.configs.copy()))
 
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         self._metadata.image = new

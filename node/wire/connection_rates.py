@@ -25,13 +25,14 @@ class ConnectionRates:
         self.sample_ms = 1_000  # Kafka's default: quota.window.size.seconds
         self.throttle_count = 0
         """Connections that were refused."""
-        self._limits: dict[str, float] = {}
+        self._limits: Mapping[str, float] = {}
         self._default: float | None = None
         self._rates: OrderedDict[str, SampledRate] = OrderedDict()
 
     def set_limits(self, limits: Mapping[str, float], default: float | None) -> None:
-        """Connections per second by address, and of all other addresses, each for itself."""
-        self._limits = {canonical_address(host): limit for host, limit in limits.items()}
+        """Connections per second by canonical address, and of all other addresses, each for
+        itself."""
+        self._limits = limits
         self._default = default
         if not limits and default is None:
             self._rates.clear()

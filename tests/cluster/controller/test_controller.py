@@ -1,36 +1,59 @@
 """The controller as a whole: `handle` changes nothing, `replay` changes the state."""
 
 import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
 from odradek.cluster.controller.commands import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterPartitionReassignments,
+    AlterScramCredentials,
     Command,
     ConfigOperation,
+    CreateAcls,
     CreatePartitions,
     CreateTopics,
+    DeleteAcls,
     DeleteTopics,
     ElectLeaders,
     FeatureUpdate,
     IncrementalAlterConfigs,
     InSyncChange,
     InSyncReplica,
+    MetadataCommand,
     NewPartitions,
     NewTopic,
     PartitionReference,
+    QuotaChange,
+    QuotaEntityChanges,
     Reassignment,
     RegisterBroker,
     ResourceConfigs,
     ResourceOperations,
+    SetScramCredential,
     TopicReference,
     UpdateFeatures,
 )
 from odradek.cluster.controller.controller import Controller
+from odradek.cluster.metadata.acls import AclBinding
+from odradek.cluster.metadata.delta import image_after
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
+from odradek.cluster.metadata.records import (
+    AclCreated,
+    PartitionsAdded,
+    Record,
+    TopicCreated,
+    decode_records,
+    encode_records,
+)
+from odradek.cluster.metadata.scram import ScramCredential
+from odradek.node.router.cooperative_iteration import COMMAND_ITEMS_MAX
 from odradek.protocol.errors import ApiError
 from tests.support.controller_harness import ControllerHarness, topic_id
 from tests.support.metadata_history import have_same_content
@@ -281,3 +304,86 @@ def test_decisions_are_the_same_on_every_controller() -> None:
     decisions = {controller.tick(harness.now_ms + 1000, 0) for controller in others}
     assert len(decisions) == 1
     assert decisions != {()}
+
+
+def _many_acls(controller: Controller) -> Iterator[MetadataCommand]:
+    def bindings(first: int, count: int) -> tuple[AclBinding, ...]:
+        return tuple(
+            AclBinding(2, 3 + n % 2, f"topic-{n}", f"User:{n % 1000}", "*", 3, 3)
+            for n in range(first, first + count)
+        )
+
+    controller.replay(map(AclCreated, bindings(0, 100_000)), 1)
+    for first in range(0, 1_000, COMMAND_ITEMS_MAX):
+        yield DeleteAcls(bindings(first, COMMAND_ITEMS_MAX))
+        yield CreateAcls(bindings(100_000 + first, COMMAND_ITEMS_MAX))
+
+
+def _many_quotas(controller: Controller) -> Iterator[MetadataCommand]:
+    def entries(first: int, count: int, value: float) -> tuple[QuotaEntityChanges, ...]:
+        changes = (QuotaChange("producer_byte_rate", value),)
+        return tuple(
+            QuotaEntityChanges((("user", f"user-{n}"),), changes)
+            for n in range(first, first + count)
+        )
+
+    _carry_out(controller, AlterClientQuotas(entries(0, 10_000, 1e6), validate_only=False))
+    for first in range(9_000, 11_000, COMMAND_ITEMS_MAX):
+        changed = entries(first, COMMAND_ITEMS_MAX, 2e6)
+        yield AlterClientQuotas(changed, validate_only=False)
+
+
+def _many_credentials(controller: Controller) -> Iterator[MetadataCommand]:
+    def upsertions(first: int, count: int, iterations: int) -> tuple[SetScramCredential, ...]:
+        credential = ScramCredential(b"salt", b"stored", b"server", iterations)
+        return tuple(
+            SetScramCredential(f"user-{n}", 1, iterations, credential)
+            for n in range(first, first + count)
+        )
+
+    _carry_out(controller, AlterScramCredentials((), upsertions(0, 10_000, 4096)))
+    for first in range(9_000, 11_000, COMMAND_ITEMS_MAX):
+        yield AlterScramCredentials((), upsertions(first, COMMAND_ITEMS_MAX, 8192))
+
+
+def _many_topics(controller: Controller) -> Iterator[MetadataCommand]:
+    def change(kind: int, names: Iterable[str], key: str, value: str) -> MetadataCommand:
+        operations = (ConfigOperation(key, 0, value),)
+        resources = tuple(ResourceOperations(kind, name, operations) for name in names)
+        return IncrementalAlterConfigs(resources, validate_only=False)
+
+    names, records = [f"topic-{n}" for n in range(10_000)], list[Record]()
+    partitions = (PartitionImage((0,), (0,), 0),)
+    for number, name in enumerate(names):
+        created = TopicCreated(name, topic_id(number))
+        records.extend((created, PartitionsAdded(topic_id(number), 0, partitions)))
+    controller.replay(records, 1)
+    controller.activate(0)
+    for key, value in (("retention.ms", "1000"), ("min.insync.replicas", "2")):
+        yield from (
+            change(ConfigResourceType.TOPIC, names[first : first + COMMAND_ITEMS_MAX], key, value)
+            for first in (0, 5_000)
+        )
+
+
+@pytest.mark.parametrize("commands", [_many_acls, _many_quotas, _many_credentials, _many_topics])
+def test_the_largest_command_costs_milliseconds_however_much_there_is(
+    commands: Callable[[Controller], Iterator[MetadataCommand]],
+) -> None:
+    """Nobody waits for a loop for more than 20 ms: neither for that of the controller, which
+    decides and applies a command, nor for those of the processes that follow. In processor time."""
+    controller = Controller(MetadataImage.empty())
+    times = [_carry_out(controller, command) for command in commands(controller)]
+    assert statistics.median(max(each) for each in times) < 0.02, times
+
+
+def _carry_out(controller: Controller, command: MetadataCommand) -> tuple[float, float]:
+    """The seconds of the controller, and of a process that follows."""
+    before, began = controller.image, time.thread_time()
+    records = controller.handle(command, 0).records
+    data = encode_records(records)
+    assert records
+    controller.replay(records, before.offset + 1)
+    decided = time.thread_time()
+    image_after(before, decode_records(data), before.offset + 1)
+    return decided - began, time.thread_time() - decided

@@ -1,10 +1,12 @@
 """Which quota holds for whom: Kafka's order of precedence, and what is kept between lookups."""
 
 import itertools
+import random
 
 import pytest
 
 from odradek.cluster.metadata.client_quotas import (
+    CLIENT_QUOTA_KEYS,
     ClientQuotasImage,
     QuotaEntity,
     QuotaKey,
@@ -103,3 +105,29 @@ def test_connection_rates_are_by_address() -> None:
     quotas = image_of((("ip", "127.0.0.1"),), (("ip", None),), key=key)
     assert quotas.connection_rates == {"127.0.0.1": 1.0, None: 2.0}
     assert not quotas.keys_of_clients
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_image_after_changes_is_that_of_the_entities_it_has_then(seed: int) -> None:
+    chance = random.Random(seed)
+    entities: list[QuotaEntity] = [entity for entity, _ in LEVELS]
+    addresses: list[QuotaEntity] = [(("ip", host),) for host in ("10.0.0.1", "10.0.0.2", None)]
+    model: dict[QuotaEntity, dict[str, float]] = {}
+    image = ClientQuotasImage()
+    for _ in range(60):
+        before, model_before = image, dict(model)
+        changes: dict[QuotaEntity, dict[str, float]] = {}
+        for entity in chance.sample(entities, 2):
+            keys = chance.sample(CLIENT_QUOTA_KEYS, chance.randrange(3))
+            changes[entity] = {key: float(chance.randrange(1, 9)) for key in keys}
+        changes[chance.choice(addresses)] = chance.choice(
+            [{}, {QuotaKey.CONNECTION_CREATION_RATE: 4.0}]
+        )
+        image = before.after(changes)
+        model = {key: value for key, value in {**model, **changes}.items() if value}
+        for found, expected in ((before, model_before), (image, model)):
+            made = ClientQuotasImage(expected)
+            assert dict(found) == expected, f"seed {seed}"
+            assert found.keys_of_clients == made.keys_of_clients, f"seed {seed}"
+            assert found.connection_rates == made.connection_rates, f"seed {seed}"
+            assert found.limits("ann", "app") == made.limits("ann", "app"), f"seed {seed}"

@@ -76,6 +76,32 @@ def test_a_resource_without_configs_has_an_empty_mapping() -> None:
     assert list(configs) == [(2, "t")]
 
 
+def test_configs_hand_on_what_does_not_depend_on_a_change() -> None:
+    topic = ConfigResource(ConfigResourceType.TOPIC, "t")
+    broker = ConfigResource(ConfigResourceType.BROKER, "")
+    subscription = ConfigResource(ConfigResourceType.CLIENT_METRICS, "s")
+    configs = ConfigsImage({topic: {"k": "v"}, subscription: {"metrics": ""}})
+    configs.cache["of"] = configs.broker_cache["of"] = None, None
+
+    of_topic = configs.after({topic: {}})
+    assert dict(of_topic) == {subscription: {"metrics": ""}}
+    assert not of_topic.cache
+    assert of_topic.broker_cache is configs.broker_cache
+    assert of_topic.client_metrics is configs.client_metrics
+
+    of_broker = configs.after({broker: {"b": "1"}})
+    assert of_broker[broker] == {"b": "1"}
+    assert not of_broker.broker_cache
+    assert configs.after({subscription: {}}).client_metrics == {}
+    assert topic in configs
+    assert broker not in configs
+
+    copied = configs.copy()
+    assert dict(copied) == dict(configs)
+    assert not copied.cache
+    assert not copied.broker_cache
+
+
 def test_images_are_compared_by_content_only_when_asked() -> None:
     one, other = image_with_topic(), image_with_topic()
     assert one != other

@@ -64,6 +64,21 @@ def test_a_name_that_is_resolved_too_late_changes_nothing(loop: asyncio.Abstract
     assert accepted(rates, "127.0.0.1") == 100
 
 
+def test_single_limits_come_and_go(loop: asyncio.AbstractEventLoop) -> None:
+    rates = ConnectionRates()
+    limits = ConnectionLimits(rates, loop)
+    first = quotas(**{"10_0_0_1": 2.0, "10_0_0_2": 3.0})
+    limits.follow(first, SETTINGS)
+    # The same address in two spellings is one.
+    second = first.after({(("ip", "::ffff:10.0.0.3"),): {KEY: 4.0}, (("ip", "10.0.0.1"),): {}})
+    limits.follow(second, SETTINGS)
+    assert accepted(rates, "10.0.0.1") == 100
+    assert accepted(rates, "10.0.0.2") == 30
+    assert accepted(rates, "10.0.0.3") == 40
+    limits.follow(second.after({(("ip", "10.0.0.2"),): {KEY: 5.0}}), SETTINGS)
+    assert accepted(rates, "10.0.0.2") == 20
+
+
 def test_the_window_follows_the_settings(loop: asyncio.AbstractEventLoop) -> None:
     rates = ConnectionRates()
     settings = BrokerSettings(quota_window_num=3, quota_window_size_seconds=2)
