@@ -27,6 +27,7 @@ class ClusterBundle(msgspec.Struct, frozen=True, kw_only=True):
     authority_certificate: str
     authority_key: str
     cluster_secret: str
+    """As in `cluster.secret.file`: a second line while the secret is being replaced."""
     admin: str
     """The name of the first user, a super user."""
     records: bytes

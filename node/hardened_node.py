@@ -33,7 +33,7 @@ from odradek.node.bootstrap_credentials import (
     write_bootstrap_credentials,
 )
 from odradek.node.certificate_authority import NODE_DAYS, CertificateAuthority, names_of
-from odradek.node.cluster_bundle import BUNDLE_NAME, ClusterBundle
+from odradek.node.cluster_bundle import BUNDLE_NAME, ClusterBundle, read_bundle
 from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.data_folder import (
@@ -43,6 +43,7 @@ from odradek.node.data_folder import (
     read_meta_properties,
 )
 from odradek.node.listener_security import check_tls
+from odradek.node.peer_config import read_secrets
 
 CONFIG_NAME: Final = "node.toml"
 STORE_NAME: Final = "broker.pem"
@@ -202,6 +203,23 @@ def replace_authority(bundle: ClusterBundle, folder: Path) -> NewAuthority:
     return written
 
 
+def update_bundle(path: Path, secret_file: Path) -> ClusterBundle:
+    """Give a bundle the cluster's secrets of a file of `cluster.secret.file`: after they were
+    replaced a node that is formatted from it could not join otherwise. Raises ConfigurationError,
+    which shows no secret."""
+    bundle = read_bundle(path)
+    try:
+        found = read_secrets(str(secret_file))
+    except ValueError as error:
+        raise ConfigurationError(f"{secret_file}: {error}") from error
+    changed = msgspec.structs.replace(bundle, cluster_secret="\n".join(found))
+    try:
+        _replace(path, changed.encode().decode())
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
+    return changed
+
+
 class RenewedCertificate(NamedTuple):
     """What `renew_certificate` wrote."""
 
@@ -225,19 +243,11 @@ def renew_certificate(
         )
     path = folder / STORE_NAME
     now = datetime.now(UTC)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        owner = path.stat()
         common_name, known = names_of(path.read_text(encoding="utf-8"))
         names = tuple(dict.fromkeys((*known, *more_names)))
-        _write_new(fresh, bundle.authority.issue(common_name, names, now), is_secret=True)
-        if os.geteuid() == 0:
-            # Root renews what the service's user has to read.
-            os.chown(fresh, owner.st_uid, owner.st_gid)
-        fresh.replace(path)
+        _replace(path, bundle.authority.issue(common_name, names, now))
     except (OSError, ValueError) as error:
-        with suppress(OSError):
-            fresh.unlink()
         raise ConfigurationError(f"{path} cannot be renewed: {error}") from error
     last_day = (now + timedelta(days=NODE_DAYS)).date().isoformat()
     return RenewedCertificate(config.node_id, path, names, last_day)
@@ -340,6 +350,22 @@ def _write_new(path: Path, text: str, *, is_secret: bool) -> None:
         stream.write(text.encode())
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a file with a secret in one step, for its owner. Raises OSError."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        owner = path.stat()
+        _write_new(fresh, text, is_secret=True)
+        if os.geteuid() == 0:
+            # Root replaces what the service's user has to read.
+            os.chown(fresh, owner.st_uid, owner.st_gid)
+        fresh.replace(path)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink()
+        raise
 
 
 @contextmanager

@@ -336,7 +336,8 @@ class PeerBus:
         self._unauthenticated_logged_at = now
         log.error(
             "rejected a connection to the peer address %s: wrong or missing cluster secret."
-            " If it is a node of this cluster, set the same `cluster.secret` on it.",
+            " If it is a node of this cluster, set the same `cluster.secret` on it. (An old"
+            " cluster.bundle has the secret of then.)",
             address,
         )
 
@@ -363,8 +364,9 @@ class PeerBus:
             return
         self._failure_logged_at[member] = now
         log.error(
-            "the handshake with %s failed. Set the same `cluster.secret` on every node. If it"
-            " is the same, something on the network closes the connections.",
+            "the handshake with %s failed. Set the same `cluster.secret` on every node. (An old"
+            " cluster.bundle has the secret of then.) If it is the same, something on the network"
+            " closes the connections.",
             self._name(member),
         )
 

@@ -1,5 +1,5 @@
-"""`odradek certificate`: certificates of nodes that `odradek format --hardened` made, and of their
-authority.
+"""`odradek certificate`: certificates of nodes that `odradek format --hardened` made, of their
+authority, and the bundle from which further nodes are made.
 
 Needs the bundle of the cluster, which has the key of its authority, and no running node. A running
 node notices its new file by itself.
@@ -96,5 +96,39 @@ def new_authority(bundle: Path, into: Path, output: Output) -> None:
             "bundle": str(written.bundle),
             "for_clients_now": str(written.both),
             "for_clients_at_the_end": str(written.new),
+        }
+    )
+
+
+@certificate.command()
+@click.argument("bundle", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--cluster-secret-file",
+    "secret_file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The file of cluster.secret.file of a node.",
+)
+@with_output
+def update_bundle(bundle: Path, secret_file: Path, output: Output) -> None:
+    """Give a cluster.bundle the present secret of the cluster.
+
+    To be done after the secret was replaced: a node that is formatted from a bundle with the
+    former secret is not let in by the others.
+    """
+    from odradek.node.bus.curve import cluster_keys
+    from odradek.node.config_sources import ConfigurationError
+    from odradek.node.hardened_node import update_bundle as update
+
+    try:
+        updated = update(bundle, secret_file)
+    except ConfigurationError as fault:
+        raise click.ClickException("\n  ".join(fault.faults)) from fault
+    keys = cluster_keys(updated.cluster_secret.splitlines())
+    output.facts(
+        {
+            "bundle": str(bundle),
+            "cluster_id": updated.cluster_id,
+            "secrets": ", ".join(each.fingerprint for each in keys),
         }
     )

@@ -3,9 +3,12 @@
 import ssl
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from odradek.node.bus.curve import cluster_keys
 from odradek.node.certificate_authority import names_of
+from odradek.node.cluster_bundle import read_bundle
 from tests.node.cli.conftest import Run
 from tests.support.certificates import handshake
 
@@ -64,3 +67,48 @@ def test_a_new_authority_is_made_beside_the_old_one(tmp_path: Path, odradek: Run
     again = odradek(*arguments, "--into", str(new))
     assert again.exit_code == 1
     assert "File exists" in again.stderr
+
+
+def test_a_bundle_gets_the_secret_that_the_cluster_has_now(tmp_path: Path, odradek: Run) -> None:
+    folder, secret = tmp_path / "node", tmp_path / "secret"
+    assert odradek("format", "--hardened", "--into", str(folder)).exit_code == 0
+    bundle = folder / "cluster.bundle"
+    arguments = ("certificate", "update-bundle", str(bundle), "--cluster-secret-file", str(secret))
+    before = read_bundle(bundle)
+    # While the secret is replaced, and after that.
+    for text in ("secret-of-tomorrow\nsecret-of-yesterday\n", "secret-of-tomorrow\n"):
+        secret.write_text(text)
+        ran = odradek(*arguments, "-o", "json")
+        assert ran.exit_code == 0, ran.stderr
+        told = ran.json()
+        assert isinstance(told, dict)
+        keys = cluster_keys(text.split())
+        assert told["secrets"] == ", ".join(each.fingerprint for each in keys)
+        assert "tomorrow" not in ran.stdout
+        assert read_bundle(bundle) == msgspec.structs.replace(before, cluster_secret=text.strip())
+        assert bundle.stat().st_mode & 0o777 == 0o600
+    later = tmp_path / "later"
+    joins = ("--set", "join=127.0.0.1:9192", "--set", "peer.listen=127.0.0.1:9292")
+    ran = odradek(
+        *("format", "--hardened", "--into", str(later), "--from", str(bundle), "--node-id", "7"),
+        *joins,
+    )
+    assert ran.exit_code == 0, ran.stderr
+    assert (later / "cluster.secret").read_text() == secret.read_text()
+
+
+@pytest.mark.parametrize("text", ["", "short", "the same secret\nthe same secret"])
+def test_a_bundle_keeps_its_secret_if_the_new_one_cannot_be_used(
+    text: str, tmp_path: Path, odradek: Run
+) -> None:
+    folder, secret = tmp_path / "node", tmp_path / "secret"
+    assert odradek("format", "--hardened", "--into", str(folder)).exit_code == 0
+    bundle = folder / "cluster.bundle"
+    before = bundle.read_bytes()
+    secret.write_text(text)
+    arguments = ("certificate", "update-bundle", str(bundle), "--cluster-secret-file", str(secret))
+    ran = odradek(*arguments)
+    assert ran.exit_code == 1
+    assert f"Error: {secret}: Must have" in ran.stderr
+    assert not text or text.splitlines()[0] not in ran.stderr
+    assert bundle.read_bytes() == before

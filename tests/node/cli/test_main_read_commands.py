@@ -70,6 +70,7 @@ CHANGING = {
     *("token create", "token renew", "token expire"),
     *("produce", "bench produce", "bench consume", "bench end-to-end"),
     *("completion", "log dump", "certificate renew", "certificate new-authority"),
+    "certificate update-bundle",
 }
 
 
