@@ -1,48 +1,24 @@
 """`odradek format --hardened`: the node that it makes serves its admin and nobody else."""
 
 import json
-import os
 import shlex
-import signal
 import ssl
 import subprocess
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from odradek.node.blocking_client import BlockingClient, NotABrokerError
-from odradek.node.child import python_command
-from odradek.node.cli.main import cli
 from odradek.protocol.messages.metadata import MetadataRequest
+from tests.e2e.hardened import VALUES, HardenedCluster, round_trip
 from tests.support.java import run_java_tool, why_no_java_tools
-from tests.support.ports import free_pair, free_port
 from tests.support.waiting import LIVENESS_S, wait_until
 
 pytestmark = pytest.mark.e2e
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-SMALL = ("--set", "profile=dev", "--set", "workers=1", "--set", "arena.bytes=32MiB")
-SMALLER = ("--set", "socket.request.max.bytes=8388608")
-VALUES = [b"%d" % index for index in range(50)]
-
-
-def started(folder: Path) -> subprocess.Popen[bytes]:
-    """The node that was formatted there."""
-    command = ("node", "start", "--config", str(folder / "node.toml"), "--output", "json")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("ODRADEK_")}
-    with (folder / "node.log").open("ab") as log:
-        return subprocess.Popen(
-            python_command("odradek", *command),
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=environment,
-        )
 
 
 def commands_of_the_page(*beginnings: str) -> list[list[str]]:
@@ -55,80 +31,11 @@ def commands_of_the_page(*beginnings: str) -> list[list[str]]:
     return found
 
 
-class HardenedCluster:
-    """Nodes that were formatted with --hardened, the others from the bundle of the first."""
-
-    def __init__(self, folder: Path, count: int) -> None:
-        self.folders = [folder / f"node-{index}" for index in range(count)]
-        self.ports = [free_port() for _ in range(count)]
-        self.environment = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
-        peers = ",".join(f"{index}@127.0.0.1:{free_pair()}" for index in range(count))
-        for index, (own, port) in enumerate(zip(self.folders, self.ports, strict=True)):
-            arguments = ["--into", str(own), "--advertise", f"localhost:{port}"]
-            arguments += ["--listen", f"127.0.0.1:{port}", "--node-id", str(index)]
-            if index:
-                arguments += ["--from", str(self.folders[0] / "cluster.bundle")]
-            else:
-                arguments += ["--add-profile", "prod"]
-                arguments += ["--set", f"peers={peers}"] if count > 1 else []
-            self.odradek("format", "--hardened", *arguments, *SMALL, *SMALLER)
-
-    def run(self, *arguments: str, stdin: str = "") -> Result:
-        return CliRunner().invoke(cli, arguments, input=stdin, env=self.environment)
-
-    def odradek(self, *arguments: str, stdin: str = "") -> str:
-        """What the command line prints."""
-        ran = self.run(*arguments, stdin=stdin)
-        assert ran.exit_code == 0, ran.output
-        return ran.stdout
-
-    def properties(self, **changes: str) -> dict[str, Any]:
-        """librdkafka's, of the admin unless changed."""
-        lines = (self.folders[0] / "admin.properties").read_text().splitlines()
-        own = dict(line.split("=", 1) for line in lines)
-        changed = {key.replace("_", "."): value for key, value in changes.items()}
-        return {**own, "log_level": 0, **changed}
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        nodes = [started(folder) for folder in self.folders]
-        try:
-            with ThreadPoolExecutor(len(nodes)) as pool:
-                for line in pool.map(lambda node: node.stdout and node.stdout.readline(), nodes):
-                    assert line, [(each / "node.log").read_text() for each in self.folders]
-            yield
-        finally:
-            for node in nodes:
-                node.send_signal(signal.SIGTERM)
-            for node in nodes:
-                node.communicate(timeout=60)
-
-
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HardenedCluster]:
     cluster = HardenedCluster(tmp_path_factory.mktemp("hardened"), 1)
     with cluster.running():
         yield cluster
-
-
-def round_trip(properties: Mapping[str, Any], topic: str) -> list[bytes | None]:
-    producer = Producer({**properties, "acks": "all"})
-    for value in VALUES:
-        producer.produce(topic, value)
-    assert producer.flush(LIVENESS_S) == 0
-    consumer = Consumer({**properties, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    found: list[bytes | None] = []
-
-    def has_all() -> bool:
-        found.extend(each.value() for each in consumer.consume(50, 0.2) if not each.error())
-        return len(found) >= len(VALUES)
-
-    try:
-        wait_until(has_all)
-    finally:
-        consumer.close()
-    return found
 
 
 def test_the_profile_and_real_clients_work_at_once(one: HardenedCluster) -> None:

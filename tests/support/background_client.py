@@ -7,8 +7,9 @@ thread from `with` to the end of the block.
 
 import threading
 import time
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -26,8 +27,11 @@ DELIVERY_TIMEOUT_MS = 30_000
 class BackgroundClient:
     """Produces and consumes until the block ends; `complaints` should be empty then."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        """`topic` exists, has one partition, and is used by no other client."""
+    def __init__(
+        self, bootstrap: str, topic: str, properties: Mapping[str, Any] | None = None
+    ) -> None:
+        """`topic` exists, has one partition, and is used by no other client. `properties`: of both
+        clients, to log in."""
         self.complaints: list[str] = []
         self.slowest_s = 0.0
         self.produced_count = 0
@@ -35,7 +39,7 @@ class BackgroundClient:
         self._topic = topic
         self._measured_from: int | None = None
         self._sent_s: dict[int, float] = {}
-        common = {"bootstrap.servers": bootstrap, "error_cb": self._on_error}
+        common = {**(properties or {}), "bootstrap.servers": bootstrap, "error_cb": self._on_error}
         self._producer = Producer(
             {
                 **common,
