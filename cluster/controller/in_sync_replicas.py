@@ -130,12 +130,13 @@ def _check(
 
 
 def _is_eligible(state: ControllerState, before: PartitionImage, replica: InSyncReplica) -> bool:
-    """Whether a replica may be in an ISR: its broker is active, with the epoch that fetched. One in
-    controlled shutdown may stay in an ISR, but not join one."""
+    """Whether a replica may be in an ISR: its broker is active, with the epoch that fetched, and
+    its log directory is online. One in controlled shutdown may stay in an ISR, but not join one."""
     broker = state.image.brokers.get(replica.broker_id)
     stays = replica.broker_id in before.in_sync_replicas
     return (
         broker is not None
         and (is_active(broker) or (stays and is_shutting_down(broker)))
         and replica.broker_epoch in (-1, broker.broker_epoch)
+        and broker.is_online(before.directory_of(replica.broker_id))
     )

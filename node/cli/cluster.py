@@ -71,6 +71,7 @@ class ClusterHealth:
                         replicas=tuple(partition.replica_nodes),
                         in_sync=tuple(partition.isr_nodes),
                         fenced=tuple(r for r in partition.replica_nodes if r in self.fenced),
+                        offline=tuple(r for r in partition.offline_replicas if r in self.serving),
                     )
                 )
 

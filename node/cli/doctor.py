@@ -25,6 +25,7 @@ from odradek.node.cli.connection import (
 from odradek.node.cli.listener_problems import LISTENER_ADVICE
 from odradek.node.cli.output import Output, Row, with_output
 from odradek.node.cli.probe import Address, ProbeResult, probe
+from odradek.node.cli.storage_problems import storage_findings
 from odradek.protocol.record_walker import IS_COMPILED
 
 CERTIFICATE_DAYS_MIN = 30
@@ -309,7 +310,7 @@ def secret_problems(secrets: Mapping[int, tuple[str, ...] | None]) -> Iterator[P
 
 
 def file_problems(node_id: int, found: ProbeResult) -> Iterator[Problem]:
-    """What a broker says of its listeners and its configuration file."""
+    """What a broker says of its listeners, its configuration file and its log directories."""
     for text in found.listener_problems:
         yield Problem(
             node_id,
@@ -325,6 +326,9 @@ def file_problems(node_id: int, found: ProbeResult) -> Iterator[Problem]:
             "It keeps the configuration that it has, and would not start with this file. Correct"
             " the file; the node notices by itself.",
         )
+    if found.storage_problem:
+        (finding,) = storage_findings({node_id: found.storage_problem})
+        yield Problem(node_id, str(found.address), finding.what.rstrip("."), finding.advice)
     if found.restart_keys:
         yield Problem(
             node_id,

@@ -77,6 +77,8 @@ class PartitionView:
     in_sync: tuple[int, ...] = ()
     fenced: tuple[int, ...] = ()
     """The replicas on brokers that are fenced."""
+    offline: tuple[int, ...] = ()
+    """The replicas on other brokers that are in an offline log directory."""
     min_in_sync: int = 1
     log_start_offset: int = -1
     last_stable_offset: int = -1

@@ -93,6 +93,7 @@ def _view(
         replicas=tuple(state.replica_nodes),
         in_sync=tuple(state.isr_nodes),
         fenced=tuple(replica for replica in state.replica_nodes if replica not in serving),
+        offline=tuple(replica for replica in state.offline_replicas if replica in serving),
         readers=tuple(sorted(readers, key=lambda reader: reader.idle_ms)),
     )
     leading = reports.get(state.leader_id)

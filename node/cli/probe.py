@@ -1,7 +1,7 @@
 """Probes one address: name resolution, connection, and whether a Kafka broker answers.
 
 Client libraries retry, and this must report each failure, so it sends its own requests
-(blocking_client.py): ApiVersions, Metadata without topics, and DescribeConfigSources.
+(blocking_client.py): ApiVersions, Metadata without topics, DescribeConfigSources, DescribeLogDirs.
 """
 
 import socket
@@ -12,10 +12,17 @@ from dataclasses import dataclass, field
 
 import click
 
-from odradek.node.blocking_client import ConnectionEndedError, NotABrokerError, TlsExpectedError
+from odradek.node.blocking_client import (
+    BlockingClient,
+    ConnectionEndedError,
+    NotABrokerError,
+    TlsExpectedError,
+)
 from odradek.node.cli.connection import ClusterConnection
-from odradek.protocol.errors import ProtocolError
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.cluster import DescribeLogDirsRequest
 from odradek.protocol.messages.configs import DescribeConfigSourcesRequest
+from odradek.protocol.messages.diagnostics import ExplainTopicRequest
 from odradek.protocol.messages.metadata import MetadataRequest
 
 
@@ -54,6 +61,8 @@ class ProbeResult:
     """What keeps clients from its listeners, or soon will."""
     restart_keys: tuple[str, ...] = ()
     """Settings that have changed in its configuration file and need a restart."""
+    storage_problem: str = ""
+    """The log directories that it cannot use, and why; empty if it can, or does not say."""
     secrets: tuple[str, ...] | None = None
     """Fingerprints of its cluster secrets; None if it does not say."""
 
@@ -81,6 +90,8 @@ def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
                 found.restart_keys = tuple(sources.restart_keys)
                 found.listener_problems = tuple(sources.listener_problems)
                 found.secrets = None if sources.error_code else tuple(sources.secrets)
+            with suppress(OSError, NotABrokerError, ProtocolError):
+                found.storage_problem = _storage_problem(client)
     except (OSError, NotABrokerError, ProtocolError, click.ClickException) as error:
         found.failure = _failure_of(error, is_connected=found.connected_ms is not None)
         found.detail = str(error)
@@ -98,6 +109,19 @@ def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
             broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers
         }
     return found
+
+
+def _storage_problem(client: BlockingClient) -> str:
+    results = client.ask(DescribeLogDirsRequest(topics=[])).results
+    failed = [each.log_dir for each in results if each.error_code == ErrorCode.KAFKA_STORAGE_ERROR]
+    if not failed:
+        return ""
+    with suppress(OSError, NotABrokerError, ProtocolError):
+        # Only Odradek's brokers tell the reason.
+        told = client.ask(ExplainTopicRequest(topics=[])).storage_problem
+        if told:
+            return told
+    return f"{', '.join(failed)} is offline"
 
 
 def _failure_of(error: Exception, *, is_connected: bool) -> str:

@@ -16,10 +16,14 @@ def replica_findings(views: Iterable[PartitionView], fenced: Collection[int] = (
     views = sorted(views, key=lambda view: view.partition_id)
     away = {*fenced, *(replica for view in views for replica in view.fenced)}
     missing: dict[int, list[PartitionView]] = {broker: [] for broker in away}
+    offline: dict[int, list[PartitionView]] = {}
     for view in views:
+        for replica in view.offline:
+            offline.setdefault(replica, []).append(view)
         for replica in view.out_of_sync:
-            missing.setdefault(replica, []).append(view)
-    return [
+            if replica not in view.offline:
+                missing.setdefault(replica, []).append(view)
+    return [_offline(broker, lost) for broker, lost in sorted(offline.items())] + [
         _fenced(broker, behind, views) if broker in away else _out_of_sync(broker, behind, views)
         for broker, behind in sorted(missing.items())
     ]
@@ -39,6 +43,19 @@ def _fenced(broker: int, behind: list[PartitionView], views: list[PartitionView]
             f"Start broker {broker}, or see in its log why it sends no heartbeats. Its replicas"
             " catch up by themselves."
         ),
+    )
+
+
+def _offline(broker: int, lost: list[PartitionView]) -> Finding:
+    leaderless = [view for view in lost if view.leader < 0]
+    without = f" Without a leader until it is back: {_names(leaderless)}." if leaderless else ""
+    return Finding(
+        about=f"broker {broker}",
+        what=(
+            f"Broker {broker} serves, but these replicas are in a log directory that is offline:"
+            f" {_names(lost)}.{without}"
+        ),
+        advice="`odradek logdir list` names it, and the broker's log says why.",
     )
 
 

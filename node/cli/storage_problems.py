@@ -13,6 +13,13 @@ from odradek.protocol.messages.diagnostics import ExplainTopicRequest
 
 DISK_FULL: Final = "the disk is full"
 """How a broker reports a full disk."""
+_OFFLINE_ADVICE: Final = (
+    "Repair its disk, or mount it, and start the broker again: the directory stays offline until"
+    " then. What others have replicas of is led by them."
+)
+"""What to do about a log directory that is offline, while the broker serves."""
+_OFFLINE: Final = " is offline"
+"""How a broker reports a log directory that has failed, beside its data folder."""
 
 
 def storage_problems(client: ClusterClient, brokers: Iterable[int]) -> dict[int, str]:
@@ -35,17 +42,19 @@ def storage_problems(client: ClusterClient, brokers: Iterable[int]) -> dict[int,
 
 def storage_findings(problems: Mapping[int, str]) -> list[Finding]:
     """Findings about brokers that cannot write, by their problems."""
-    return [
-        Finding(
-            about=f"broker {broker}",
-            what=(
-                f"Broker {broker} cannot write its data: {problem}. Writes to the partitions that"
-                " it leads are refused (KAFKA_STORAGE_ERROR)."
-            ),
-            advice=_advice(problem),
-        )
-        for broker, problem in sorted(problems.items())
-    ]
+    return [_finding(broker, problem) for broker, problem in sorted(problems.items())]
+
+
+def _finding(broker: int, problem: str) -> Finding:
+    about = f"broker {broker}"
+    if _OFFLINE in problem:
+        what = f"Broker {broker} has lost a part of its replicas: {problem}."
+        return Finding(about=about, what=what, advice=_OFFLINE_ADVICE)
+    what = (
+        f"Broker {broker} cannot write its data: {problem}. Writes to the partitions that it leads"
+        " are refused (KAFKA_STORAGE_ERROR)."
+    )
+    return Finding(about=about, what=what, advice=_advice(problem))
 
 
 def storage_findings_of(views: Iterable[PartitionView]) -> list[Finding]:

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,8 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.records import Record, build_batch
 from tests.e2e.cluster import Cluster, cluster
+from tests.support.disks import FailingDisk, failing_disk
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -165,13 +168,16 @@ def test_a_failed_directory_takes_only_its_replicas_offline(tmp_path: Path) -> N
             assert append(node, partition) is ErrorCode.NONE
 
 
-def command(node: EmbeddedBroker, *arguments: str) -> str:
-    """The standard output of a command, which must succeed."""
+def run(node: EmbeddedBroker, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command, when it has ended."""
     line = [sys.executable, "-m", "odradek", *arguments, "-b", node.bootstrap_servers]
     folder = Path(__file__).parents[2]
-    ended = subprocess.run(
-        line, capture_output=True, text=True, timeout=60, check=False, cwd=folder
-    )
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, cwd=folder)
+
+
+def command(node: EmbeddedBroker, *arguments: str) -> str:
+    """The standard output of a command, which must succeed."""
+    ended = run(node, *arguments)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -269,22 +275,35 @@ def read_topic(node: EmbeddedBroker, count: int) -> list[dict[str, str]]:
     return [json.loads(line) for line in command(node, *arguments).splitlines()]
 
 
-def test_on_three_nodes_others_lead_what_was_in_a_failed_directory(tmp_path: Path) -> None:
-    def add_directories(nodes: Cluster) -> None:
+@contextmanager
+def three_nodes_and_a_disk(tmp_path: Path) -> Iterator[tuple[Cluster, FailingDisk, str]]:
+    """Nodes whose second directory is second-0 and so on; that of node 1 is a disk that can fail.
+    The third value is the URL of node 1's probes."""
+    port = free_port()
+    with failing_disk(tmp_path / "second-1", 128 << 20) as disk, cluster(tmp_path) as nodes:
         for node_id, node in nodes.nodes.items():
             node.settings["log.dirs"] = str(tmp_path / f"second-{node_id}")
-
-    with cluster(tmp_path) as nodes:
-        add_directories(nodes)
+        nodes[1].settings["http.listen"] = f"127.0.0.1:{port}"
         nodes.start()
+        yield nodes, disk, f"http://127.0.0.1:{port}"
+
+
+def test_on_three_nodes_others_lead_what_was_in_a_directory_whose_disk_fails(
+    tmp_path: Path,
+) -> None:
+    with three_nodes_and_a_disk(tmp_path) as (nodes, disk, probes):
         nodes.create_at(TOPIC, [[n % 3, (n + 1) % 3, (n + 2) % 3] for n in range(PARTITIONS)])
         places = {node_id: described(node) for node_id, node in nodes.nodes.items()}
         for place in places.values():
             assert [len(found) for _, found in place.values()] == [PARTITIONS // 2] * 2
-        (tmp_path / "second-1").rename(tmp_path / "elsewhere")
+        disk.fail()
         lost = places[1]["second-1"][1]
 
         def have_moved() -> bool:
+            # An error of a disk is noticed by those who write to it.
+            for index, leader in enumerate(each.leader_id for each in partitions(nodes[0])):
+                if leader >= 0:
+                    append(nodes[leader], index)
             found = partitions(nodes[0])
             return all(
                 (1 in found[each].isr_nodes) != (each in lost) for each in range(PARTITIONS)
@@ -299,8 +318,35 @@ def test_on_three_nodes_others_lead_what_was_in_a_failed_directory(tmp_path: Pat
 
             # On a busy machine a node may be fenced for a moment, and the leader change.
             wait_until(is_appended, what=f"partition {partition} is written")
+        assert not any(1 in partitions(nodes[0])[each].isr_nodes for each in lost)
+        check_is_told(nodes, probes, lost)
+
         nodes[1].stop()
-        (tmp_path / "elsewhere").rename(tmp_path / "second-1")
+        disk.mend()
         nodes[1].start()
         nodes.wait_until_whole(TOPIC)
         assert described(nodes[1]) == places[1]
+        with urllib.request.urlopen(f"{probes}/readyz", timeout=10) as response:
+            assert b"offline" not in response.read()
+
+
+def check_is_told(nodes: Cluster, probes: str, lost: list[int]) -> None:
+    """Every place that an operator may look at names the directory and the reason."""
+    assert described(nodes[1])["second-1"] == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+    with urllib.request.urlopen(f"{probes}/readyz", timeout=10) as response:
+        ready = response.read().decode()
+    with urllib.request.urlopen(f"{probes}/metrics", timeout=10) as response:
+        metrics = response.read().decode()
+    assert 'odradek_offline_log_directories{process="supervisor"} 1' in metrics
+    problem = f"log directory {nodes[1].settings['log.dirs']} is offline: "
+    assert problem in ready
+    assert "Read-only file system" in ready
+    names = ", ".join(f"{TOPIC}-{each}" for each in lost)
+    for line in (("cluster", "status"), ("topic", "explain", TOPIC)):
+        text = run(nodes[0], *line).stdout
+        assert f"Broker 1 has lost a part of its replicas: {problem}" in text
+        assert f"these replicas are in a log directory that is offline: {names}." in text
+        assert "catches up" not in text
+    doctor = run(nodes[0], "doctor")
+    assert doctor.returncode == 1
+    assert f"Broker 1 has lost a part of its replicas: {problem}" in doctor.stderr

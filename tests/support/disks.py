@@ -69,13 +69,22 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
 class FailingDisk:
     """A mounted ext4 file system."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, image: Path) -> None:
         self.folder = folder
+        self._image = image
 
     def fail(self) -> None:
         """From now on the file system is read-only, as after an error of the disk. Files that are
         open stay open."""
         command = ["mount", "-o", "remount,abort", str(self.folder)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def mend(self) -> None:
+        """Check the file system, and mount it again with what it has. No file in it may be open."""
+        wait_until(lambda: _unmount(self.folder), what="the failed disk can be unmounted")
+        # Its exit code says whether there was something to mend.
+        subprocess.run(["e2fsck", "-fp", str(self._image)], capture_output=True, check=False)
+        command = ["mount", "-o", "loop", str(self._image), str(self.folder)]
         subprocess.run(command, check=True, capture_output=True)
 
 
@@ -95,7 +104,7 @@ def failing_disk(folder: Path, size_bytes: int) -> Iterator[FailingDisk]:
     if made.returncode or mounted.returncode:
         pytest.skip(f"cannot mount a file system: {mounted.stderr.strip()}")
     try:
-        yield FailingDisk(folder)
+        yield FailingDisk(folder, image)
     finally:
         gc.collect()
         try:

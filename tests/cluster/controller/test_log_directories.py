@@ -4,8 +4,12 @@
 import pytest
 
 from odradek.cluster.controller.commands import (
+    AlterPartition,
     AlterPartitionReassignments,
     AssignReplicasToDirs,
+    InSyncChange,
+    InSyncReplica,
+    InSyncReply,
     Reassignment,
 )
 from odradek.cluster.controller.log_directories import place_in_directories, usable_directories
@@ -17,7 +21,7 @@ from odradek.cluster.metadata.image import (
     ReplicaDirectory,
 )
 from odradek.cluster.metadata.records import PartitionsAdded
-from odradek.protocol.errors import ApiError
+from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import Uuid
 from tests.support.controller_harness import ControllerHarness
 
@@ -162,6 +166,24 @@ def test_a_failed_directory_takes_only_its_replicas_offline() -> None:
     offset = harness.image.offset
     start(harness, 1, range(2), offline=(1,))
     assert harness.image.offset == offset
+
+
+def test_a_replica_in_a_failed_directory_joins_no_isr() -> None:
+    """Its leader may have had a fetch of it a moment ago, and propose to take it back."""
+    harness = cluster(1, 2)
+    lost = ReplicaDirectory(1, directory(1, 1))
+    harness.place("t", 1, PartitionImage((2, 1), (2, 1), 2, directories=(lost,)))
+    start(harness, 1, range(2), offline=(1,))
+    state = harness.partition("t")
+    assert state.in_sync_replicas == (2,)
+    epoch = harness.image.brokers[2].broker_epoch
+    members = (InSyncReplica(2), InSyncReplica(1))
+    (topic_id,) = harness.image.topics_by_id
+    change = InSyncChange(topic_id, 0, state.leader_epoch, state.partition_epoch, members)
+    reply = harness.do(AlterPartition(2, epoch, (change,)))
+    assert isinstance(reply, InSyncReply)
+    assert reply.results[0].error_code == ErrorCode.INELIGIBLE_REPLICA
+    assert harness.partition("t") == state
 
 
 def test_the_only_replica_in_a_failed_directory_waits_for_it() -> None:

@@ -167,8 +167,11 @@ def test_what_a_broker_says_of_its_configuration_file_is_a_problem() -> None:
         file_problem="num.partitons is unknown",
         restart_keys=("durability", "listeners"),
         listener_problems=("listener A: its certificate expires in 3 days",),
+        storage_problem="log directory /b is offline: Input/output error",
     )
-    listener, refused, restart = broker_problems(0, found, bootstrap_probe(n0=OUTSIDE))
+    listener, refused, storage, restart = broker_problems(0, found, bootstrap_probe(n0=OUTSIDE))
+    assert storage.problem.endswith("log directory /b is offline: Input/output error")
+    assert storage.advice.startswith("Repair its disk, or mount it")
     assert listener.problem == "node 0: listener A: its certificate expires in 3 days"
     assert "refuses its configuration file as it is now: num.partitons" in refused.problem
     assert "needs a restart for durability, listeners" in restart.problem

@@ -45,6 +45,16 @@ def test_a_broker_that_serves_and_is_behind_names_the_leader_that_it_fetches_fro
     assert finding.advice.startswith("It catches up or cannot fetch from broker 0:")
 
 
+def test_replicas_in_an_offline_log_directory_are_not_said_to_catch_up() -> None:
+    views = [view(0, 0, 1, offline=(2,)), view(1, 2, leader=-1, offline=(2,)), view(2, 0, 1, 2)]
+    [finding, *others] = replica_findings(views)
+    assert finding.what == (
+        "Broker 2 serves, but these replicas are in a log directory that is offline: t-0, t-1."
+        " Without a leader until it is back: t-1."
+    )
+    assert not any("Broker 2" in other.what for other in others)
+
+
 def test_partitions_below_their_minimum_are_one_finding() -> None:
     [finding] = below_minimum_findings([view(n, 0, min_in_sync=2) for n in range(2)])
     assert finding.what == (

@@ -28,6 +28,15 @@ def test_another_problem_is_to_be_repaired() -> None:
     assert finding.advice.startswith("Repair its disk")
 
 
+def test_a_log_directory_that_is_offline_does_not_stop_the_broker() -> None:
+    [finding] = storage_findings({1: "log directory /b is offline: Read-only file system"})
+    assert finding.what == (
+        "Broker 1 has lost a part of its replicas: log directory /b is offline: Read-only file"
+        " system."
+    )
+    assert finding.advice.startswith("Repair its disk, or mount it, and start the broker again")
+
+
 def test_the_command_line_knows_how_brokers_report_a_full_disk() -> None:
     assert DISK_FULL == reserve.DISK_FULL
 
