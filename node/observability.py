@@ -6,7 +6,6 @@ child sends heartbeats, readiness and metrics, the supervisor requests metrics a
 Invariant: the link never blocks and never raises; a child whose supervisor has died stops.
 """
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -17,12 +16,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from odradek.node.config import NodeConfig
 from odradek.node.log_levels import set_log_levels
+
+if TYPE_CHECKING:
+    # A supervisor has no event loop: 2 MB.
+    import asyncio
 
 LINK_VARIABLE = "_ODRADEK_LINK"
 """Environment variable with the descriptor of the child's end of the link."""
@@ -410,7 +413,7 @@ class SupervisorLink:
             self._receive()
         return self._is_stopping
 
-    def watch(self, loop: asyncio.AbstractEventLoop, on_stop: Callable[[], None]) -> None:
+    def watch(self, loop: "asyncio.AbstractEventLoop", on_stop: Callable[[], None]) -> None:
         """Do the work of `poll` in an event loop; `on_stop` is called once."""
         self._loop = loop
         has_stopped = False

@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -304,6 +306,27 @@ def test_another_nodes_data_are_not_served(node: SupervisedNode) -> None:
 
 
 # -- cost -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("process", "left_out"),
+    [
+        ("supervisor", "asyncio, zmq, lmdb, jwt, cryptography, opentelemetry"),
+        ("controller.process", "jwt, cryptography, opentelemetry"),
+        ("worker.process", "jwt, cryptography, opentelemetry"),
+        ("router.process", "jwt, opentelemetry"),
+    ],
+)
+def test_a_process_imports_nothing_heavy_that_it_may_not_need(process: str, left_out: str) -> None:
+    # PyJWT with cryptography is 8 MB, opentelemetry-proto 5 MB, in each process.
+    program = (
+        f"import sys, odradek.node.{process};"
+        f" print(sorted(set('{left_out}'.split(', ')) & sys.modules.keys()))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"
 
 
 def test_an_idle_supervisor_is_small_and_sleeps(node: SupervisedNode) -> None:
