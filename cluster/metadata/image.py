@@ -193,6 +193,15 @@ class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
             result.broker_cache = self.broker_cache
         return result
 
+    def changed_since(self, before: "ConfigsImage") -> list[ConfigResource]:
+        """The resources whose configs are others than they were `before`, or may be."""
+        old, new = before._by_resource, self._by_resource
+        changed = [each for each, configs in new.items() if old.get(each) is not configs]
+        if len(new) - len(changed) < len(old):
+            # Some of the old ones changed or were removed.
+            changed += [each for each in old if each not in new]
+        return changed
+
     def copy(self) -> "ConfigsImage":
         """The same configs, of which nothing is computed yet."""
         result = ConfigsImage({})

@@ -33,6 +33,11 @@ def follower_throttle_rate(
     return broker.follower_replication_throttled_rate if is_throttled else None
 
 
+def rates_of(broker: BrokerSettings) -> tuple[int, int]:
+    """The rates of a broker, as a leader and as a follower."""
+    return broker.leader_replication_throttled_rate, broker.follower_replication_throttled_rate
+
+
 def _names_replica(replicas: Sequence[str], partition: int, node: int) -> bool:
     """Whether a list names the replica: `*` names all, `partition:broker` one."""
     return EVERY_REPLICA in replicas or f"{partition}:{node}" in replicas

@@ -19,7 +19,11 @@ from odradek.cluster.metadata.image import (
     TopicImage,
 )
 from odradek.cluster.metadata.settings import broker_settings, topic_settings
-from odradek.cluster.metadata.throttles import follower_throttle_rate, leader_throttle_rate
+from odradek.cluster.metadata.throttles import (
+    follower_throttle_rate,
+    leader_throttle_rate,
+    rates_of,
+)
 from odradek.cluster.metadata.topic_settings import TopicSettings
 from odradek.cluster.replication.partition import check_leader, has_enough_in_sync
 from odradek.protocol.errors import ErrorCode
@@ -33,6 +37,9 @@ from odradek.storage.status import ReplicaRole
 from odradek.storage.store import Store
 
 log = logging.getLogger(__name__)
+
+UPDATED_MAX = 100
+"""The partitions to which changed configs are applied at once, at about 50 microseconds each."""
 
 PartitionLocation = tuple[int, int]
 """(store, store-local partition number)"""
@@ -62,6 +69,8 @@ class ReplicatedPartition(NamedTuple):
 
 _Wanted = tuple[NewPartition, AppendAdmission, ReplicatedPartition]
 """A partition as it has to be in its store."""
+_Partitions = tuple[TopicImage, Sequence[int]]
+"""A topic, and some of its partitions."""
 _NOT_LEADER = AppendAdmission(
     -1, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER
 )
@@ -108,6 +117,8 @@ class HostedPartitions:
         self.stores: dict[int, Store] = {}
         self._admissions: dict[PartitionLocation, AppendAdmission] = {}
         self._image = MetadataImage.empty()
+        self._outdated: dict[Uuid, int] = {}
+        """Topics with changed configs, and the first partition that does not have them yet."""
         self._applied_settings: BrokerSettings | None = None
         self.replicated: dict[PartitionLocation, ReplicatedPartition] = {}
         self.moved: dict[PartitionLocation, PartitionLocation] = {}
@@ -157,20 +168,17 @@ class HostedPartitions:
         Raises StorageError if the disk is full. The same image can be applied again then.
         """
         old = self._image
+        changed = list(_changed_partitions(old, image))
         vanished = (
             self._unknown_locations(image)
             if old.offset == 0
             else self._locations(_deleted_partitions(old, image))
         )
-        if self._has_new_static_configs:
-            changed = list(image.topics_by_id.values())
-        else:
-            changed = list(_changed_topics(old, image))
         vanished |= self._locations(
             (topic.topic_id, partition)
-            for topic in changed
-            for partition, state in enumerate(topic.partitions)
-            if self._node_id not in state.replicas
+            for topic, partitions in changed
+            for partition in partitions
+            if self._node_id not in topic.partitions[partition].replicas
         )
         numbers: dict[int, list[int]] = {}
         for store, number in vanished:
@@ -191,9 +199,58 @@ class HostedPartitions:
         self._image = image
         if self._directory_count > 1:
             self._note_directories(changed)
+        if old.offset:
+            reconfigured = self._reconfigured_topics(old, image)
+            self._outdated.update((topic.topic_id, 0) for topic in reconfigured)
         self._has_new_static_configs = False
         self._set_options(image)
+        self.update_outdated()
         return vanished
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether `update_outdated` has more to do."""
+        return bool(self._outdated)
+
+    def update_outdated(self) -> None:
+        """Apply changed configs to some of the partitions that have them: a slice of milliseconds.
+        Raises StorageError as `apply_image`, and can be called again then."""
+        count = 0
+        while self._outdated and count < UPDATED_MAX:
+            topic_id, start = next(iter(self._outdated.items()))
+            topic = self._image.topics_by_id.get(topic_id)
+            end = start + UPDATED_MAX - count
+            if topic is not None:
+                end = min(end, len(topic.partitions))
+                self._create_or_update(self._image, [(topic, range(start, end))])
+                count += end - start
+            if topic is None or end >= len(topic.partitions):
+                del self._outdated[topic_id]
+            else:
+                self._outdated[topic_id] = end
+
+    def _reconfigured_topics(self, old: MetadataImage, new: MetadataImage) -> Iterable[TopicImage]:
+        """The topics whose configs may have changed."""
+        if self._has_new_static_configs or self._has_new_defaults(old, new):
+            return new.topics_by_id.values()
+        if old.configs is new.configs:
+            return ()
+        named = (
+            new.topics_by_name.get(resource.name)
+            for resource in new.configs.changed_since(old.configs)
+            if resource.type == ConfigResourceType.TOPIC
+        )
+        return [topic for topic in named if topic is not None]
+
+    def _has_new_defaults(self, old: MetadataImage, new: MetadataImage) -> bool:
+        """Whether a broker config changed that is a default of topics or limits replication."""
+        if old.configs.broker_cache is new.configs.broker_cache:
+            return False
+        node_id, static = self._node_id, self._static_configs
+        # No topic has this name, nor configs of its own.
+        defaults = [topic_settings(image, node_id, static, "") for image in (old, new)]
+        brokers = [broker_settings(image, node_id, static) for image in (old, new)]
+        return defaults[0] != defaults[1] or rates_of(brokers[0]) != rates_of(brokers[1])
 
     def _delete_duplicates(self) -> None:
         """A process that ended while it moved replicas may have left two of a partition. The one
@@ -241,14 +298,18 @@ class HostedPartitions:
         for store in self.stores.values():
             store.close()
 
-    def _create_or_update(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
-        """Create the new partitions of these topics, and update the others."""
+    def _create_or_update(self, image: MetadataImage, topics: Iterable[_Partitions]) -> None:
+        """Create these partitions, or update those that exist."""
         by_store: dict[int, list[_Wanted]] = {}
         broker = broker_settings(image, self._node_id, self._static_configs)
-        for topic in topics:
+        log_settings = LogSettings()
+        settings_before: TopicSettings | None = None
+        for topic, partitions in topics:
             settings = topic_settings(image, self._node_id, self._static_configs, topic.name)
-            log_settings = log_settings_of(settings)
-            for partition, state in enumerate(topic.partitions):
+            if settings is not settings_before:
+                log_settings, settings_before = log_settings_of(settings), settings
+            for partition in partitions:
+                state = topic.partitions[partition]
                 if self._node_id not in state.replicas:
                     continue
                 store = self._store_for(topic.topic_id, partition, state)
@@ -395,10 +456,10 @@ class HostedPartitions:
         held = self.log(new)
         self._note_directory(held.topic_id, held.partition, new[0])
 
-    def _note_directories(self, changed: Iterable[TopicImage]) -> None:
-        """Note where the replicas of these topics are, once `_image` has them."""
-        for topic in changed:
-            for partition in range(len(topic.partitions)):
+    def _note_directories(self, changed: Iterable[_Partitions]) -> None:
+        """Note where the replicas of these partitions are, once `_image` has them."""
+        for topic, partitions in changed:
+            for partition in partitions:
                 location = self.location_of(topic.topic_id, partition)
                 if location is not None:
                     self._note_directory(topic.topic_id, partition, location[0])
@@ -456,32 +517,24 @@ def _deleted_partitions(old: MetadataImage, new: MetadataImage) -> Iterator[tupl
                     yield topic_id, partition
 
 
-def _changed_topics(old: MetadataImage, new: MetadataImage) -> Iterator[TopicImage]:
-    """Topics that are new or changed, or whose configs have changed."""
-    if _has_new_defaults(old, new):
-        yield from new.topics_by_id.values()
+def _changed_partitions(old: MetadataImage, new: MetadataImage) -> Iterator[_Partitions]:
+    """The new partitions and those in another state, with their topics."""
+    if old.topics_by_id is new.topics_by_id:
         return
     for topic_id, topic in new.topics_by_id.items():
-        if old.topics_by_id.get(topic_id) is not topic:
-            yield topic
-    for resource in {*old.configs, *new.configs} if old.configs is not new.configs else ():
-        if resource.type == ConfigResourceType.TOPIC:
-            configured = new.topics_by_name.get(resource.name)
-            if configured is not None and old.configs.of(*resource) != new.configs.of(*resource):
-                yield configured
-
-
-def _has_new_defaults(old: MetadataImage, new: MetadataImage) -> bool:
-    """Whether a broker config changed, which may be the default of a topic config."""
-    if old.offset == 0:
-        return True
-    if old.configs is new.configs:
-        return False
-    return any(
-        old.configs.of(*resource) != new.configs.of(*resource)
-        for resource in {*old.configs, *new.configs}
-        if resource.type == ConfigResourceType.BROKER
-    )
+        before = old.topics_by_id.get(topic_id)
+        if before is None:
+            yield topic, range(len(topic.partitions))
+        elif before is not topic:
+            known = before.partitions
+            yield (
+                topic,
+                [
+                    partition
+                    for partition, state in enumerate(topic.partitions)
+                    if partition >= len(known) or known[partition] is not state
+                ],
+            )
 
 
 def log_settings_of(settings: TopicSettings) -> LogSettings:

@@ -325,6 +325,7 @@ class WorkerProcess:
         self._run_moves(now_ms)
         self._replication.tick(replication_ms)
         wait_ms = min(self._store_scheduler.next_ms(now_ms) - now_ms, _IDLE_POLL_MS)
+        wait_ms = min(wait_ms, self._retry_ms - replication_ms)
         if self._moves.count:
             wait_ms = min(wait_ms, self._moves.next_ms() - _steady_ms())
         if self._replication.is_active:
@@ -458,7 +459,8 @@ class WorkerProcess:
             self._apply_image()
 
     def _apply_image(self) -> None:
-        """Apply the newest image to the stores. On a full disk it is retried after a second."""
+        """Apply the newest image to the stores, or a slice of it: then it is called again soon. On
+        a full disk it is retried after a second."""
         try:
             vanished = self._partitions.apply_image(self._image)
         except StorageError as error:
@@ -468,7 +470,8 @@ class WorkerProcess:
             self._health.set_problem("metadata", str(error))
             self._retry_ms = self._replication_ms() + _RETRY_MS
             return
-        self._retry_ms = NEVER
+        is_outdated = self._partitions.is_outdated
+        self._retry_ms = self._replication_ms() if is_outdated else NEVER
         self._health.set_problem("metadata", None)
         self._has_applied_image = True
         limited = self._image.client_quotas.keys_of_clients
@@ -480,7 +483,8 @@ class WorkerProcess:
         for store, number in vanished:
             self._turns.notify(store, (number,))
         self._routers.send_replies()
-        self._send_to_controller(MetadataApplied(self._name, self._image.offset))
+        if not is_outdated:
+            self._send_to_controller(MetadataApplied(self._name, self._image.offset))
         self._report_ready()
 
     def _on_configuration(self, config: NodeConfig) -> None:

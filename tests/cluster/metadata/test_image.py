@@ -96,6 +96,11 @@ def test_configs_hand_on_what_does_not_depend_on_a_change() -> None:
     assert topic in configs
     assert broker not in configs
 
+    assert configs.changed_since(configs) == []
+    assert of_topic.changed_since(configs) == [topic]
+    assert configs.changed_since(of_topic) == [topic]
+    assert of_broker.after({topic: {"k": "w"}}).changed_since(of_topic) == [topic, broker]
+
     copied = configs.copy()
     assert dict(copied) == dict(configs)
     assert not copied.cache

@@ -6,7 +6,11 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.records import ConfigChanged
 from odradek.cluster.metadata.settings import broker_settings, topic_settings
-from odradek.cluster.metadata.throttles import follower_throttle_rate, leader_throttle_rate
+from odradek.cluster.metadata.throttles import (
+    follower_throttle_rate,
+    leader_throttle_rate,
+    rates_of,
+)
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 
@@ -59,3 +63,11 @@ def test_a_star_stands_for_every_replica() -> None:
 def test_a_throttle_without_a_rate_is_unlimited() -> None:
     image = image_with((TOPIC, "t", "follower.replication.throttled.replicas", "*"))
     assert rates(image, 0, 1) == (None, 2**63 - 1)
+
+
+def test_the_rates_of_a_broker_are_those_that_were_set_for_it() -> None:
+    image = image_with(
+        (BROKER, "1", "leader.replication.throttled.rate", "10"),
+        (BROKER, "1", "follower.replication.throttled.rate", "20"),
+    )
+    assert rates_of(broker_settings(image, 1, {})) == (10, 20)

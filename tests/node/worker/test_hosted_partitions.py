@@ -14,13 +14,14 @@ from odradek.cluster.metadata.image import (
 )
 from odradek.cluster.metadata.records import (
     ConfigChanged,
+    PartitionChanged,
     PartitionsAdded,
     Record,
     TopicCreated,
     TopicDeleted,
 )
 from odradek.cluster.metadata.topic_settings import TopicSettings
-from odradek.node.worker.hosted_partitions import HostedPartitions, log_settings_of
+from odradek.node.worker.hosted_partitions import UPDATED_MAX, HostedPartitions, log_settings_of
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.layout import store_index
 from odradek.storage.settings import Durability, LogSettings, StoreOptions
@@ -198,6 +199,55 @@ def test_changed_topic_config_reaches_the_log(tmp_path: Path) -> None:
     )
     store, number = place(partitions, TOPIC_ID, 0)
     assert partitions.stores[store].partitions()[number].settings.retention_ms == 1234
+    partitions.close()
+
+
+def test_configs_of_many_partitions_are_applied_in_slices(tmp_path: Path) -> None:
+    def with_new_settings() -> int:
+        logs = (log for store in partitions.stores.values() for log in store.partitions().values())
+        return sum(log.settings.retention_ms == 1234 for log in logs)
+
+    partitions = open_partitions(tmp_path)
+    leaders = [0] * (2 * UPDATED_MAX + 1)
+    image = image_after(
+        MetadataImage.empty(), *topic("a", TOPIC_ID, *leaders), *topic("b", OTHER_ID, *leaders)
+    )
+    partitions.apply_image(image)
+    assert with_new_settings() == 0
+
+    default = ConfigChanged(ConfigResourceType.BROKER, "", "log.retention.ms", "1234")
+    image = image_after(image, default)
+    partitions.apply_image(image)
+    assert with_new_settings() == UPDATED_MAX
+    # What is not about configs goes on beside that.
+    partitions.apply_image(image_after(image, TopicDeleted(TOPIC_ID)))
+    while partitions.is_outdated:
+        before = with_new_settings()
+        partitions.update_outdated()
+        assert with_new_settings() - before <= UPDATED_MAX
+    assert with_new_settings() == len(leaders)
+    partitions.close()
+
+
+def test_configs_that_are_not_about_topics_leave_the_partitions_alone(tmp_path: Path) -> None:
+    partitions = open_partitions(tmp_path)
+    image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, *[0] * (UPDATED_MAX + 1)))
+    partitions.apply_image(image)
+    partitions.apply_image(
+        image_after(image, ConfigChanged(ConfigResourceType.BROKER, "", "max.connections", "9"))
+    )
+    assert not partitions.is_outdated
+    partitions.close()
+
+
+def test_a_change_of_one_partition_leaves_the_others_alone(tmp_path: Path) -> None:
+    partitions = open_partitions(tmp_path)
+    image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0))
+    partitions.apply_image(image)
+    partitions.changed.clear()
+    other_isr = PartitionImage((0, 1), (0, 1), 0, leader_epoch=4, partition_epoch=1)
+    partitions.apply_image(image_after(image, PartitionChanged(TOPIC_ID, 1, other_isr)))
+    assert partitions.changed == {place(partitions, TOPIC_ID, 1)}
     partitions.close()
 
 

@@ -12,6 +12,7 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
 from odradek.cluster.metadata.records import (
     ClusterCreated,
+    ConfigChanged,
     PartitionsAdded,
     Record,
     TopicCreated,
@@ -21,6 +22,8 @@ from odradek.cluster.metadata.records import (
 from odradek.cluster.metadata.snapshot import image_records
 from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from odradek.node.bus.messages import (
+    AppendBytes,
+    Appended,
     DescribeProducers,
     FromController,
     LivenessCheck,
@@ -197,6 +200,24 @@ def test_a_worker_reports_metadata_after_it_has_applied_it(fixture: RunningWorke
     assert fixture.hear() == MetadataApplied(WORKER, 4)
     assert fixture.has_partitions(topic_id(1), 3) == [False] * 3
     assert fixture.worker.metrics()["odradek_partitions"] == 1
+
+
+def test_a_worker_reports_configs_after_all_partitions_have_them(fixture: RunningWorker) -> None:
+    fixture.greet()
+    fixture.open_router()
+    fixture.say(fixture.decide(*topic(1, 1_000)))
+    assert fixture.hear() == MetadataApplied(WORKER, 2)
+    changed = ConfigChanged(
+        ConfigResourceType.TOPIC, "t1", "message.timestamp.type", "LogAppendTime"
+    )
+    fixture.say(fixture.decide(changed))
+    assert fixture.hear() == MetadataApplied(WORKER, 3)
+    location = fixture.logs.locate(topic_id(1), 999)
+    assert location is not None
+    fixture.router.ask(AppendBytes(5, *location[:2], batch_of(b"a"), is_client=True))
+    (appended,) = fixture.router.hear()
+    assert isinstance(appended, Appended)
+    assert appended.log_append_time_ms > 0
 
 
 def test_a_worker_answers_a_liveness_check(fixture: RunningWorker) -> None:
