@@ -7,6 +7,11 @@
     READY     exits -> WAITING; no heartbeat for timeouts.heartbeat -> killed, then WAITING
     any       stop -> STOPPING; exits -> ENDED
 
+A child that is to replace another one (process_replacement.py) begins otherwise:
+
+    STARTING  prepared -> PREPARED; exits -> ENDED; timeouts.prepare passes -> killed, then ENDED
+    PREPARED  take over -> STARTING, as any other from then on; exits -> ENDED
+
 The first restart has no delay; then the delay doubles, until the child has run for timeouts.stable.
 Invariant: a child dies with its supervisor, however that dies. Driven by supervisor.py.
 """
@@ -30,9 +35,11 @@ from typing import NamedTuple
 import msgspec
 
 from odradek.node.observability import (
+    CANDIDATE_VARIABLE,
     LINK_KIND,
     LINK_VARIABLE,
     BeginControlledShutdown,
+    CandidateRefused,
     ChangeLogLevels,
     CollectMetrics,
     ConfigurationApplied,
@@ -42,6 +49,7 @@ from odradek.node.observability import (
     LogLevelsChanged,
     MetricsReport,
     ProcessHeartbeat,
+    ProcessPrepared,
     ProcessReady,
     ResizeWorkers,
     Sample,
@@ -49,6 +57,7 @@ from odradek.node.observability import (
     StopProcess,
     StorageReport,
     StorageState,
+    TakeOver,
     ToChild,
     decode_from_child,
     encode_link,
@@ -75,6 +84,8 @@ class ChildTimeouts:
 
     start: float = 600.0
     """From the start until ready. Recovery after a power loss may take minutes."""
+    prepare: float = 60.0
+    """From the start of a process that is to replace another one until it is prepared."""
     heartbeat: float = 20.0
     """Between heartbeats of a ready child. A sync of a slow disk may take some seconds."""
     stable: float = 30.0
@@ -90,6 +101,7 @@ class ChildState(Enum):
 
     WAITING = auto()
     STARTING = auto()
+    PREPARED = auto()
     READY = auto()
     STOPPING = auto()
     ENDED = auto()
@@ -140,6 +152,10 @@ class Child:
         )
         self.deadline = 0.0
         """When `on_deadline` is due: the next start, or the end of a timeout."""
+        self.refusal = ""
+        """Why it could not start with the configuration with which it was to replace another."""
+        self._is_candidate = False
+        """Whether it is to replace another child, which has not ended yet."""
         self._command = plan.command
         self._selector = selector
         self._on_ready = on_ready
@@ -156,8 +172,10 @@ class Child:
         """The process id, if the process runs."""
         return None if self._process is None else self._process.pid
 
-    def start(self, now: float) -> None:
-        """Start the process. It logs to our stderr."""
+    def start(self, now: float, *, candidate: Path | None = None) -> None:
+        """Start the process. It logs to our stderr. With `candidate`, the file of a configuration,
+        it only prepares to start with that and to replace another child: see `take_over`."""
+        self._is_candidate = candidate is not None
         own_end, child_end = socket.socketpair(socket.AF_UNIX, LINK_KIND)
         own_end.setblocking(False)
         with child_end:
@@ -165,7 +183,7 @@ class Child:
                 self._command,
                 stdin=subprocess.DEVNULL,
                 pass_fds=(child_end.fileno(),),
-                env=child_environment(child_end.fileno()),
+                env=child_environment(child_end.fileno(), candidate=candidate),
                 # A session of its own: Ctrl-C in the terminal goes to the supervisor alone.
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
@@ -174,7 +192,21 @@ class Child:
         self._selector.register(own_end, selectors.EVENT_READ, self._receive)
         self.state = ChildState.STARTING
         self._started_at = now
+        timeouts = self._timeouts
+        self.deadline = now + (timeouts.prepare if self._is_candidate else timeouts.start)
+
+    def take_over(self, now: float) -> None:
+        """The other child has ended: start with the configuration of the node."""
+        self._is_candidate = False
+        if self._process is None:
+            self.start(now)
+            return
+        self.state = ChildState.STARTING
+        self._started_at = now
         self.deadline = now + self._timeouts.start
+        if not self._send(TakeOver()):
+            # It is exiting; `reap` notices.
+            self.kill()
 
     def _receive(self) -> None:
         """Receive the child's messages. Called by the selector's loop."""
@@ -221,6 +253,11 @@ class Child:
                     self.on_configuration_applied(self.name, message.revision)
                 case ChangeLogLevels():
                     self.on_log_levels_request(self, message)
+                case CandidateRefused():
+                    self.refusal = message.problem
+                case ProcessPrepared():
+                    if self._is_candidate and self.state is ChildState.STARTING:
+                        self.state, self.deadline = ChildState.PREPARED, float("inf")
             if self.state is ChildState.READY:
                 self.deadline = time.monotonic() + self._timeouts.heartbeat
 
@@ -282,6 +319,10 @@ class Child:
                 log.error("%s exited with %s", self.name, status)
             self.state = ChildState.ENDED
             return True
+        if self._is_candidate:
+            log.error("%s, which was to replace the present one, exited with %s", self.name, status)
+            self.state = ChildState.ENDED
+            return True
         if self.state is ChildState.STARTING:
             self.failures_before_ready += 1
         delay = self._restart_delay(now)
@@ -293,8 +334,9 @@ class Child:
         self.deadline = now + delay
         return True
 
-    def stop(self, now: float) -> None:
-        """Stop the process; it is killed after timeouts.stop."""
+    def stop(self, now: float, *, is_replaced: bool = False) -> None:
+        """Stop the process; it is killed after timeouts.stop. `is_replaced`: another one takes over
+        at once."""
         if self._process is None:
             self.state = ChildState.ENDED
             return
@@ -303,7 +345,7 @@ class Child:
             self.state = ChildState.STOPPING
             self.deadline = now + self._timeouts.stop
             # A process that is still starting may not receive yet, and has nothing to finish.
-            if not has_begun or not self._send(StopProcess()):
+            if not has_begun or not self._send(StopProcess(is_replaced)):
                 self._process.terminate()
 
     def kill(self) -> None:
@@ -348,9 +390,14 @@ class Child:
         return True
 
 
-def child_environment(link: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a child: ours, the descriptor of its link, and the path of our package."""
+def child_environment(
+    link: int, environment: Mapping[str, str] = os.environ, *, candidate: Path | None = None
+) -> dict[str, str]:
+    """The environment of a child: ours, the descriptor of its link, the configuration with which it
+    is to replace another one, if it is, and the path of our package."""
     made = _MALLOC | dict(environment) | {LINK_VARIABLE: str(link)}
+    if candidate is not None:
+        made[CANDIDATE_VARIABLE] = str(candidate)
     root = str(Path(__file__).parents[2])
     if root not in site.getsitepackages():
         made["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))

@@ -11,10 +11,13 @@
     advertised.listeners, broker.rack                    the controller registers the broker again
     http.listen                                          the supervisor listens there
     cluster.secret, or the file of the secrets           all processes use the new secrets
+    what START_FIELDS and START_KEYS name                processes that read it at their start only
+                                                         are replaced: process_replacement.py
     anything else                                        a warning: it needs a restart
 
-A file is taken as a whole or not at all: if it is not valid, its key stores cannot be used, or its
-http.listen cannot be bound, nothing changes. Owned by the supervisor.
+A file is taken as a whole or not at all: if it is not valid, its key stores cannot be used, an
+address cannot be bound, or a process does not start with it, the node keeps what it has. Owned by
+the supervisor.
 """
 
 import logging
@@ -28,13 +31,15 @@ from odradek.cluster.metadata.config_definitions import ConfigScope
 from odradek.cluster.metadata.config_tables import broker_config
 from odradek.node.address_check import check_address
 from odradek.node.child import Child
-from odradek.node.config import NodeConfig
+from odradek.node.config import ListenerConfig, NodeConfig
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.config_watch import ConfigFileWatch
 from odradek.node.configuration_rollout import ConfigurationRollout
+from odradek.node.data_folder import check_meta_properties, read_meta_properties
 from odradek.node.listener_security import check_tls
 from odradek.node.log_levels import merged_levels
 from odradek.node.observability import ChangeLogLevels, Metrics
+from odradek.node.process_replacement import ProcessReplacement
 
 log = logging.getLogger(__name__)
 
@@ -52,23 +57,28 @@ _LIVE_FIELDS: Final = (
 LIVE_KEYS: Final = frozenset({"broker.rack", "delegation.token.secret.key"})
 """Keys of brokers that the file may change, though DescribeConfigs calls them read-only: another
 broker has no say in them."""
+_CONTROLLER, _WORKER, _ROUTER = "controller", "worker", "router"
+START_FIELDS: Final = {
+    "arena_bytes": {_ROUTER},
+    "join": {_CONTROLLER},
+    "peer_advertised": {_CONTROLLER},
+    "peer_host": {_CONTROLLER, _WORKER},
+    "peer_port": {_CONTROLLER, _WORKER},
+    "peers": {_CONTROLLER},
+    "processor_placement": {_WORKER, _ROUTER},
+}
+"""Fields of NodeConfig that processes of these kinds read only when they start."""
+START_KEYS: Final = {"audit.log.path": {_ROUTER}}
+"""The same of keys of brokers."""
+FIXED_FIELDS: Final = ("cluster_id", "router_count", "store_count")
+"""Fields of which only one value is valid for this data folder and this release."""
 RESTART_FIELDS: Final = {
-    "arena_bytes": "arena.bytes",
-    "cluster_id": "cluster.id",
     "data": "data",
     "further_log_dirs": "log.dirs",
-    "join": "join",
     "node_id": "node.id",
-    "peer_advertised": "peer.advertised",
-    "peer_host": "peer.listen",
-    "peer_port": "peer.listen",
-    "peers": "peers",
-    "processor_placement": "processor.placement",
-    "router_count": "routers",
     "run": "run",
-    "store_count": "stores",
 }
-"""Fields of NodeConfig that only a start applies, and their keys."""
+"""Fields of NodeConfig that only a start of the node applies, and their keys."""
 
 
 def updated_config(
@@ -80,7 +90,7 @@ def updated_config(
     restart = {
         key for name, key in RESTART_FIELDS.items() if getattr(before, name) != getattr(after, name)
     }
-    changes = {name: getattr(after, name) for name in _LIVE_FIELDS}
+    changes = {name: getattr(after, name) for name in (*_LIVE_FIELDS, *START_FIELDS)}
     if bool(running.cluster_secrets) == bool(after.cluster_secrets):
         changes |= {"cluster_secrets": after.cluster_secrets, "secret_file": after.secret_file}
     else:
@@ -91,7 +101,7 @@ def updated_config(
         definition = broker_config(key)
         is_fixed = definition is not None and definition.scope is ConfigScope.READ_ONLY
         old, new = before.static_configs.get(key), after.static_configs.get(key)
-        if is_fixed and key not in LIVE_KEYS and old != new:
+        if is_fixed and key not in LIVE_KEYS and key not in START_KEYS and old != new:
             if definition is not None and definition.has_effect:
                 restart.add(key)
             new = old
@@ -110,6 +120,18 @@ def updated_config(
     return config, sorted(restart)
 
 
+def replaced_kinds(before: NodeConfig, after: NodeConfig) -> set[str]:
+    """The kinds of processes that have to start anew for this change."""
+    kinds: set[str] = set()
+    for name, of_field in START_FIELDS.items():
+        if getattr(before, name) != getattr(after, name):
+            kinds |= of_field
+    for key, of_key in START_KEYS.items():
+        if before.static_configs.get(key) != after.static_configs.get(key):
+            kinds |= of_key
+    return kinds
+
+
 def _check_listeners(before: NodeConfig, after: NodeConfig) -> None:
     """ConfigurationError if the router cannot have the listeners of the changed file."""
     bound = {(each.host, each.port) for each in before.listeners}
@@ -124,6 +146,25 @@ def _check_listeners(before: NodeConfig, after: NodeConfig) -> None:
             check_address(each, wait_s=0)
 
 
+def _check_peer_ports(before: NodeConfig, after: NodeConfig) -> None:
+    """ConfigurationError if controller or workers cannot listen for other nodes as in `after`."""
+    if after.is_clustered and before.peer_port != after.peer_port:
+        for port in (after.peer_port, *map(after.worker_port, range(after.worker_count))):
+            peers = ListenerConfig(name="peers", host=after.peer_host, port=port)
+            check_address(peers, key="peer.listen", wait_s=0)
+
+
+def _check_identity(running: NodeConfig, after: NodeConfig) -> None:
+    """ConfigurationError if the data folder is another node's by this configuration."""
+    properties = read_meta_properties(running.data_folder)
+    if properties is not None and after.data == running.data:
+        check_meta_properties(running.data_folder, properties, after)
+
+
+def _log_effect() -> None:
+    log.info("The changed configuration file is in effect")
+
+
 class ConfigurationUpdates:
     """See the module's docstring.
 
@@ -135,12 +176,14 @@ class ConfigurationUpdates:
     def __init__(
         self,
         rollout: ConfigurationRollout,
+        replacement: ProcessReplacement,
         watch: ConfigFileWatch | None,
         *,
         current: Callable[[], NodeConfig],
         adopt: Callable[[NodeConfig], None],
     ) -> None:
         self._rollout = rollout
+        self._replacement = replacement
         self._watch = watch
         self._current = current
         self._adopt = adopt
@@ -162,29 +205,72 @@ class ConfigurationUpdates:
                 self._rollout.begin(lambda: None)
 
     def _apply(self, watch: ConfigFileWatch, after: NodeConfig) -> None:
-        assert self._started_with is not None
-        config, restart_keys = updated_config(self._current(), self._started_with, after)
-        config = msgspec.structs.replace(config, file_problem="", restart_keys=tuple(restart_keys))
         before = self._current()
+        config = self._updated(after)
+        kinds = replaced_kinds(before, config)
+
+        def on_end(problem: str) -> None:
+            if problem:
+                watch.refuse(ConfigurationError(problem))
+            else:
+                self._accept(watch, after)
+                _log_effect()
+
         try:
+            _check_identity(before, after)
             _check_listeners(before, config)
+            _check_peer_ports(before, config)
             check_tls(config)
-            self._adopt(config)
+            if kinds:
+                self._replacement.begin(
+                    config,
+                    kinds,
+                    adopt=lambda: self._adopt_and_tell(before, self._updated(after)),
+                    revert=lambda: self._revert(before, config),
+                    on_end=on_end,
+                )
+            else:
+                self._adopt_and_tell(before, config, _log_effect)
+                self._accept(watch, after)
         except ConfigurationError as error:
             watch.refuse(error)
-            return
         except OSError as error:
             watch.refuse(ConfigurationError(f"it cannot be stored: {error.strerror}"))
-            return
-        watch.accept(after)
+
+    def _updated(self, after: NodeConfig) -> NodeConfig:
+        """The configuration as it is now, with what the file has."""
+        assert self._started_with is not None
+        config, restart_keys = updated_config(self._current(), self._started_with, after)
+        return msgspec.structs.replace(config, file_problem="", restart_keys=tuple(restart_keys))
+
+    def _adopt_and_tell(
+        self,
+        before: NodeConfig,
+        config: NodeConfig,
+        on_applied: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._adopt(config)
         self._rollout.begin(
-            lambda: log.info("The changed configuration file is in effect"),
+            on_applied,
             controller_first=config.durability is not before.durability,
         )
-        if restart_keys:
+
+    def _revert(self, before: NodeConfig, config: NodeConfig) -> None:
+        """Undo what `config` has changed, and nothing that has changed since."""
+        former = {
+            name: getattr(before, name)
+            for name in before.__struct_fields__
+            if getattr(before, name) != getattr(config, name)
+        }
+        self._adopt(msgspec.structs.replace(self._current(), **former))
+        self._rollout.begin(lambda: None)
+
+    def _accept(self, watch: ConfigFileWatch, after: NodeConfig) -> None:
+        watch.accept(after)
+        if self._current().restart_keys:
             log.warning(
                 "These settings have changed in the configuration file and need a restart: %s",
-                ", ".join(restart_keys),
+                ", ".join(self._current().restart_keys),
             )
 
     def fail_log_dirs(self, failed: Mapping[str, str]) -> None:

@@ -79,7 +79,7 @@ def read_meta_properties(folder: Path) -> MetaProperties | None:
     return properties
 
 
-def _check_meta_properties(folder: Path, properties: MetaProperties, config: NodeConfig) -> None:
+def check_meta_properties(folder: Path, properties: MetaProperties, config: NodeConfig) -> None:
     """Raise ConfigurationError if the folder belongs to another node or cluster."""
     path = folder / META_NAME
     faults = []
@@ -135,7 +135,7 @@ def adopt_meta_properties(
             directory_id=str(uuid.uuid4()),
         )
         format_folder(folder, properties)
-    _check_meta_properties(folder, properties, config)
+    check_meta_properties(folder, properties, config)
     config = msgspec.structs.replace(
         config,
         cluster_id=properties.cluster_id,
@@ -171,7 +171,7 @@ def _adopt_log_dirs(
         except OSError as error:
             adopted.append(LogDirectory(directory.path, known.get(directory.path, ""), str(error)))
             continue
-        _check_meta_properties(Path(directory.path), properties, config)
+        check_meta_properties(Path(directory.path), properties, config)
         for twin in (LogDirectory(config.data, data.directory_id), *adopted):
             if twin.directory_id != properties.directory_id:
                 continue

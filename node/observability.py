@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from odradek.node.config import NodeConfig
+from odradek.node.config_sources import ConfigurationError
 from odradek.node.log_levels import set_log_levels
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 LINK_VARIABLE = "_ODRADEK_LINK"
 """Environment variable with the descriptor of the child's end of the link."""
+CANDIDATE_VARIABLE = "_ODRADEK_CANDIDATE"
+"""Environment variable of a process that is to replace another one: the file with the configuration
+that the node is to have."""
 
 # SEQPACKET keeps message boundaries and reports the end of the connection. Elsewhere a changed
 # parent process id reports it.
@@ -292,8 +296,24 @@ class LogLevelsChanged(msgspec.Struct, frozen=True, array_like=True, tag="levels
     problem: str = ""
 
 
+class ProcessPrepared(msgspec.Struct, frozen=True, array_like=True, tag="prepared"):
+    """The child could start with the changed configuration, and waits for `TakeOver`."""
+
+
+class CandidateRefused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
+    """The child could not start with the changed configuration, and why."""
+
+    problem: str
+
+
+class TakeOver(msgspec.Struct, frozen=True, array_like=True, tag="takeover"):
+    """The process that this one replaces has ended: start."""
+
+
 class StopProcess(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
-    """Finish, then exit."""
+    """Finish, then exit. `is_replaced`: the node stays, another process takes over at once."""
+
+    is_replaced: bool = False
 
 
 class CollectMetrics(msgspec.Struct, frozen=True, array_like=True, tag="collect"):
@@ -318,9 +338,12 @@ FromChild = (
     | ResizeWorkers
     | ChangeLogLevels
     | ConfigurationApplied
+    | ProcessPrepared
+    | CandidateRefused
 )
 ToChild = (
     StopProcess
+    | TakeOver
     | CollectMetrics
     | BeginControlledShutdown
     | StorageState
@@ -367,6 +390,8 @@ class SupervisorLink:
         self.on_log_levels_changed: Callable[[LogLevelsChanged], None] = lambda _message: None
         self.is_in_controlled_shutdown = False
         """Whether the node is in controlled shutdown; changes in `poll`."""
+        self.is_replaced = False
+        """Whether this process stops because another one takes over; changes in `poll`."""
         self._connection = connection
         self._config_path = config_path
         self._parent = os.getppid()
@@ -460,7 +485,7 @@ class SupervisorLink:
                 return
             match message := _decode_to_child(payload):
                 case StopProcess():
-                    self._is_stopping = True
+                    self._is_stopping, self.is_replaced = True, message.is_replaced
                 case CollectMetrics():
                     self.before_report(self._report)
                 case BeginControlledShutdown():
@@ -471,6 +496,37 @@ class SupervisorLink:
                     self._apply_configuration(message.revision)
                 case LogLevelsChanged():
                     self.on_log_levels_changed(message)
+                case TakeOver():
+                    pass
+
+    def wait_for_turn(self, check: Callable[[NodeConfig], None] = lambda _config: None) -> None:
+        """In a process that is to replace another one: call `check` with the configuration that the
+        node is to have, say that this process is prepared, and wait until the other one has ended.
+        In any other process, return at once. Ends this process if it is not needed, or if `check`
+        raises ConfigurationError."""
+        candidate = os.environ.pop(CANDIDATE_VARIABLE, "")
+        if not candidate or self._connection is None:
+            return
+        self._connection.setblocking(True)
+        try:
+            check(NodeConfig.load_json(Path(candidate)))
+        except ConfigurationError as error:
+            self._connection.send(encode_link(CandidateRefused("; ".join(error.faults))))
+            sys.stderr.flush()
+            os._exit(1)
+        self._connection.send(encode_link(ProcessPrepared()))
+        while not isinstance(self._next_message(self._connection), TakeOver):
+            pass
+        self._connection.setblocking(False)
+
+    @staticmethod
+    def _next_message(connection: socket.socket) -> ToChild:
+        payload = receive_message(connection)
+        message = _decode_to_child(payload) if payload else StopProcess()
+        if isinstance(message, StopProcess):
+            sys.stderr.flush()
+            os._exit(0)
+        return message
 
     def _apply_configuration(self, revision: int) -> None:
         if self._config_path is not None:

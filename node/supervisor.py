@@ -1,7 +1,8 @@
 """The first process of a node: starts the other processes, restarts them, and stops them in order.
 
 All children start at once and find each other by their sockets in the run folder. A child that dies
-or hangs is restarted; the others continue.
+or hangs is restarted; the others continue. Children are replaced while the node runs when its
+configuration changes in what they read at their start only (process_replacement.py).
 
 Order of shutdown, on SIGTERM, SIGINT or SIGHUP:
 
@@ -46,6 +47,7 @@ from odradek.node.data_folder import FolderLock, StateFile, adopt_meta_propertie
 from odradek.node.listener_security import check_tls, warn_of_open_listeners
 from odradek.node.observability import configure_logging
 from odradek.node.probe_server import ProbeServer
+from odradek.node.process_replacement import ProcessReplacement
 from odradek.node.storage_health import NodeStorage
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ log = logging.getLogger(__name__)
 EXIT_FAILED = 1
 STATE_NAME = "node.json"
 _CONFIG_NAME = "config.json"
+_CANDIDATE_NAME = "candidate.json"
 _TICK_S = 1.0
 FIRST_START_FAILURES_MAX = 3
 _ROUTERS, _WORKERS, _CONTROLLER = range(3)
@@ -159,8 +162,14 @@ class Supervisor:
         self._config_path = config.run_folder / _CONFIG_NAME
         self._state_file = StateFile(config.data_folder / STATE_NAME)
         self._rollout = ConfigurationRollout(lambda: self._children)
+        self._replacement = ProcessReplacement(
+            lambda: self._children,
+            make_child=self._child,
+            plan=lambda config: plan(config, self._config_path),
+            candidate_path=config.run_folder / _CANDIDATE_NAME,
+        )
         self._updates = ConfigurationUpdates(
-            self._rollout, watch, current=lambda: self._config, adopt=self._adopt
+            self._rollout, self._replacement, watch, current=lambda: self._config, adopt=self._adopt
         )
         self._children = [self._child(each) for each in plan(config, self._config_path)]
         self._storage = NodeStorage(config.data_folder)
@@ -202,6 +211,7 @@ class Supervisor:
             if workers and all(child.exit_code == 0 for child in workers):
                 record_clean_shutdown(self._config.data_folder)
         finally:
+            self._replacement.abandon()
             for child in self._children:
                 child.kill()
             for child in self._children:
@@ -233,8 +243,13 @@ class Supervisor:
         if self._stop_round is not None:
             self._stop_next(now)
         else:
-            self._resize_workers(now)
-            self._updates.tick(now)
+            # One change of the processes at a time.
+            if not self._replacement.is_active:
+                self._resize_workers(now)
+            if self._resized_config is None:
+                if not self._replacement.is_active:
+                    self._updates.tick(now)
+                self._replacement.turn(now)
 
     def _on_exit(self, child: Child) -> None:
         is_stopping = self._stop_round is not None and self._controlled_shutdown_deadline is None
@@ -408,6 +423,7 @@ class Supervisor:
     def _begin_stop(self) -> None:
         if self._stop_round is None:
             self._stop_round = -1
+            self._replacement.abandon()
             self._state_file.remove()
             bound_s = self._config.controlled_shutdown_ms / 1000
             if self._config.is_clustered and self._has_been_ready and bound_s:

@@ -2,8 +2,8 @@
 
 They are read by `node/config.py`, which checks them; here is what DescribeConfigs says of them.
 None can be changed through the cluster: they are of one node, and most give it its layout. What
-a running node follows in its configuration file is said with each, and of the others why a change
-takes a restart.
+a running node follows in its configuration file is said with each, of the others why a change takes
+a restart. Those that a process reads at its start replace it: docs/adr/0018-replacing-processes.md.
 """
 
 from typing import Final
@@ -14,6 +14,13 @@ from odradek.cluster.metadata.image import ConfigResourceType
 
 _READ: Final = "odradek.node.config"
 _FOLLOWED: Final = " A running node follows its configuration file in this."
+
+
+def _replacing(processes: str) -> str:
+    return (
+        " A running node follows its configuration file in this: it replaces its"
+        f" {processes}, one after the other."
+    )
 
 
 @settings(ConfigResourceType.BROKER)
@@ -50,16 +57,15 @@ class StartupSettings:
     )
     arena_bytes: int = long(
         1 << 30,
-        "The shared memory for the bytes of requests. A change takes a restart: it is mapped by the"
-        " router and all workers, and has the bytes of requests in progress.",
+        f"The shared memory for the bytes of requests.{_replacing('router')}",
         enforced_by=_READ,
         validator=at_least(16 << 20),
         scope=ConfigScope.READ_ONLY,
     )
     processor_placement: str = string(
         "split",
-        "split: router and workers use different processors. shared: each may use any. A change"
-        " takes a restart: threads keep the processors that they were started with.",
+        "split: router and workers use different processors. shared: each may use any."
+        f"{_replacing('workers and router')}",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
@@ -99,36 +105,39 @@ class StartupSettings:
     cluster_secret: str | None = password(
         None,
         "The secret that all nodes of the cluster share, and from which they know each other; two,"
-        f" in a line each, while it is replaced. Not accepted on the command line.{_FOLLOWED}",
+        " in a line each, while it is replaced. Not accepted on the command line. A running node"
+        " follows its configuration file in this, but for having none: nodes that encrypt and nodes"
+        " that do not cannot talk to each other, so all of them have to be stopped for that.",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
     peers: str | None = string(
         None,
         "The nodes with which the cluster begins, as in 0@host:port,1@host:port. Later it has no"
-        " effect: the members of the quorum are in the metadata log, and change with `odradek"
-        " quorum`.",
+        " effect but for addresses: the members of the quorum are in the metadata log, and change"
+        f" with `odradek quorum`.{_replacing('controller process')}",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
     join: str | None = string(
         None,
         "Addresses of nodes of a running cluster that this node joins when it starts for the first"
-        " time.",
+        f" time.{_replacing('controller process')}",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
     peer_listen: str | None = string(
         None,
-        "Where the node listens for other nodes. Its workers use the ports after this one. A change"
-        " takes a restart: the members of the quorum know each other by it.",
+        "Where the node listens for other nodes. Its workers use the ports after this one."
+        f"{_replacing('controller process and workers')} Nodes that have this one in `peers` need"
+        " the new address there.",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
     peer_advertised: str | None = string(
         None,
-        "The address that other nodes use, if it is another one than peer.listen. A change takes a"
-        " restart, with which the node announces it.",
+        "The address that other nodes use, if it is another one than peer.listen."
+        f"{_replacing('controller process')}",
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )

@@ -387,13 +387,16 @@ def _wall_ms() -> int:
 
 def main() -> None:
     """Entry point of the process."""
-    config = NodeConfig.load_json(Path(sys.argv[1]))
-    configure_logging(config, "controller")
+    path = Path(sys.argv[1])
+    configure_logging(NodeConfig.load_json(path), "controller")
     exit_code = 0
+    link = SupervisorLink.connect("controller", path)
+    link.wait_for_turn()
+    config = NodeConfig.load_json(path)
     # The modules are never garbage.
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
-    with SupervisorLink.connect("controller", Path(sys.argv[1])) as supervisor:
+    with link as supervisor:
         try:
             ControllerProcess(config, supervisor).run()
         except MetadataLogError as error:

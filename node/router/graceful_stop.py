@@ -15,6 +15,9 @@ The supervisor stops a router when the other nodes lead what they can take over 
        outcome is unknown.
     4. Connections close when their responses are sent, or after DRAIN_TIMEOUT_S.
 
+A router that another one of this node replaces leaves step 2 out: there is nobody else to turn to,
+and the sooner the next one starts the better.
+
 Invariant: step 4 aborts only connections of clients that do not read. Called by process.py.
 """
 
@@ -48,10 +51,12 @@ async def stop_gracefully(
     socket_server: ConnectionServer,
     listeners: ClientListeners,
     fail_unanswered_requests: Callable[[], None],
+    *,
+    is_replaced: bool = False,
 ) -> None:
     """Take the steps of the module's docstring. Afterwards there are no connections."""
     services.answer_waiting_requests()
-    if has_other_broker(services):
+    if not is_replaced and has_other_broker(services):
         await _serve_until_quiet(socket_server)
     listeners.stop()
     services.fetch_purgatory.end_all()

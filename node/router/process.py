@@ -30,6 +30,7 @@ from odradek.node.bus.curve import cluster_keys
 from odradek.node.bus.endpoint import ipc_address
 from odradek.node.bus.replica_link import worker_address
 from odradek.node.config import NodeConfig
+from odradek.node.config_sources import ConfigurationError
 from odradek.node.cpu_affinity import set_affinity
 from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
 from odradek.node.router.audit_log import AuditLog
@@ -225,7 +226,11 @@ class RouterProcess:
         self._report_listeners()
         await self._stopped.wait()
         await stop_gracefully(
-            self._services, self._socket_server, listeners, self._fail_unanswered_requests
+            self._services,
+            self._socket_server,
+            listeners,
+            self._fail_unanswered_requests,
+            is_replaced=self._supervisor.is_replaced,
         )
         sweeper.stop()
         self._listener_health.close()
@@ -522,6 +527,14 @@ def decoy_key(config: NodeConfig) -> bytes:
     return (secret or config.directory_id or config.cluster_id).encode()
 
 
+def check_candidate(config: NodeConfig) -> None:
+    """Raise ConfigurationError if a router could not start with this configuration."""
+    try:
+        Arena.create(config.run_folder / "candidate.arena", config.arena_bytes).close()
+    except OSError as error:
+        raise ConfigurationError(f"arena.bytes={config.arena_bytes}: {error.strerror}") from error
+
+
 def monotonic_ms() -> int:
     """The monotonic clock in milliseconds; the same in all processes of the machine."""
     return time.monotonic_ns() // 1_000_000
@@ -534,16 +547,18 @@ def now_ms() -> int:
 
 def main() -> None:
     """Entry point of the process."""
-    config = NodeConfig.load_json(Path(sys.argv[1]))
-    index = int(sys.argv[2])
-    configure_logging(config, f"router-{index}")
+    path, index = Path(sys.argv[1]), int(sys.argv[2])
+    configure_logging(NodeConfig.load_json(path), f"router-{index}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    link = SupervisorLink.connect(f"router-{index}", path)
+    link.wait_for_turn(check_candidate)
+    config = NodeConfig.load_json(path)
     placement = config.placement()
     if placement is not None:
         set_affinity(placement.routers)
 
     async def serve() -> None:
-        with SupervisorLink.connect(f"router-{index}", Path(sys.argv[1])) as supervisor:
+        with link as supervisor:
             await RouterProcess(config, index, supervisor, asyncio.get_running_loop()).run()
 
     # Imported objects stay, and requests leave no reference cycles: the collector need not scan

@@ -523,9 +523,11 @@ def _steady_ms() -> int:
 
 def main() -> None:
     """Entry point of the process."""
-    config = NodeConfig.load_json(Path(sys.argv[1]))
-    index = int(sys.argv[2])
-    configure_logging(config, f"worker-{index}")
+    path, index = Path(sys.argv[1]), int(sys.argv[2])
+    configure_logging(NodeConfig.load_json(path), f"worker-{index}")
+    link = SupervisorLink.connect(f"worker-{index}", path)
+    link.wait_for_turn()
+    config = NodeConfig.load_json(path)
     pin_offload_thread = None
     placement = config.placement()
     if placement is not None:
@@ -545,7 +547,7 @@ def main() -> None:
             "the check of produced records is not compiled and takes fifty times as long;"
             " reinstall on a machine with a C compiler"
         )
-    with SupervisorLink.connect(f"worker-{index}", Path(sys.argv[1])) as supervisor:
+    with link as supervisor:
         try:
             WorkerProcess(config, index, supervisor, pin_offload_thread).run()
         except StorageError as error:

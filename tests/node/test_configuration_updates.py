@@ -1,22 +1,29 @@
 """What a changed file and clients change in the configuration of a running node."""
 
+import socket
 from pathlib import Path
 from typing import cast
 
 import msgspec
 import pytest
 
-from odradek.node.child import Child
+from odradek.node.child import Child, ChildPlan
 from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.config_watch import ConfigFileWatch
 from odradek.node.configuration_rollout import ConfigurationRollout
 from odradek.node.configuration_updates import (
+    FIXED_FIELDS,
     RESTART_FIELDS,
+    START_FIELDS,
     ConfigurationUpdates,
+    replaced_kinds,
     updated_config,
 )
+from odradek.node.data_folder import MetaProperties, format_folder
 from odradek.node.observability import ChangeLogLevels, Metrics
+from odradek.node.process_replacement import ProcessReplacement
+from tests.support.ports import free_pair
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0"
 
@@ -100,7 +107,8 @@ def test_what_needs_a_restart_is_named_and_stays() -> None:
         num_partitions="5",
     )
     config, restart = updated_config(before, before, after)
-    assert restart == ["arena.bytes", "data", "node.id", "run"]
+    assert restart == ["data", "node.id", "run"]
+    assert config.arena_bytes == 256 << 20
     assert config.broker_configs["durability"] == "commit"
     assert config.broker_configs["group.initial.rebalance.delay.ms"] == "100"
     assert config.broker_configs["num.partitions"] == "5"
@@ -121,7 +129,7 @@ def test_the_cluster_secret_is_replaced_but_neither_added_nor_removed() -> None:
     assert (config.cluster_secrets, restart) == ((), ["cluster.secret"])
 
 
-def test_every_field_is_either_live_or_needs_a_restart() -> None:
+def test_every_field_is_of_one_kind() -> None:
     live = {
         "cluster_secrets",
         "controlled_shutdown_ms",
@@ -145,7 +153,32 @@ def test_every_field_is_either_live_or_needs_a_restart() -> None:
         "log_levels",
         "restart_keys",
     }
-    assert set(NodeConfig.__struct_fields__) == live | of_the_running_node | set(RESTART_FIELDS)
+    parts = (live, of_the_running_node, set(RESTART_FIELDS), set(START_FIELDS), set(FIXED_FIELDS))
+    assert set(NodeConfig.__struct_fields__) == set[str]().union(*parts)
+    assert len(NodeConfig.__struct_fields__) == sum(map(len, parts)), "each once"
+
+
+def test_what_a_process_reads_at_its_start_only_is_named() -> None:
+    own = {"peer_listen": "127.0.0.1:5000", "listeners": "PLAINTEXT://127.0.0.1:4999"}
+    before = loaded(**own)
+
+    def replaced(**options: str) -> set[str]:
+        after = loaded(**own | options)
+        config, restart = updated_config(before, before, after)
+        assert restart == []
+        return replaced_kinds(before, config)
+
+    assert replaced(num_partitions="3", durability="commit", workers="3") == set()
+    assert replaced(arena_bytes="300MiB") == {"router"}
+    assert replaced(profile="dev") == {"router"}, "it has another default of arena.bytes"
+    assert replaced(audit_log_path="/audit") == {"router"}
+    assert replaced(processor_placement="shared") == {"router", "worker"}
+    assert replaced(peer_listen="127.0.0.1:6000") == {"controller", "worker"}
+    assert replaced(peer_advertised="127.0.0.1:6000") == {"controller"}
+
+
+def _no_child(plan: ChildPlan) -> Child:
+    raise AssertionError(plan)
 
 
 class Node:
@@ -158,15 +191,19 @@ class Node:
         self.watch = ConfigFileWatch(self.path, self.load, self.config)
         self.failure: Exception | None = None
         self.now = 0.0
+        self.replacement = ProcessReplacement(
+            list, make_child=_no_child, plan=lambda _: [], candidate_path=folder / "candidate.json"
+        )
         self.updates = ConfigurationUpdates(
             ConfigurationRollout(list),
+            self.replacement,
             self.watch,
             current=lambda: self.config,
             adopt=self.adopt,
         )
 
     def load(self) -> NodeConfig:
-        return load(file=self.path, environment={}, options={"data": "/data"})
+        return load(file=self.path, environment={}, options={"data": str(self.path.parent)})
 
     def adopt(self, config: NodeConfig) -> None:
         if self.failure is not None:
@@ -179,6 +216,7 @@ class Node:
         for _ in range(3):
             self.now += 1.0
             self.updates.tick(self.now)
+            self.replacement.turn(self.now)
 
 
 @pytest.fixture
@@ -251,3 +289,29 @@ def test_levels_are_kept_in_the_configuration(node: Node) -> None:
         (2, ""),
         (3, "The levels cannot be stored: No space left"),
     ]
+
+
+def test_a_file_that_makes_the_data_anothers_is_refused(node: Node) -> None:
+    folder = node.path.parent
+    format_folder(folder, MetaProperties("mine", 0, 8))
+    node.write("num.partitions=22\nstores=8\ncluster.id=mine\n")
+    assert node.updates.problem_text == ""
+    for key, reason in (
+        ("node.id=4", f"the data in {folder} belong to node 0"),
+        ("cluster.id=other", f"the data in {folder} belong to cluster mine"),
+        ("stores=4", f"{folder} was formatted with 8 stores"),
+        ("routers=2", "This release runs one router a node"),
+    ):
+        node.write(f"num.partitions=33\n{key}\n")
+        assert reason in node.updates.problem_text, key
+        assert node.config.broker_configs["num.partitions"] == "22"
+
+
+def test_an_address_for_other_nodes_that_is_in_use_is_refused(node: Node) -> None:
+    port = free_pair()
+    # The port of the first worker is the one after it.
+    with socket.create_server(("127.0.0.1", port + 1)):
+        node.write(f"peer.listen=127.0.0.1:{port}\n")
+        assert f"peer.listen=peers://127.0.0.1:{port + 1}: Addr" in node.updates.problem_text
+    assert not node.config.is_clustered
+    assert not node.replacement.is_active

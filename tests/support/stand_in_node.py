@@ -13,10 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-from odradek.node import supervisor
+from odradek.node import config_watch, supervisor
 from odradek.node.child import ChildPlan, ChildTimeouts
 from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
+from odradek.node.config_watch import ConfigFileWatch
 from odradek.node.observability import (
     ChangeLogLevels,
     ListenerReport,
@@ -60,7 +61,20 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
     note(config, f"{name} starts {os.getpid()}")
     if behaviour == "fails":
         return 3
-    with SupervisorLink.connect(name, config_path) as link:
+    link = SupervisorLink.connect(name, config_path)
+
+    def check(candidate: NodeConfig) -> None:
+        note(config, f"{name} is prepared with {candidate.arena_bytes >> 20}")
+        if behaviour == "refuses":
+            raise ConfigurationError("arena.bytes is too much")
+
+    link.wait_for_turn(check)
+    config = NodeConfig.load_json(config_path)
+    if behaviour.startswith("dies with ") and config.arena_bytes >> 20 == int(behaviour[10:]):
+        note(config, f"{name} dies")
+        return 4
+    with link:
+        note(config, f"{name} runs with {config.arena_bytes >> 20}")
         link.metrics.counter("odradek_stand_ins", "Turns", lambda: {"a": 1, 'b"': 2}, label="kind")
         if behaviour != "never ready":
             ports = {listener.name: listener.port or 40_000 for listener in config.listeners}
@@ -116,7 +130,20 @@ def run_node(spec: dict[str, object]) -> int:
         ]
 
     try:
-        return supervisor.run(load(options=options), plan=plan, timeouts=ChildTimeouts(**timeouts))
+        file = Path(str(spec["file"])) if spec.get("file") else None
+
+        def read() -> NodeConfig:
+            return load(file=file, options=options)
+
+        # Tests do not wait for the second look at a changed file.
+        config_watch.LOOK_S = 0.1
+        config = read()
+        return supervisor.run(
+            config,
+            plan=plan,
+            timeouts=ChildTimeouts(**timeouts),
+            watch=ConfigFileWatch(file, read, config),
+        )
     except ConfigurationError as fault:
         print(fault, file=sys.stderr)  # noqa: T201 - a script
         return 2

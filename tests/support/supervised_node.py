@@ -30,6 +30,8 @@ class SupervisedNode:
         self.process: subprocess.Popen[bytes] | None = None
         self.log = folder / "log"
         self._pids: set[int] = set()
+        self.file: Path | None = None
+        """The configuration file that the node watches, if it has one."""
 
     def start(
         self,
@@ -48,6 +50,7 @@ class SupervisedNode:
                 "log.format": "text",
             }
             | {key.replace("_", "."): value for key, value in options.items()},
+            "file": None if self.file is None else str(self.file),
             "children": children or (CONTROLLER, WORKER, ROUTER),
             "timeouts": {"stop": 5.0, "restart_first": 0.01} | (timeouts or {}),
         }
