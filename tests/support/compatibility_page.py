@@ -104,8 +104,8 @@ TOOLS_HEAD: Final = """\
 ## Apache Kafka's tools
 
 The command line tools of Kafka 4.3.1 with these subcommands and options print here what they print
-with Kafka itself, unless a line of tests/conformance/transcripts says why not. kafka-acls,
-kafka-transactions and kafka-delegation-tokens have tests of their own."""
+with Kafka itself, unless a line of tests/conformance/transcripts says why not. Each of them also
+authenticates with SASL_SSL, by --command-config."""
 
 
 def compatibility_page(served: AbstractSet[int]) -> str:

@@ -147,8 +147,13 @@ class JavaTools:
         folder = Path(self._folder.name)
         with (folder / "stderr").open("wb") as complaints:
             self._process = subprocess.Popen(
-                # Its security manager keeps tools from ending it.
-                [*_java(folder), "-Djava.security.manager=allow", str(RUNNER)],
+                # Its security manager keeps tools from ending it; it closes what they leave open.
+                [
+                    *_java(folder),
+                    "-Djava.security.manager=allow",
+                    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+                    str(RUNNER),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=complaints,

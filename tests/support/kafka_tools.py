@@ -4,7 +4,7 @@ The transcripts are files in tests/conformance/transcripts (see `tests.support.t
 compares what they ask with what each tool offers; the page of compatibility lists it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,10 +22,13 @@ class Tool(NamedTuple):
     server: str = "--bootstrap-server"
     server_is_last: bool = False
     """Whether it is an option of the subcommand."""
+    config: str = "--command-config"
+    """The option with a file of client properties."""
 
 
 _TOOLS = "org.apache.kafka.tools"
 TOOLS: Final[Mapping[str, Tool]] = {
+    "kafka-acls": Tool(f"{_TOOLS}.AclCommand"),
     "kafka-broker-api-versions": Tool(f"{_TOOLS}.BrokerApiVersionsCommand"),
     "kafka-client-metrics": Tool(f"{_TOOLS}.ClientMetricsCommand"),
     "kafka-cluster": Tool(f"{_TOOLS}.ClusterTool", server_is_last=True),
@@ -35,6 +38,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
     "kafka-console-share-consumer": Tool(f"{_TOOLS}.consumer.ConsoleShareConsumer"),
     "kafka-consumer-groups": Tool(f"{_TOOLS}.consumer.group.ConsumerGroupCommand"),
     "kafka-consumer-perf-test": Tool(f"{_TOOLS}.ConsumerPerformance"),
+    "kafka-delegation-tokens": Tool(f"{_TOOLS}.DelegationTokenCommand"),
     "kafka-delete-records": Tool(f"{_TOOLS}.DeleteRecordsCommand"),
     "kafka-e2e-latency": Tool(f"{_TOOLS}.EndToEndLatency"),
     "kafka-features": Tool(f"{_TOOLS}.FeatureCommand"),
@@ -50,6 +54,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
     "kafka-streams-application-reset": Tool(f"{_TOOLS}.StreamsResetter"),
     "kafka-streams-groups": Tool(f"{_TOOLS}.streams.StreamsGroupCommand"),
     "kafka-topics": Tool(f"{_TOOLS}.TopicCommand"),
+    "kafka-transactions": Tool(f"{_TOOLS}.TransactionsCommand"),
 }
 
 
@@ -60,11 +65,16 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
         *("version-mapping", "feature-dependencies"),
     ),
     "kafka-metadata-quorum": ("describe", "add-controller", "remove-controller"),
+    "kafka-transactions": (
+        *("list", "describe", "describe-producers", "abort", "find-hanging"),
+        "forceTerminateTransaction",
+    ),
 }
 EVERYWHERE: Final = frozenset({"--help", "--version", "--bootstrap-server", "--command-config"})
-"""Options of nearly all tools. --command-config is tested where brokers are secured."""
+"""Options of nearly all tools. transcripts/secured has each tool with the last one."""
 NOT_ASKED_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "Controllers have no listener for clients here: brokers answer for them.": {
+        "kafka-acls": "--bootstrap-controller",
         "kafka-cluster": "--bootstrap-controller",
         "kafka-configs": "--bootstrap-controller",
         "kafka-features": "--bootstrap-controller",
@@ -90,25 +100,24 @@ NOT_ASKED_FOR: Final[Mapping[str, Mapping[str, str]]] = {
             " --key-deserializer --reject-message-on-error --release --value-deserializer"
         ),
     },
-    "For several nodes, which no transcript has yet.": {
-        "kafka-reassign-partitions": (
-            "--verify --cancel --throttle --replica-alter-log-dirs-throttle --timeout --additional"
-            " --preserve-throttles --disallow-replication-factor-change"
-        ),
-    },
 }
 """Reason, tool, and its options."""
 
 
 def asked(tool: str) -> frozenset[str]:
     """The words that the transcripts give to this tool: options, subcommands, values."""
-    return frozenset(_asked().get(tool, ()))
+    return frozenset(_asked(TRANSCRIPTS).get(tool, ()))
+
+
+def tools_in(folder: Path) -> Set[str]:
+    """The tools in the transcripts of this folder."""
+    return _asked(folder).keys()
 
 
 @cache
-def _asked() -> Mapping[str, set[str]]:
+def _asked(folder: Path) -> Mapping[str, set[str]]:
     words: dict[str, set[str]] = {}
-    for path in TRANSCRIPTS.rglob("*.txt"):
+    for path in folder.rglob("*.txt"):
         for step in Transcript.parse(path.read_text()).steps():
             if step.kind in ("$", "$?"):
                 tool, *arguments = step.words({})

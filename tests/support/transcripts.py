@@ -48,11 +48,12 @@ _RULES: Final = [
         (r"^\d+ 127\.0\.0\.1 \d+ ", "<node> <host> <port> "),
         (r"\b(Epoch|HighWatermark): \d+", r"\1: <n>"),
         (r"\b1[6-9]\d{11}\b", "<ms>"),
-        (r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*", "<time>"),
+        (r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d\S*)?", "<time>"),
     )
 ]
 _NODES: Final = re.compile(
-    r"((?:\b(?:Leader|Replicas|Isr|Elr|LastKnownElr|LeaderId):|\"replicas\":\[|\"broker\":|\(id:"
+    r"((?:\b(?:Leader|Replicas|Isr|Elr|LastKnownElr|LeaderId|replicas|adding|removing):"
+    r"|\b(?:replica set is|rather than|replicas list \[)|\"replicas\":\[|\"broker\":|\(id:"
     r"|<host:port> \(|\bbroker(?:s|-logger)?:?|\bcontroller) ?)(\d+(?:,\d+)*)(?!\w|\.\d)"
 )
 """Where outputs have ids of nodes."""
@@ -169,7 +170,7 @@ def normalised(
         for pattern, replacement in _RULES:
             short = pattern.sub(replacement, short)
         if "PartitionCount: " in short:
-            short = _STATIC.sub("", short).rstrip(",")
+            short = _STATIC.sub("", short).rstrip(", ")
         if nodes is None:
             short = re.sub(r"(ReplicationFactor:) \d+", r"\1 <factor>", short)
         if short:

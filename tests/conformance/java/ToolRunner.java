@@ -10,13 +10,16 @@ import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.security.Permission;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
+import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -120,6 +123,7 @@ public class ToolRunner {
             last.start();
             last.join();
         }
+        closeAdmins(group);
         answers.writeInt(status == null ? 0 : status);
         answers.writeInt((int) remaining(group));
         for (ByteArrayOutputStream each : List.of(printed, complained)) {
@@ -154,19 +158,35 @@ public class ToolRunner {
         throw new Ended();
     }
 
+    /** kafka-transactions leaves its client to the end of the machine. */
+    static void closeAdmins(ThreadGroup group) throws ReflectiveOperationException {
+        for (Thread thread : threads(group)) {
+            if (!thread.getName().startsWith("kafka-admin-client-thread")) continue;
+            Object task = fieldOf(Thread.class, "target", thread);
+            if (task == null) continue; // It has just ended.
+            ((Admin) fieldOf(task.getClass(), "this$0", task)).close(Duration.ZERO);
+        }
+    }
+
+    static Object fieldOf(Class<?> kind, String name, Object of) throws ReflectiveOperationException {
+        Field field = kind.getDeclaredField(name);
+        field.setAccessible(true);
+        return field.get(of);
+    }
+
     /** How many threads of the tool run on; most of them end a moment after it. */
     static long remaining(ThreadGroup group) throws InterruptedException {
         long deadline = System.nanoTime() + PATIENCE_MS * 1_000_000;
-        while (ofTheTool(group) > 0 && System.nanoTime() < deadline) Thread.sleep(1);
-        return ofTheTool(group);
+        while (!threads(group).isEmpty() && System.nanoTime() < deadline) Thread.sleep(1);
+        return threads(group).size();
     }
 
     /** Without those of the pool that all tools share. */
-    static long ofTheTool(ThreadGroup group) {
+    static List<Thread> threads(ThreadGroup group) {
         Thread[] threads = new Thread[group.activeCount() + 16];
         int count = group.enumerate(threads);
         return Arrays.stream(threads, 0, count)
                 .filter(thread -> !thread.getName().startsWith("ForkJoinPool.commonPool"))
-                .count();
+                .toList();
     }
 }
