@@ -1,14 +1,13 @@
-"""What the supervisor says of the security of a node's listeners before it starts anything.
+"""What a node says of the security of its listeners before they are open.
 
 A node whose key stores cannot be used does not start, and one that lets anybody in from elsewhere
-says so. Called by supervisor.py.
+says so. Called by supervisor.py, and by the router for listeners that are added later.
 """
 
 import ipaddress
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from odradek.cluster.metadata.config_definitions import ConfigSource
 from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.settings import listener_settings, settings_of_listener
@@ -40,16 +39,18 @@ def check_tls(config: NodeConfig) -> None:
         raise ConfigurationError(*faults)
 
 
-def warn_of_open_listeners(config: NodeConfig) -> None:
-    """One warning for the listeners that others on the network reach without a login, or over which
-    records and passwords travel unencrypted. What was set while the cluster ran is not known."""
-    static = config.broker_configs
-    reached = [each for each in config.listeners if not is_loopback(each)]
-    strangers = [each for each in reached if _lets_strangers_in(each, static)]
+def warn_of_open_listeners(
+    listeners: Iterable[ListenerConfig], layers: tuple[ConfigLayer, ...]
+) -> None:
+    """One warning for those of the listeners that others on the network reach without a login, or
+    over which records and passwords travel unencrypted. `layers` are the broker's configs."""
+    reached = [each for each in listeners if not is_loopback(each)]
+    strangers = [each for each in reached if _lets_strangers_in(each, layers)]
     in_clear = [each for each in reached if each.security_protocol.endswith("PLAINTEXT")]
     if not strangers and not in_clear:
         return
-    has_authorizer = bool(static.get("authorizer.class.name"))
+    authorizer = (layer.configs.get("authorizer.class.name") for layer in layers)
+    has_authorizer = bool(next((name for name in authorizer if name is not None), None))
     if strangers and not has_authorizer:
         problem = f"Anybody who reaches {_named(strangers)} may read and change everything"
     elif strangers:
@@ -64,10 +65,9 @@ def warn_of_open_listeners(config: NodeConfig) -> None:
     )
 
 
-def _lets_strangers_in(listener: ListenerConfig, static: Mapping[str, str]) -> bool:
+def _lets_strangers_in(listener: ListenerConfig, layers: tuple[ConfigLayer, ...]) -> bool:
     if listener.security_protocol != "SSL":
         return listener.security_protocol == "PLAINTEXT"
-    layers = (ConfigLayer(ConfigSource.STATIC_BROKER, static),)
     return settings_of_listener(TlsSettings, layers, listener.name).ssl_client_auth != "required"
 
 

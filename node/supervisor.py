@@ -35,6 +35,8 @@ from pathlib import Path
 
 import msgspec
 
+from odradek.cluster.metadata.config_definitions import ConfigSource
+from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.node.address_check import check_address
 from odradek.node.child import Child, ChildPlan, ChildState, ChildTimeouts, python_command
 from odradek.node.config import ListenerConfig, NodeConfig
@@ -116,7 +118,9 @@ def run(
         for listener in config.listeners:
             check_address(listener)
         check_tls(config)
-        warn_of_open_listeners(config)
+        # What was set while the cluster ran is not known yet.
+        layer = ConfigLayer(ConfigSource.STATIC_BROKER, config.broker_configs)
+        warn_of_open_listeners(config.listeners, (layer,))
         if config.is_clustered:
             peers = ListenerConfig(name="peers", host=config.peer_host, port=config.peer_port)
             check_address(peers, key="peer.listen")

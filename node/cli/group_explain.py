@@ -23,6 +23,7 @@ from odradek.node.cli.findings import (
 from odradek.node.cli.group_lag import group_lags
 from odradek.node.cli.group_queries import SHARE, GroupDescription, GroupQueries
 from odradek.node.cli.group_texts import EVENT_TEXTS, PROGRESS_TEXTS, text_of
+from odradek.node.cli.listener_problems import listener_findings, listener_problems
 from odradek.node.cli.offsets import ids_of
 from odradek.node.cli.output import Json, Output, Row, known, size_text
 from odradek.node.cli.parameters import moment_text
@@ -61,10 +62,12 @@ def findings_of(
         partition_ids |= set(queries.partitions)
     views = collect_partition_views(client, queries, partition_ids, group.now_ms)
     clients = {(member.client_id, member.client_host) for member in group.explained.members}
+    brokers = {group.coordinator, *(view.leader for view in views.values())} - {-1}
     return [
         *group_findings(group.explained, group.now_ms),
         *missing_topic_findings(topic for topic in group.explained.topics if topic not in existing),
         *storage_findings_of(views.values()),
+        *listener_findings(listener_problems(client, sorted(brokers))),
         *(finding for view in views.values() for finding in partition_findings(view, clients)),
         *reader_findings(group.explained, views, group.now_ms),
     ]

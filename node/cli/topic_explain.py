@@ -11,6 +11,7 @@ from odradek.node.cli.completion import complete_topic
 from odradek.node.cli.findings import Finding, PartitionView, partition_findings, reader_findings
 from odradek.node.cli.group_explain import finding_rows, print_findings
 from odradek.node.cli.group_queries import GroupQueries
+from odradek.node.cli.listener_problems import listener_findings, listener_problems
 from odradek.node.cli.not_found import TOPIC, no_such_partition, not_found
 from odradek.node.cli.output import Json, Output, Row, known
 from odradek.node.cli.partition_facts import collect_partition_views
@@ -70,8 +71,10 @@ def explain(name: str, numbers: tuple[int, ...], client: ClusterClient, output: 
         raise no_such_partition(name, missing, len(queries.partitions))
     now_ms = time.time_ns() // 1_000_000
     views = collect_partition_views(client, queries, partition_ids, now_ms)
+    leaders = {view.leader for view in views.values()} - {-1}
     findings: list[Finding] = [
         *storage_findings_of(views.values()),
+        *listener_findings(listener_problems(client, sorted(leaders))),
         *replica_findings(views.values()),
         *(finding for view in views.values() for finding in partition_findings(view)),
     ]

@@ -23,6 +23,7 @@ from odradek.node.bus.reply import Reply, drive
 from odradek.node.config import WORKER_LISTENER_PREFIX, ListenerConfig, NodeConfig
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.listener_configs import effective_config, effective_listeners, listener_items
+from odradek.node.listener_security import warn_of_open_listeners
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.tls_listeners import TlsListeners
 from odradek.node.sasl_config import sasl_errors_of
@@ -68,7 +69,7 @@ class ClientListeners:
         self._bound: dict[_Place, socket.socket] = {}
         """For a change that is on its way."""
         self._wanted: tuple[ListenerConfig, ...] = ()
-        self._is_open = self._is_applying = False
+        self._is_open = self._is_applying = self._has_started = False
         self._retry: asyncio.TimerHandle | None = None
         self._waiting: list[Reply[None]] = []
         self.problems: dict[str, str] = {}
@@ -106,6 +107,7 @@ class ClientListeners:
         self._is_open = True
         self._wanted = self._effective() or self._config.listeners
         await self._apply()
+        self._has_started = True
         own = {each.name for each in self._config.listeners if each in self._wanted}
         for name, problem in self.problems.items():
             if name in own or not self._open:
@@ -251,6 +253,8 @@ class ClientListeners:
             if listening is not None:
                 free[_place(before)] = listening
         problems = {}
+        added = [each for each in wanted if self._is_added(each)]
+        warn_of_open_listeners(added, self._metadata.broker_layers())
         for each in wanted:
             if each.name not in self._open:
                 try:
@@ -264,6 +268,13 @@ class ClientListeners:
             listening.close()
         names = [each.name for each in wanted if each.name in self._open]
         self._open = {name: self._open[name] for name in names}
+
+    def _is_added(self, config: ListenerConfig) -> bool:
+        """Whether the listener is new since the supervisor has looked at those with which the node
+        was started, and has not been looked at here."""
+        if config.name in self._open or config.name in self.problems:
+            return False
+        return self._has_started or config not in self._config.listeners
 
     async def _open_one(self, config: ListenerConfig, free: dict[_Place, socket.socket]) -> None:
         listener = ClientListener(name=config.name, security_protocol=config.security_protocol)

@@ -7,6 +7,7 @@ from pathlib import Path
 import jwt
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from odradek.node.cli.main import cli
@@ -58,7 +59,12 @@ def test_problems_of_listeners_are_told_everywhere_until_they_are_mended(tmp_pat
         assert 'odradek_listener_problems{process="router-0",listener="SECURE"} 1\n' in metrics
         assert 'odradek_listener_problems{process="router-0",listener="TOKENS"} 1\n' in metrics
         assert 'odradek_listener_problems{process="router-0",listener="PLAINTEXT"} 0\n' in metrics
-        for command in (("doctor",), ("cluster", "status")):
+        broker.create_topic("orders")
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "billing"})
+        consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        consumer.close()
+        explains = ("topic", "explain", "orders"), ("group", "explain", "billing")
+        for command in (("doctor",), ("cluster", "status"), *explains):
             told = odradek(*command)
             assert EXPIRES in told
             assert NO_KEYS in told

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.config_definitions import ConfigSource
+from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.listener_security import check_tls, warn_of_open_listeners
@@ -44,7 +46,9 @@ def test_a_node_warns_once_of_listeners_that_are_open(
     listeners: str, settings: dict[str, str], says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        warn_of_open_listeners(load(environment={}, options={"listeners": listeners, **settings}))
+        config = load(environment={}, options={"listeners": listeners, **settings})
+        layer = ConfigLayer(ConfigSource.STATIC_BROKER, config.broker_configs)
+        warn_of_open_listeners(config.listeners, (layer,))
     assert len(caplog.messages) == bool(says)
     if says:
         assert says in caplog.text

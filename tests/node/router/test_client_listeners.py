@@ -24,6 +24,7 @@ from odradek.node.wire.socket_server import SocketServer
 from odradek.protocol.errors import ApiError
 from tests.support.certificates import TestAuthority
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 MAP = "listener.security.protocol.map"
 
@@ -87,6 +88,13 @@ class Router:
 
     def run(self, seconds: float = 0.01) -> None:
         self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def wait_for(self, name: str) -> None:
+        def is_open() -> bool:
+            self.run()
+            return name in self.ports
+
+        wait_until(is_open, what=f"listener {name} is open")
 
     def echo(self, client: socket.socket) -> bytes:
         """What a client is answered; empty when it is closed instead."""
@@ -271,6 +279,26 @@ def test_a_listener_of_the_nodes_own_configuration_must_open(tmp_path: Path) -> 
         with pytest.raises(OSError, match="listener PLAINTEXT cannot bind"):
             router.start()
         close(router)
+
+
+def test_a_listener_that_is_added_and_open_to_strangers_is_warned_of(
+    router: Router, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = "PLAINTEXT://127.0.0.1:0"
+    names = {MAP: "PLAINTEXT:PLAINTEXT,OPEN:PLAINTEXT,LOCAL:PLAINTEXT"}
+    with caplog.at_level(logging.WARNING):
+        router.start()
+        local = f"{own},LOCAL://127.0.0.1:{free_port()}"
+        router.change(listeners=local, **names)
+        router.wait_for("LOCAL")
+        assert caplog.messages == []
+        router.change(listeners=f"{local},OPEN://:{free_port()}")
+        router.wait_for("OPEN")
+        router.change(**{"num.partitions": "3"})
+        router.run()
+    (warning,) = caplog.messages
+    assert warning.startswith("Anybody who reaches OPEN://:")
+    assert "may read and change everything" in warning
 
 
 def test_others_learn_of_a_change_before_it_is_answered(router: Router) -> None:
