@@ -37,6 +37,12 @@ def cpu_seconds(root: int) -> float:
     return ticks / TICKS_PER_SECOND
 
 
+def run_ns(pid: int) -> int:
+    """Nanoseconds that the threads of one process have run."""
+    tasks = (PROC / str(pid) / "task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+
 def memory_mib(root: int) -> float:
     """Memory of the tree; a shared page counts once (PSS)."""
     kib = 0

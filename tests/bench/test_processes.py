@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -33,6 +34,13 @@ def test_a_tree_has_its_grandchildren_and_their_processor_time() -> None:
         parent.communicate(b"")
     assert processes.tree(parent.pid) == []
     assert processes.cpu_seconds(parent.pid) == 0
+
+
+def test_the_time_that_a_process_has_run_is_in_nanoseconds() -> None:
+    before_ns, began_ns = processes.run_ns(os.getpid()), time.thread_time_ns()
+    while time.thread_time_ns() - began_ns < 20_000_000:
+        pass
+    assert 20_000_000 <= processes.run_ns(os.getpid()) - before_ns < 10**9
 
 
 def test_the_machine_is_described_without_naming_it() -> None:
