@@ -333,13 +333,23 @@ def _ask_configs(client: BlockingClient, access: Access) -> None:
         access.reads_broker_configs = all(not each.error_code for each in answer.results)
 
 
+def has_authorizer(client: BlockingClient) -> bool:
+    """Whether the cluster has an authorizer, asked by anybody who is let in."""
+    return _describe_acls(client) != ErrorCode.SECURITY_DISABLED
+
+
 def _ask_acls(client: BlockingClient, access: Access) -> None:
+    error = _describe_acls(client)
+    access.reads_acls = not error
+    access.has_authorizer = error != ErrorCode.SECURITY_DISABLED
+
+
+def _describe_acls(client: BlockingClient) -> int:
+    """The error code of DescribeAcls for all of them."""
     everything = DescribeAclsRequest(
         resource_type_filter=_ANY, pattern_type_filter=_ANY, operation=_ANY, permission_type=_ANY
     )
-    error = client.ask(everything).error_code
-    access.reads_acls = not error
-    access.has_authorizer = error != ErrorCode.SECURITY_DISABLED
+    return client.ask(everything).error_code
 
 
 def _ask_users(client: BlockingClient, access: Access) -> None:

@@ -50,6 +50,18 @@ def exposure_findings(found: Exposure) -> Iterator[SecurityFinding]:
     yield from _tls_findings(found)
 
 
+def login_findings(address: str, *, has_authorizer: bool) -> Iterator[SecurityFinding]:
+    """What the caller's own login at an address shows that a stranger cannot see."""
+    if not has_authorizer:
+        yield SecurityFinding(
+            WARNING,
+            address,
+            "whoever has a login may do everything: the cluster has no authorizer",
+            "Set authorizer.class.name, super.users and allow.everyone.if.no.acl.found=false, and"
+            " give each user what it needs (docs/security.md).",
+        )
+
+
 def rights(access: Access) -> list[str]:
     """What may be done that reads records or changes something, as parts of a sentence."""
     found = ["create topics"] if access.can_create_topics else []
@@ -107,7 +119,8 @@ def _access_findings(found: Exposure) -> Iterator[SecurityFinding]:
                 address,
                 f"anybody who reaches it{here} may {_list(may)}, {access.entrance}",
                 f"{advice} Remove the ACLs of that principal and of User:*"
-                " (`odradek acl list`), and set allow.everyone.if.no.acl.found=false.",
+                " (`odradek acl list`), take it out of super.users, and set"
+                " allow.everyone.if.no.acl.found=false.",
             )
         elif not is_open:
             yield SecurityFinding(

@@ -16,12 +16,13 @@ import click
 
 from odradek.node.blocking_client import NotABrokerError
 from odradek.node.cli.connection import ClusterConnection
-from odradek.node.cli.exposure import Exposure, OldTlsVersions, probe_exposure
+from odradek.node.cli.exposure import Exposure, OldTlsVersions, has_authorizer, probe_exposure
 from odradek.node.cli.exposure_findings import (
     SERIOUS,
     SEVERITIES,
     SecurityFinding,
     exposure_findings,
+    login_findings,
     rights,
     sights,
 )
@@ -38,8 +39,9 @@ _COLOURS = {SERIOUS: "red", "warning": "yellow", "advice": "cyan"}
 
 def examine(connection: ClusterConnection, file: Path | None, output: Output) -> None:
     """Probe, judge, print; exit code 1 if something serious is open, or nothing could be probed."""
-    exposures = _probe_cluster(connection)
+    exposures, of_login = _probe_cluster(connection)
     findings = [finding for each in exposures for finding in exposure_findings(each)]
+    findings += of_login
     if file is not None:
         findings += _findings_of_file(file)
     findings.sort(key=lambda each: SEVERITIES.index(each.severity))
@@ -64,8 +66,9 @@ def examine(connection: ClusterConnection, file: Path | None, output: Output) ->
         click.get_current_context().exit(1)
 
 
-def _probe_cluster(connection: ClusterConnection) -> list[Exposure]:
-    """The named addresses, then those that are advertised."""
+def _probe_cluster(connection: ClusterConnection) -> tuple[list[Exposure], list[SecurityFinding]]:
+    """The named addresses, then those that are advertised; and what the caller's own login shows
+    besides."""
     connection.prepare()
     old_tls = OldTlsVersions()
     named = [Address(*each) for each in connection.addresses]
@@ -73,9 +76,13 @@ def _probe_cluster(connection: ClusterConnection) -> list[Exposure]:
     told: Mapping[int, Address] = next(
         (access.brokers for each in exposures for access in each.ways_in if access.brokers), {}
     )
-    advertised = set(told.values()) or _advertised(connection)
+    advertised = set(told.values())
+    findings: list[SecurityFinding] = []
+    if not any(access.has_authorizer is False for each in exposures for access in each.ways_in):
+        own, findings = _look_with_own_login(connection)
+        advertised = advertised or own
     more = sorted(advertised - {*named}, key=str)
-    return exposures + _probe_all(more, connection, old_tls)
+    return exposures + _probe_all(more, connection, old_tls), findings
 
 
 def _probe_all(
@@ -95,18 +102,28 @@ def _probe_all(
         )
 
 
-def _advertised(connection: ClusterConnection) -> set[Address]:
-    """The addresses of the brokers, with the caller's own credentials; empty without them."""
+def _look_with_own_login(
+    connection: ClusterConnection,
+) -> tuple[set[Address], list[SecurityFinding]]:
+    """The addresses of the brokers, and what is wrong behind the login; nothing without
+    credentials that are accepted."""
+    advertised: set[Address] = set()
+    findings: list[SecurityFinding] = []
     if not connection.properties:
-        return set()
+        return advertised, findings
     for host, port in connection.addresses:
         try:
             with connection.connect(host, port) as client:
                 metadata = client.ask(MetadataRequest(topics=[]))
-                return {Address(each.host, each.port) for each in metadata.brokers}
+                advertised = {Address(each.host, each.port) for each in metadata.brokers}
+                told = login_findings(
+                    str(Address(host, port)), has_authorizer=has_authorizer(client)
+                )
+                findings = list(told)
         except (OSError, NotABrokerError, ProtocolError, click.ClickException):
             continue
-    return set()
+        break
+    return advertised, findings
 
 
 def _findings_of_file(file: Path) -> list[SecurityFinding]:

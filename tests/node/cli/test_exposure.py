@@ -1,5 +1,6 @@
 """What a stranger finds at an address: a broker with a listener of each kind, and old TLS."""
 
+import json
 import socket
 import ssl
 import threading
@@ -31,7 +32,49 @@ PROTOCOLS = {
     "WEAK": "SASL_PLAINTEXT",
     "TOKENS": "SASL_PLAINTEXT",
     "SAFE": "SASL_SSL",
+    "OWN": "SASL_SSL",
 }
+NO_AUTHORIZER = "the cluster has no authorizer"
+PUBLISHED = "as admin with a password of Kafka's documentation (PLAIN)"
+UNSIGNED = "with an access token that nobody has signed"
+EXPIRES = ("warning", "its certificate expires in 20 days")
+CLEARTEXT = ("serious", "without encryption: whoever listens")
+NO_RIGHTS = "sees the addresses of the brokers; ACLs forbid the rest"
+FINDINGS: dict[str, dict[bool, list[tuple[str, str]]]] = {
+    "OPEN": {
+        True: [("warning", f"is let in without credentials, and {NO_RIGHTS}")],
+        False: [("serious", f"may do everything, without credentials: {NO_AUTHORIZER}")],
+    },
+    "TLS": {
+        True: [("warning", f"is let in without credentials, and {NO_RIGHTS}"), EXPIRES],
+        False: [("serious", f"may do everything, without credentials: {NO_AUTHORIZER}"), EXPIRES],
+    },
+    "MUTUAL": {
+        True: [EXPIRES],
+        False: [EXPIRES, ("warning", f"whoever has a login may do everything: {NO_AUTHORIZER}")],
+    },
+    "WEAK": {
+        True: [("serious", f"send requests that only brokers send, {PUBLISHED}"), CLEARTEXT],
+        False: [("serious", f"may do everything, {PUBLISHED}: {NO_AUTHORIZER}"), CLEARTEXT],
+    },
+    "TOKENS": {
+        True: [("serious", f"anybody can authenticate {UNSIGNED}"), CLEARTEXT],
+        False: [("serious", f"may do everything, {UNSIGNED}: {NO_AUTHORIZER}"), CLEARTEXT],
+    },
+    "SAFE": {True: [EXPIRES], False: [EXPIRES]},
+    "OWN": {
+        True: [EXPIRES],
+        False: [EXPIRES, ("warning", f"whoever has a login may do everything: {NO_AUTHORIZER}")],
+    },
+}
+"""Of each listener, with an authorizer and without. The same was found at listeners of these kinds
+of Kafka 4.3.1 (SASL_PLAINTEXT and SASL_SSL with PLAIN and SCRAM-SHA-512, SSL with and without
+client certificates, PLAINTEXT; `odradek doctor --security localhost:PORT`)."""
+
+
+def options(properties: dict[str, str]) -> list[str]:
+    """Properties as options of a command."""
+    return [part for key, text in properties.items() for part in ("-X", f"{key}={text}")]
 
 
 class ManyListeners:
@@ -39,6 +82,7 @@ class ManyListeners:
 
     def __init__(self, folder: Path) -> None:
         self.authority = TestAuthority(folder)
+        self.client = self.authority.issue("client.pem", common_name="shop")
         store = self.authority.issue("broker.pem", valid_s=20 * 86_400)
         self.ports = {name: free_port() for name in PROTOCOLS}
         addresses = [f"{name}://127.0.0.1:{port}" for name, port in self.ports.items()]
@@ -61,9 +105,21 @@ class ManyListeners:
                 "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
                 f"listener.name.tokens.{HANDLER}": UNSECURED_TOKENS,
                 "listener.name.safe.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+                "listener.name.own.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.own.plain.sasl.jaas.config": f'{LOGIN} user_shop="a password";',
                 "connection.failed.authentication.delay.ms": "1",
             },
         )
+
+    def login(self, listener: str) -> dict[str, str]:
+        """The properties of a client of this listener that is no admin, and no stranger."""
+        if listener == "MUTUAL":
+            files = ("ssl.certificate.location", "ssl.key.location")
+            return {"security.protocol": "SSL", **dict.fromkeys(files, str(self.client))}
+        if listener != "OWN":
+            return {}
+        user = {"sasl.username": "shop", "sasl.password": "a password"}
+        return {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **user}
 
     def probe(self, listener: str, **properties: str) -> Exposure:
         named = {key.replace("_", "."): text for key, text in properties.items()}
@@ -114,6 +170,33 @@ def test_documented_passwords_and_unsigned_tokens_are_tried(node: ManyListeners)
     [access] = node.probe("TOKENS").ways_in
     assert access.entrance == "with an access token that nobody has signed"
     assert not access.can_create_topics
+
+
+@pytest.mark.e2e
+def test_what_is_found_with_and_without_an_authorizer(node: ManyListeners, odradek: Run) -> None:
+    admin = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    admin |= {"sasl.username": "admin", "sasl.password": "admin-secret"}
+    weak = ("-b", f"127.0.0.1:{node.ports['WEAK']}", *options(admin))
+    for has_authorizer in (True, False):
+        if not has_authorizer:
+            told = odradek("config", "set", "broker", "default", "authorizer.class.name=", *weak)
+            assert told.exit_code == 0, told.stderr
+        for listener, expected in FINDINGS.items():
+            address = f"127.0.0.1:{node.ports[listener]}"
+            own = options(
+                {"ssl.ca.location": str(node.authority.certificate), **node.login(listener)}
+            )
+            ran = odradek("doctor", "--security", address, *own, "-o", "json")
+            found = [
+                (each["severity"], each["finding"]) for each in json.loads(ran.stdout)["findings"]
+            ]
+            for (severity, text), (is_severity, is_text) in zip(
+                expected[has_authorizer], found, strict=True
+            ):
+                assert (is_severity, text in is_text) == (severity, True), (listener, found)
+            assert ran.exit_code == any(severity == "serious" for severity, _ in found)
+    told = odradek("config", "unset", "broker", "default", "authorizer.class.name", *weak)
+    assert told.exit_code == 0, told.stderr
 
 
 @pytest.mark.e2e

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.cluster.metadata.acls import AclOperation
 from odradek.node.cli.exposure import Access, Exposure
-from odradek.node.cli.exposure_findings import exposure_findings, rights, sights
+from odradek.node.cli.exposure_findings import exposure_findings, login_findings, rights, sights
 from odradek.node.cli.probe import Address
 
 ADDRESS = Address("broker.example", 9092)
@@ -108,3 +108,9 @@ def test_a_safe_address_has_no_finding() -> None:
     found = exposed("SASL_SSL", mechanisms=("SCRAM-SHA-512",))
     found.certificate_days = 31
     assert findings(found) == []
+
+
+@pytest.mark.parametrize("has_authorizer", [True, False])
+def test_a_login_shows_whether_there_is_an_authorizer(has_authorizer: bool) -> None:
+    told = list(login_findings(str(ADDRESS), has_authorizer=has_authorizer))
+    assert [each.severity for each in told] == ([] if has_authorizer else ["warning"])
