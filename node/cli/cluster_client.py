@@ -97,6 +97,8 @@ class ClusterClient:
         self._bootstrap = connection.addresses
         self._addresses: dict[int, Address] = {}
         self._clients: dict[Address, BlockingClient] = {}
+        self._failures: dict[int, Exception] = {}
+        """The last one of each broker."""
         self._answered_last = self._bootstrap[0]
         self._deadline: float | None = time.monotonic() + connection.timeout_s
 
@@ -189,17 +191,25 @@ class ClusterClient:
                 return self._client(address).ask(request)
             except UnencodableRequestError as error:
                 raise click.ClickException(str(error)) from error
-            except _FAILURES:
+            except _FAILURES as error:
+                self._failures[node_id] = error
                 self._drop(address)
                 if not was_open:
                     break
         return None
 
+    def silence(self, node_id: int) -> str:
+        """Why `ask_node` has had no answer of a broker, as the end of a sentence."""
+        failure = self._failures.get(node_id)
+        if isinstance(failure, UnsupportedApiError):
+            return f"broker {node_id}: {failure}"
+        return f"broker {node_id} does not answer"
+
     def ask_broker(self, node_id: int, request: Request[R]) -> R:
         """As `ask_node`; ClickException if the broker does not answer."""
         answer = self.ask_node(node_id, request)
         if answer is None:
-            raise click.ClickException(f"broker {node_id} does not answer")
+            raise click.ClickException(self.silence(node_id))
         return answer
 
     def serves(self, key: ApiKey) -> bool:

@@ -192,8 +192,11 @@ class GroupQueries:
             if answer is None and broker not in self.brokers:
                 return None
             if time.monotonic() > deadline:
-                why = "does not answer" if answer is None else "is still loading groups"
-                raise click.ClickException(f"broker {broker} {why}")
+                raise click.ClickException(
+                    self._client.silence(broker)
+                    if answer is None
+                    else f"broker {broker} is still loading groups"
+                )
             time.sleep(PAUSE_S)
 
     def groups(self, names: Iterable[str], *, with_events: bool = False) -> list[GroupDescription]:
@@ -213,7 +216,9 @@ class GroupQueries:
                 return [found[name] for name in wanted]
             if time.monotonic() > deadline:
                 name = next(name for name in wanted if name not in found)
-                raise click.ClickException(f"group {name}: its coordinator does not answer")
+                silent = next(iter(self._by_coordinator([name])), None)
+                why = "no coordinator is found" if silent is None else self._client.silence(silent)
+                raise click.ClickException(f"group {name}: {why}")
             time.sleep(PAUSE_S)
 
     def existing_groups(

@@ -409,6 +409,8 @@ class _Handler(socketserver.StreamRequestHandler):
             header = decode_request_header(frame)
             key, version = ApiKey(header.api_key), header.api_version
             request = decode_request(key, version, frame, header.body_offset)
+            if type(request) not in _ANSWERS:
+                break  # as a broker that does not know the API
             answer = self.server.cluster.answer(self.server.node, request)
             head = encode_response_header(key, version, header.correlation_id)
             body = b"".join((head, *encode_response(key, version, answer)))

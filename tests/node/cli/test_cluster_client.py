@@ -12,6 +12,7 @@ from odradek.protocol.messages.cluster import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from odradek.protocol.messages.diagnostics import ExplainTopicRequest
 from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
     MetadataRequest,
@@ -86,6 +87,15 @@ def test_a_broker_that_has_stopped_does_not_answer(three: StandInCluster) -> Non
         client.learn({7: ("127.0.0.1", free_port())})
         assert client.ask_node(7, MetadataRequest(topics=[])) is None
         assert client.ask_node(8, MetadataRequest(topics=[])) is None
+        assert client.silence(7) == "broker 7 does not answer"
+
+
+def test_a_broker_that_is_not_odradeks_is_not_called_silent(three: StandInCluster) -> None:
+    host, port = three.bootstrap.split(",")[2].split(":")
+    with ClusterClient(connection_to(three)) as client:
+        client.learn({2: (host, int(port))})
+        assert client.ask_node(2, ExplainTopicRequest(topics=[])) is None
+        assert "only Odradek's brokers do" in client.silence(2)
 
 
 def test_a_request_is_repeated_while_again_says_so(three: StandInCluster) -> None:
