@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.conformance.dialogue import DialogueCluster, unique
 from tests.conformance.test_java_tools import CONSUMER, PRODUCER_TEST, TIMEOUT_S
@@ -71,25 +70,3 @@ def test_a_producer_that_commits_every_few_milliseconds(
     assert found, described
     # Version 2: each transaction has ended an epoch.
     assert int(found[1]) > 5
-
-
-def test_a_transaction_is_found_and_ended_with_the_tool(
-    tools: Tools, cluster: DialogueCluster, topic: str
-) -> None:
-    transactional_id = unique("hanging")
-    producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap, "transactional.id": transactional_id}
-    )
-    producer.init_transactions(TIMEOUT_S)
-    producer.begin_transaction()
-    producer.produce(topic, "held")
-    assert producer.flush(TIMEOUT_S) == 0
-    listed = tools.transactions("list")
-    assert re.search(rf"{transactional_id}\s+\S+\s+\d+\s+Ongoing", listed), listed
-    where = ("--topic", topic, "--partition", "0")
-    producers = tools.transactions("describe-producers", *where)
-    last = producers.strip().splitlines()[-1].split()
-    assert last[-1] == "0", producers
-    tools.transactions("abort", *where, "--start-offset", "0")
-    producers = tools.transactions("describe-producers", *where)
-    assert producers.strip().splitlines()[-1].split()[-1] in ("None", "-1"), producers

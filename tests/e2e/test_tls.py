@@ -26,7 +26,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from odradek.node.embedded import EmbeddedBroker
 from tests.support.certificates import TestAuthority
-from tests.support.java import run_java_tool, why_no_java_tools
+from tests.support.java import ROUND_TRIPS, run_java_tool, why_no_java_tools
 from tests.support.ports import free_port
 from tests.support.waiting import LIVENESS_S, wait_until
 
@@ -179,21 +179,24 @@ def test_aiokafka(node: SecureNode, listener: str) -> None:
 
 @pytest.mark.java
 @pytest.mark.skipif(bool(why_no_java_tools()), reason=why_no_java_tools() or "Java is there")
-def test_kafkas_own_tools(node: SecureNode, tmp_path: Path) -> None:
-    properties = tmp_path / "client.properties"
-    properties.write_text(
-        "security.protocol=SSL\n"
-        f"ssl.truststore.type=PEM\nssl.truststore.location={node.authority.certificate}\n"
-        f"ssl.keystore.type=PEM\nssl.keystore.location={node.client_store}\n"
-    )
-    done = run_java_tool(
-        "org.apache.kafka.tools.TopicCommand",
-        *("--bootstrap-server", node.address("MTLS"), "--command-config", str(properties)),
-        *("--create", "--topic", "made-by-java"),
-        directory=tmp_path,
-    )
-    assert "Created topic made-by-java." in done.stdout, done.stdout + done.stderr
-    assert "User:alice" in node.broker.log().split("made-by-java")[0].rsplit("\n", 1)[-1]
+def test_java(node: SecureNode, tmp_path: Path) -> None:
+    """An admin, a producer and a consumer."""
+    stores = {"ssl.truststore": node.authority.certificate}
+    topics = {"java-SSL": "ANONYMOUS", "java-MTLS": "alice"}
+    for topic in topics:
+        listener = topic.removeprefix("java-")
+        if listener == "MTLS":
+            stores["ssl.keystore"] = node.client_store
+        properties = [f"bootstrap.servers={node.address(listener)}", "security.protocol=SSL"]
+        for store, path in stores.items():
+            properties += [f"{store}.type=PEM", f"{store}.location={path}"]
+        (tmp_path / f"{topic}.properties").write_text("\n".join(properties))
+    files = [str(tmp_path / f"{topic}.properties") for topic in topics]
+    done = run_java_tool(ROUND_TRIPS, *files, directory=tmp_path)
+    read = " ".join(map(str, range(10)))
+    assert done.stdout.splitlines() == [f"{topic}: {read}" for topic in topics], done.stderr
+    for topic, user in topics.items():
+        assert f"User:{user}" in node.broker.log().split(topic)[0].rsplit("\n", 1)[-1]
 
 
 @pytest.mark.parametrize("listener", ["MTLS", "BOTH"])

@@ -32,6 +32,8 @@ DEBUG = """\
     Logger: [{name: %s, level: DEBUG}]
 """
 RUNNER: Final = REPOSITORY / "tests" / "conformance" / "java" / "ToolRunner.java"
+ROUND_TRIPS: Final = str(RUNNER.with_name("RoundTrips.java"))
+"""A program that writes and reads with given properties."""
 _NUMBER: Final = Struct(">i")
 _STATUS_AND_THREADS: Final = Struct(">ii")
 _READ_BYTES: Final = 1 << 16
@@ -63,18 +65,19 @@ def run_java_tool(
     timeout_s: float = 120.0,
     debug: str = "",
     is_alone: bool = False,
+    options: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run a Kafka tool by its class, e.g. `org.apache.kafka.tools.TopicCommand`, or a program by
     its source file.
 
     A program, and a tool with `debug` (a package whose log goes to stderr) or with `is_alone` (it
     runs while others do), has a virtual machine of its own, with its logging configuration in
-    `directory`. Raises TimeoutExpired.
+    `directory`, and these `options`. Raises TimeoutExpired.
     """
     if not debug and not is_alone and not tool.endswith(".java"):
         return _shared_tools().run([tool, *arguments], stdin, timeout_s)
     return subprocess.run(
-        [*_java(directory, debug), tool, *arguments],
+        [*_java(directory, debug), *options, tool, *arguments],
         input=stdin,
         capture_output=True,
         text=True,
@@ -183,6 +186,11 @@ def _shared_tools() -> JavaTools:
     tools = JavaTools()
     atexit.register(tools.close)
     return tools
+
+
+def java_command(directory: Path, *arguments: str) -> list[str]:
+    """The command that starts a program by its source file, with options of the machine before."""
+    return [*_java(directory), *arguments]
 
 
 def _java(directory: Path, debug: str = "") -> list[str]:
