@@ -3,6 +3,9 @@
 Imported here so that the tests run from a source tree without the installed plugin.
 """
 
+import os
+from pathlib import Path
+
 import pytest
 
 from odradek.testing import kafka_broker, kafka_broker_secured, kafka_broker_settings
@@ -14,7 +17,19 @@ __all__ = ["kafka_broker", "kafka_broker_secured", "kafka_broker_settings"]
 pytest.register_assert_rewrite("tests.conformance.dialogue", "tests.conformance.members")
 
 
+_COMPILED = Path(__file__).parents[1] / ".venv" / "pycache"
+
+
 def pytest_configure() -> None:
+    """Compiled modules are kept, and never those of edited ones."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        # Each process of each node would compile all of its modules: half of its start. The tree
+        # stays without them, as was wanted.
+        os.environ["PYTHONPYCACHEPREFIX"] = str(_COMPILED)
+    _check_compiled()
+
+
+def _check_compiled() -> None:
     """Nobody tests an edited module and runs what was compiled before."""
     for source in stale(compiled_sources()):
         raise pytest.UsageError(

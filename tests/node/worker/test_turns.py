@@ -528,12 +528,17 @@ def test_appends_are_measured_while_somebody_has_a_quota_of_time(
 
     assert times() == {1: 0, 2: 0, 3: 0}
     bench.turns.measure(is_on=True)
-    began_ns = time.perf_counter_ns()
-    measured = times()
-    elapsed_ns = time.perf_counter_ns() - began_ns
-    assert 0 < measured[1] < measured[2]
-    # Two threads at most work in a turn.
-    assert sum(measured.values()) <= elapsed_ns * (1 + with_thread)
+    least = dict.fromkeys((1, 2, 3), 10**9)
+    for _ in range(5):
+        began_ns = time.perf_counter_ns()
+        measured = times()
+        elapsed_ns = time.perf_counter_ns() - began_ns
+        assert min(measured.values()) > 0
+        # Two threads at most work in a turn.
+        assert sum(measured.values()) <= elapsed_ns * (1 + with_thread)
+        # Each time may include one in which another process had the processor.
+        least = {id_: min(spent, least[id_]) for id_, spent in measured.items()}
+    assert least[1] < min(least[2], least[3])
     bench.turns.measure(is_on=False)
     assert set(times().values()) == {0}
 
