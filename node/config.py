@@ -20,7 +20,8 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from odradek.cluster.metadata.config_constraints import violated_constraints
+from odradek.cluster.metadata.broker_settings import CORDONED_LOG_DIRS
+from odradek.cluster.metadata.config_constraints import cordoned_fault, violated_constraints
 from odradek.cluster.metadata.config_definitions import ConfigSource, invalid_value
 from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS, broker_config
@@ -582,6 +583,9 @@ class _ConfigReader:
         self._faults.extend(sasl_errors(config.listeners, config.static_configs))
         layer = ConfigLayer(ConfigSource.STATIC_BROKER, config.static_configs)
         self._faults.extend(violated_constraints((layer,), config.static_configs))
+        cordoned = config.static_configs.get(CORDONED_LOG_DIRS, "")
+        fault = cordoned_fault(cordoned, [each.path for each in config.log_dirs])
+        self._faults.extend([fault] if fault is not None else [])
         ports = [listener.port for listener in config.listeners if listener.port]
         for port in {port for port in ports if ports.count(port) > 1}:
             self._faults.append(

@@ -9,8 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.cluster.controller.state import ControllerState
+from odradek.cluster.metadata.broker_settings import CORDONED_LOG_DIRS
 from odradek.cluster.metadata.client_metrics_settings import interval_error
-from odradek.cluster.metadata.config_constraints import AT_LEAST, AT_MOST, violated_constraints
+from odradek.cluster.metadata.config_constraints import (
+    AT_LEAST,
+    AT_MOST,
+    cordoned_fault,
+    violated_constraints,
+)
 from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigError,
@@ -174,6 +180,16 @@ def check_broker_bounds(state: ControllerState, name: str, wanted: Mapping[str, 
     faults = violated_constraints(layers, changed)
     if faults:
         raise ApiError(ErrorCode.INVALID_REQUEST, "; ".join(faults))
+    if CORDONED_LOG_DIRS in changed and CORDONED_LOG_DIRS in wanted:
+        _check_cordoned(state, name, wanted[CORDONED_LOG_DIRS])
+
+
+def _check_cordoned(state: ControllerState, name: str, value: str) -> None:
+    """ApiError unless a broker has these log directories (KIP-1066)."""
+    broker = state.image.brokers.get(int(name))
+    fault = cordoned_fault(value, broker.log_dir_paths if broker is not None else ())
+    if fault is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"requirement failed: {fault}")
 
 
 def _check_topic(state: ControllerState, name: str) -> None:

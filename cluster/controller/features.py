@@ -141,6 +141,10 @@ def _update(state: ControllerState, update: FeatureUpdate) -> Iterator[Record]:
         complaint = "The controller does not support the given upgrade type."
     elif level < 0:
         complaint = "A feature version cannot be less than 0."
+    else:
+        complaint = _unsupported_reason(state, name, level)
+    if complaint is not None:
+        pass
     elif level < current and update.upgrade_type == UpgradeType.UPGRADE:
         complaint = (
             "Can't downgrade the version of this feature without setting the upgrade type to either"
@@ -150,10 +154,6 @@ def _update(state: ControllerState, update: FeatureUpdate) -> Iterator[Record]:
         complaint = "Can't downgrade to a newer version."
     elif level < current and name == KRAFT_VERSION:
         complaint = "Can't downgrade the version of this feature."
-    elif level == 0 and name == METADATA_VERSION:
-        complaint = "It cannot be switched off."
-    else:
-        complaint = _unsupported_reason(state, name, level)
     if complaint is not None:
         raise ApiError(
             ErrorCode.INVALID_UPDATE_VERSION,
@@ -170,7 +170,7 @@ def _unsupported_reason(state: ControllerState, name: str, level: int) -> str | 
         if level == 0:
             return f"Feature {name} not found."
         return f"Local controller {state.node_id} does not support this feature."
-    if level == 0:
+    if level == 0 and name != METADATA_VERSION:
         return None
     if not supported.min_level <= level <= supported.max_level:
         return (

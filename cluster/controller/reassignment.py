@@ -30,21 +30,22 @@ from odradek.protocol.errors import ApiError, ErrorCode
 def alter_reassignments(
     state: ControllerState, command: AlterPartitionReassignments
 ) -> ControllerResult:
-    """Begin, redirect or cancel reassignments; of a partition that occurs twice the last counts.
+    """Begin, redirect or cancel reassignments, in their order: a partition may occur twice.
 
     Codes of single partitions: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS,
     INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
     """
     decisions = state.decisions()
     results: list[PartitionChangeResult] = []
-    wanted = {(entry.topic, entry.partition): entry for entry in command.reassignments}
-    for (topic, partition), reassignment in wanted.items():
+    for reassignment in command.reassignments:
         code, message = ErrorCode.NONE, None
         try:
             _reassign(state, decisions, reassignment, command.allow_replication_factor_change)
         except ApiError as error:
             code, message = error.code, error.message
-        results.append(PartitionChangeResult(topic, partition, code, message))
+        results.append(
+            PartitionChangeResult(reassignment.topic, reassignment.partition, code, message)
+        )
     return ControllerResult(tuple(decisions.records), PartitionsReply(tuple(results)))
 
 
@@ -88,7 +89,11 @@ def _reassign(
 ) -> None:
     name, number = wanted.topic, wanted.partition
     topic = state.image.topics_by_name.get(name)
-    if topic is None or not 0 <= number < len(topic.partitions):
+    if topic is None:
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
+        )
+    if not 0 <= number < len(topic.partitions):
         raise ApiError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{number}."
         )

@@ -46,30 +46,38 @@ def check_assignment(
     complaint = None
     if not replicas:
         complaint = "The manual partition assignment includes an empty replica list."
-    elif len(set(replicas)) != len(replicas):
-        twice = next(replica for replica in replicas if list(replicas).count(replica) > 1)
-        complaint = f"The manual partition assignment includes the broker {twice} more than once."
+    elif (fault := _faulty_broker(state, replicas)) is not None:
+        complaint = fault
     elif len(replicas) != replication_factor:
         complaint = (
             f"The manual partition assignment includes a partition with {len(replicas)} replica(s),"
             " but this is not consistent with previous partitions, which have"
             f" {replication_factor} replica(s)."
         )
-    else:
-        brokers = state.image.brokers
-        unknown = [replica for replica in replicas if replica not in brokers]
-        if unknown:
-            complaint = (
-                f"The manual partition assignment includes broker {unknown[0]}, but no such broker"
-                " is registered."
-            )
-        elif not may_be_inactive and not any(is_active(brokers[replica]) for replica in replicas):
-            complaint = (
-                f"All brokers specified in the manual partition assignment {list(replicas)} are"
-                " fenced or in controlled shutdown."
-            )
+    elif not may_be_inactive and not any(
+        is_active(state.image.brokers[replica]) for replica in replicas
+    ):
+        complaint = (
+            f"All brokers specified in the manual partition assignment {list(replicas)} are"
+            " fenced or in controlled shutdown."
+        )
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
+
+
+def _faulty_broker(state: ControllerState, replicas: Sequence[int]) -> str | None:
+    """What is wrong with the first broker, by id, that may not be in an assignment."""
+    before = None
+    for broker in sorted(replicas):
+        if broker not in state.image.brokers:
+            return (
+                f"The manual partition assignment includes broker {broker}, but no such broker is"
+                " registered."
+            )
+        if broker == before:
+            return f"The manual partition assignment includes the broker {broker} more than once."
+        before = broker
+    return None
 
 
 def initial_partition(state: ControllerState, replicas: Sequence[int]) -> PartitionImage:

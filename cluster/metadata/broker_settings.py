@@ -98,6 +98,7 @@ def _limits_by_address(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((address, int(limit)) for address, _, limit in parts)
 
 
+CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
 ANY_LOG_DIR: Final = "*"
 """In cordoned.log.dirs: all of the broker's log directories."""
 _LOG_DIRS: Final = satisfying(

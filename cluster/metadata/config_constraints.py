@@ -10,6 +10,7 @@ import operator
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
+from odradek.cluster.metadata.broker_settings import ANY_LOG_DIR, CORDONED_LOG_DIRS
 from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.cluster.metadata.config_tables import GROUP_CONFIGS
 from odradek.cluster.metadata.settings import broker_number
@@ -60,3 +61,20 @@ def violated_constraints(layers: tuple[ConfigLayer, ...], keys: Collection[str])
         if (key in keys or other in keys)
         and not _HOLDS[relation](broker_number(key, layers), broker_number(other, layers))
     ]
+
+
+def cordoned_fault(value: str, paths: Collection[str]) -> str | None:
+    """What is wrong with the cordoned.log.dirs of a broker with log directories at these paths
+    (KIP-1066), in Kafka's words. No paths: they are not known."""
+    cordoned = [each for each in (item.strip() for item in value.split(",")) if each]
+    if ANY_LOG_DIR in cordoned:
+        if len(cordoned) == 1:
+            return None
+        return f"When {CORDONED_LOG_DIRS} is set to *, it must not contain other values"
+    missing = [each for each in cordoned if each not in paths]
+    if not missing or not paths:
+        return None
+    return (
+        f"All entries in {CORDONED_LOG_DIRS} must be present in log.dirs or log.dir. Missing"
+        f" entries : {','.join(missing)}"
+    )

@@ -138,6 +138,10 @@ def move(
                 raise click.ClickException(
                     f"{path} is no log directory of node {node}. It has {paths}."
                 )
+            if result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT:
+                raise click.ClickException(
+                    f"{path} of node {node} takes no replicas: cordoned.log.dirs names it."
+                )
             if result.error_code:
                 refusals[f"{topic.name}-{result.partition_index}"] = error_text(result)
     raise_refusals(refusals)

@@ -224,7 +224,8 @@ async def handle_update_features(
             UpdatableFeatureResult(
                 feature=result.name,
                 error_code=result.error_code,
-                error_message=result.error_message,
+                # Kafka's word for success.
+                error_message=result.error_message or ErrorCode.NONE.name,
             )
             for result in reply.results
         ],
@@ -292,7 +293,7 @@ def _check_voter(request: AddRaftVoterRequest | RemoveRaftVoterRequest, services
     if request.cluster_id is not None and request.cluster_id != own:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"The request names cluster {request.cluster_id}. This is cluster {own}.",
+            f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{own}"',
         )
     if request.voter_id < 0:
         raise ApiError(

@@ -72,6 +72,8 @@ def _begin_move(
     place = paths.index(path)
     if place in services.logs.offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
+    if _is_cordoned(path, services):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     topic = services.image.topics_by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -148,7 +150,6 @@ def _describe(
         return DescribeLogDirsResult(log_dir=path, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     if place in services.logs.offline:
         return DescribeLogDirsResult(log_dir=path, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
-    cordoned = services.metadata.broker_settings().cordoned_log_dirs
     return DescribeLogDirsResult(
         error_code=(ErrorCode.KAFKA_STORAGE_ERROR if services.storage_problem else ErrorCode.NONE),
         log_dir=path,
@@ -158,8 +159,14 @@ def _describe(
         ],
         total_bytes=usage.total,
         usable_bytes=usage.free,
-        is_cordoned=path in cordoned or ANY_LOG_DIR in cordoned,
+        is_cordoned=_is_cordoned(path, services),
     )
+
+
+def _is_cordoned(path: str, services: Services) -> bool:
+    """Whether no replica may be placed in a log directory (KIP-1066)."""
+    cordoned = services.metadata.broker_settings().cordoned_log_dirs
+    return path in cordoned or ANY_LOG_DIR in cordoned
 
 
 def _log_dirs(services: Services) -> list[str]:

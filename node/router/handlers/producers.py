@@ -5,6 +5,7 @@ name all its partitions, not only those that it leads.
 """
 
 from odradek.cluster.metadata.acls import AclOperation
+from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.node.bus.messages import UNSENT, DescribeProducers, ProducersDescribed
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder
@@ -45,7 +46,16 @@ async def _describe(
     if not services.authorizer.is_topic_allowed(context, AclOperation.READ, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return answer
-    if topic is None or not 0 <= index < len(topic.partitions):
+    if topic is None:
+        invalid = topic_name_error(name)
+        code = (
+            ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        answer.error_code = code
+        # Kafka's words.
+        answer.error_message = invalid or "This server does not host this topic-partition."
+        return answer
+    if not 0 <= index < len(topic.partitions):
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return answer
     location = services.logs.locate(topic.topic_id, index)

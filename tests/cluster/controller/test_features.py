@@ -87,7 +87,7 @@ def test_an_unchanged_level_makes_no_record() -> None:
         (FeatureUpdate("metadata.version", 26, SAFE_DOWN), "downgrade to a newer"),
         (FeatureUpdate("metadata.version", 1000, UP), "only supports versions"),
         (FeatureUpdate("metadata.version", 6, UNSAFE_DOWN), "only supports versions"),
-        (FeatureUpdate("metadata.version", 0, UNSAFE_DOWN), "switched off"),
+        (FeatureUpdate("metadata.version", 0, UNSAFE_DOWN), "only supports versions"),
         (FeatureUpdate("metadata.version", -1, UNSAFE_DOWN), "0"),
         (FeatureUpdate("metadata.version", 26, 0), "given upgrade type"),
         (FeatureUpdate("kraft.version", 0, UNSAFE_DOWN), "Can't downgrade"),

@@ -191,7 +191,7 @@ def test_the_replication_factor_changes_only_if_it_may() -> None:
     assert reassign(harness, (0, 1, 2), may_change_factor=True) == ErrorCode.NONE
 
 
-def test_each_partition_has_its_own_result_and_its_last_entry_counts() -> None:
+def test_each_entry_has_its_own_result_in_their_order() -> None:
     harness = harness_with(*(PartitionImage((0,), (0,), 0) for _ in range(3)))
     command = AlterPartitionReassignments(
         (
@@ -207,6 +207,7 @@ def test_each_partition_has_its_own_result_and_its_last_entry_counts() -> None:
     assert [(r.partition, r.error_code) for r in reply.results] == [
         (0, 0),
         (1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (2, 0),
         (2, 0),
     ]
     assert [p.adding_replicas for p in harness.partitions("t")] == [(1,), (), (2,)]

@@ -5,6 +5,7 @@ import pytest
 from odradek.cluster.metadata.config_constraints import (
     CONSTRAINTS,
     ConfigConstraint,
+    cordoned_fault,
     violated_constraints,
 )
 from odradek.cluster.metadata.config_definitions import ConfigSource
@@ -58,3 +59,25 @@ def test_the_layer_of_higher_precedence_counts() -> None:
 def test_constraints_on_other_keys_are_not_checked() -> None:
     layer = ConfigLayer(ConfigSource.STATIC_BROKER, {"group.max.session.timeout.ms": "1"})
     assert violated_constraints((layer,), ["group.consumer.session.timeout.ms"]) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("", None),
+        ("*", None),
+        ("/a, /b", None),
+        ("*,/a", "When cordoned.log.dirs is set to *, it must not contain other values"),
+        (
+            "/a,/c,/d",
+            "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing"
+            " entries : /c,/d",
+        ),
+    ],
+)
+def test_a_broker_has_the_log_directories_that_are_cordoned(value: str, says: str | None) -> None:
+    assert cordoned_fault(value, ["/a", "/b"]) == says
+
+
+def test_of_a_broker_that_has_not_told_its_log_directories_any_may_be_cordoned() -> None:
+    assert cordoned_fault("/c", []) is None

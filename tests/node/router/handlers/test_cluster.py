@@ -468,7 +468,7 @@ def test_a_feature_can_be_upgraded(broker_without_features: RouterHarness, versi
     told = [
         (result.feature, result.error_code, result.error_message) for result in response.results
     ]
-    assert told == ([(ELR, 0, None), (METADATA, 0, None)] if version <= 1 else [])
+    assert told == ([(ELR, 0, "NONE"), (METADATA, 0, "NONE")] if version <= 1 else [])
 
 
 @pytest.mark.parametrize(
