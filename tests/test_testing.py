@@ -33,6 +33,64 @@ def test_second_has_the_same_broker(kafka_broker):
 """
 
 
+AUTHENTICATES = """
+import time
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+def properties(broker, mechanism, **more):
+    found = {**broker.properties(mechanism), "log_level": 0, **more}
+    if mechanism == "OAUTHBEARER":
+        found["oauth_cb"] = lambda _config: (broker.access_token(), time.time() + 3600)
+    return found
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_records_go_through(kafka_broker_secured, mechanism):
+    broker = kafka_broker_secured
+    topic = f"orders-{mechanism.lower()}"
+    broker.broker.create_topic(topic)
+    producer = Producer(properties(broker, mechanism))
+    producer.produce(topic, mechanism.encode())
+    assert producer.flush(20) == 0
+    consumer = Consumer(properties(broker, mechanism, **{"group.id": topic}))
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    message = consumer.poll(20)
+    assert message is not None and message.value() == mechanism.encode()
+    consumer.close()
+
+
+def refusal(wrong):
+    errors = []
+    client = AdminClient({**wrong, "error_cb": lambda error: errors.append(error.code())})
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=1)
+    client.poll(0)
+    return errors
+
+
+@pytest.mark.parametrize("mechanism", ("PLAIN", "SCRAM-SHA-512"))
+def test_a_wrong_password_is_refused(kafka_broker_secured, mechanism):
+    wrong = {**properties(kafka_broker_secured, mechanism), "sasl.password": "wrong"}
+    assert KafkaError._AUTHENTICATION in refusal(wrong)
+
+
+def test_users_come_and_go(kafka_broker_secured):
+    broker = kafka_broker_secured
+    bob = {**properties(broker, "SCRAM-SHA-256"), "sasl.username": "bob", "sasl.password": "b-pass"}
+    broker.add_user("bob", "b-pass")
+    assert AdminClient(bob).list_topics(timeout=20).brokers
+    broker.remove_user("bob")
+    assert KafkaError._AUTHENTICATION in refusal(bob)
+"""
+
+
 def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
     pytester._monkeypatch.setenv("PYTHONPATH", path)
@@ -48,16 +106,8 @@ def test_a_session_shares_one_real_broker(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.e2e
 def test_clients_of_the_secured_broker_authenticate(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        from confluent_kafka.admin import AdminClient
-
-        def test_it(kafka_broker_secured):
-            client = AdminClient(kafka_broker_secured.properties("SCRAM-SHA-512"))
-            assert client.list_topics(timeout=10).brokers
-        """
-    )
-    run_pytest(pytester).assert_outcomes(passed=1)
+    pytester.makepyfile(AUTHENTICATES)
+    run_pytest(pytester).assert_outcomes(passed=7)
 
 
 @pytest.mark.e2e
