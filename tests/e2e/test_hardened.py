@@ -1,34 +1,21 @@
 """`odradek format --hardened`: the node that it makes serves its admin and nobody else."""
 
 import json
-import shlex
 import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 
 from odradek.node.blocking_client import BlockingClient, NotABrokerError
 from odradek.protocol.messages.metadata import MetadataRequest
 from tests.e2e.hardened import VALUES, HardenedCluster, round_trip
 from tests.support.java import run_java_tool, why_no_java_tools
-from tests.support.waiting import LIVENESS_S, wait_until
+from tests.support.waiting import LIVENESS_S
 
 pytestmark = pytest.mark.e2e
-
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-
-
-def commands_of_the_page(*beginnings: str) -> list[list[str]]:
-    """The arguments of the commands of docs/security.md that begin so."""
-    text = PAGE.read_text().replace("\\\n", " ")
-    lines = [line for block in text.split("```")[1::2] for line in block.splitlines()]
-    starts = tuple(f"odradek {each}" for each in beginnings)
-    found = [shlex.split(line)[1:] for line in lines if line.startswith(starts)]
-    assert found
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -114,27 +101,6 @@ def test_the_doctor_finds_nothing_serious(one: HardenedCluster) -> None:
     severities = {each["address"]: each["severity"] for each in told["findings"]}
     assert severities[str(one.folders[0] / "cluster.bundle")] == "warning"
     assert "serious" not in severities.values()
-
-
-def test_the_commands_of_the_page_do_what_it_says(one: HardenedCluster, tmp_path: Path) -> None:
-    (tmp_path / "shop.password").write_text("a password")
-    for command in commands_of_the_page("-p prod acl", "-p prod user", "-p prod quota"):
-        moved = [each.replace("shop.password", str(tmp_path / "shop.password")) for each in command]
-        one.odradek(*moved)
-    one.odradek("-p", "prod", "topic", "create", "orders", "--if-not-exists")
-    shop = one.properties(sasl_username="shop", sasl_password="a password")
-    producer = Producer({**shop, "transactional.id": "shop-1"})
-    producer.init_transactions(LIVENESS_S)
-    producer.begin_transaction()
-    producer.produce("orders", b"")
-    producer.commit_transaction(LIVENESS_S)
-    consumer = Consumer({**shop, "group.id": "billing", "auto.offset.reset": "earliest"})
-    consumer.subscribe(["orders"])
-    refused = wait_until(lambda: consumer.poll(0.2))
-    consumer.close()
-    error = refused and refused.error()
-    assert error
-    assert error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def test_three_hardened_nodes_replicate(tmp_path: Path) -> None:
