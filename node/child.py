@@ -41,6 +41,7 @@ from odradek.node.observability import (
     BeginControlledShutdown,
     CandidateRefused,
     ChangeLogLevels,
+    ChangeSettings,
     CollectMetrics,
     ConfigurationApplied,
     ConfigurationChanged,
@@ -53,6 +54,8 @@ from odradek.node.observability import (
     ProcessReady,
     ResizeWorkers,
     Sample,
+    SettingsChanged,
+    SettingsOverridden,
     ShutdownAllowed,
     StopProcess,
     StorageReport,
@@ -86,6 +89,8 @@ class ChildTimeouts:
     """From the start until ready. Recovery after a power loss may take minutes."""
     prepare: float = 60.0
     """From the start of a process that is to replace another one until it is prepared."""
+    take_over: float = 60.0
+    """From taking over until ready: the process before has closed its files."""
     heartbeat: float = 20.0
     """Between heartbeats of a ready child. A sync of a slow disk may take some seconds."""
     stable: float = 30.0
@@ -150,6 +155,10 @@ class Child:
         self.on_log_levels_request: Callable[[Child, ChangeLogLevels], None] = (
             lambda _child, _message: None
         )
+        self.on_node_settings: Callable[[dict[str, str]], None] = lambda _overrides: None
+        self.on_settings_request: Callable[[Child, ChangeSettings], None] = (
+            lambda _child, _message: None
+        )
         self.deadline = 0.0
         """When `on_deadline` is due: the next start, or the end of a timeout."""
         self.refusal = ""
@@ -203,7 +212,7 @@ class Child:
             return
         self.state = ChildState.STARTING
         self._started_at = now
-        self.deadline = now + self._timeouts.start
+        self.deadline = now + self._timeouts.take_over
         if not self._send(TakeOver()):
             # It is exiting; `reap` notices.
             self.kill()
@@ -253,6 +262,10 @@ class Child:
                     self.on_configuration_applied(self.name, message.revision)
                 case ChangeLogLevels():
                     self.on_log_levels_request(self, message)
+                case SettingsOverridden():
+                    self.on_node_settings(message.overrides)
+                case ChangeSettings():
+                    self.on_settings_request(self, message)
                 case CandidateRefused():
                     self.refusal = message.problem
                 case ProcessPrepared():
@@ -285,6 +298,10 @@ class Child:
     def answer_log_levels(self, request_id: int, problem: str = "") -> None:
         """Answer the child's request to change levels."""
         self._send(LogLevelsChanged(request_id, problem))
+
+    def answer_settings(self, request_id: int, problem: str = "") -> None:
+        """Answer the child's request for settings of the node."""
+        self._send(SettingsChanged(request_id, problem))
 
     def on_deadline(self, now: float) -> None:
         """The deadline has passed."""

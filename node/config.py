@@ -150,6 +150,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Of loggers, as they were set while the node runs; lost when it stops."""
     sources: dict[str, tuple[tuple[str, str], ...]] = msgspec.field(default_factory=dict)
     """Of each key that is set: (value, origin), the strongest first. Secret values are hidden."""
+    overridden: dict[str, str] = msgspec.field(default_factory=dict)
+    """The node's own values of keys that have another one through the cluster (node_overrides)."""
     file_problem: str = ""
     """Why the configuration file, as it is now, is refused; empty if it is in effect."""
     restart_keys: tuple[str, ...] = ()
@@ -236,7 +238,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         }
         return {
             key: text
-            for key, text in texts.items()
+            for key, text in (texts | self.overridden).items()
             if text is not None and (key in self.sources or text != BROKER_CONFIGS[key].default)
         }
 
@@ -269,6 +271,18 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     def needs_cluster_id(self) -> bool:
         """Whether the cluster's id must be configured, because other nodes have it as well."""
         return len(self.peers) > 1 or bool(self.join)
+
+    @property
+    def arena_problem(self) -> str:
+        """Why the arena is too small; empty if it is not."""
+        default = BROKER_CONFIGS[_REQUEST_BYTES_MAX].default
+        request_bytes_max = int(self.static_configs.get(_REQUEST_BYTES_MAX) or default or 0)
+        if self.arena_bytes >= 2 * request_bytes_max:
+            return ""
+        return (
+            f"arena.bytes={self.arena_bytes}: it must be at least twice {_REQUEST_BYTES_MAX},"
+            f" which is {request_bytes_max}. Increase it, or reduce {_REQUEST_BYTES_MAX}."
+        )
 
     def with_workers(self, count: int) -> "NodeConfig":
         """The same configuration with another worker count."""
@@ -559,16 +573,8 @@ class _ConfigReader:
                 f" {config.store_count or DEFAULT_STORE_COUNT}. Set at most that many workers, or"
                 " format the node with more stores."
             )
-        request_bytes_max = int(
-            config.static_configs.get(_REQUEST_BYTES_MAX)
-            or BROKER_CONFIGS[_REQUEST_BYTES_MAX].default
-            or 0
-        )
-        if config.arena_bytes < 2 * request_bytes_max:
-            self._faults.append(
-                f"arena.bytes={config.arena_bytes}: it must be at least twice {_REQUEST_BYTES_MAX},"
-                f" which is {request_bytes_max}. Increase it, or reduce {_REQUEST_BYTES_MAX}."
-            )
+        if config.arena_problem:
+            self._faults.append(config.arena_problem)
         self._faults.extend(
             cluster_errors(
                 config.peers,

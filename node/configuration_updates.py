@@ -38,6 +38,7 @@ from odradek.node.configuration_rollout import ConfigurationRollout
 from odradek.node.data_folder import check_meta_properties, read_meta_properties
 from odradek.node.listener_security import check_tls
 from odradek.node.log_levels import merged_levels
+from odradek.node.node_overrides import with_overrides
 from odradek.node.observability import ChangeLogLevels, Metrics
 from odradek.node.process_replacement import ProcessReplacement
 
@@ -170,7 +171,8 @@ class ConfigurationUpdates:
 
     `current` is the node's configuration. `adopt` makes another one the node's, on disk and in the
     supervisor. It raises OSError if the disk is full and ConfigurationError if http.listen cannot
-    be bound; then nothing has happened.
+    be bound; then nothing has happened. `overrides` are the settings that the file does not change,
+    because they are set through the cluster.
     """
 
     def __init__(
@@ -181,7 +183,9 @@ class ConfigurationUpdates:
         *,
         current: Callable[[], NodeConfig],
         adopt: Callable[[NodeConfig], None],
+        overrides: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        self._overrides = overrides
         self._rollout = rollout
         self._replacement = replacement
         self._watch = watch
@@ -206,8 +210,6 @@ class ConfigurationUpdates:
 
     def _apply(self, watch: ConfigFileWatch, after: NodeConfig) -> None:
         before = self._current()
-        config = self._updated(after)
-        kinds = replaced_kinds(before, config)
 
         def on_end(problem: str) -> None:
             if problem:
@@ -217,6 +219,8 @@ class ConfigurationUpdates:
                 _log_effect()
 
         try:
+            config = self._updated(after)
+            kinds = replaced_kinds(before, config)
             _check_identity(before, after)
             _check_listeners(before, config)
             _check_peer_ports(before, config)
@@ -238,9 +242,11 @@ class ConfigurationUpdates:
             watch.refuse(ConfigurationError(f"it cannot be stored: {error.strerror}"))
 
     def _updated(self, after: NodeConfig) -> NodeConfig:
-        """The configuration as it is now, with what the file has."""
+        """The configuration as it is now, with what the file has. Raises ConfigurationError if that
+        contradicts what is set through the cluster."""
         assert self._started_with is not None
         config, restart_keys = updated_config(self._current(), self._started_with, after)
+        config = with_overrides(config, after, self._overrides())
         return msgspec.structs.replace(config, file_problem="", restart_keys=tuple(restart_keys))
 
     def _adopt_and_tell(

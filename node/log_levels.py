@@ -45,6 +45,7 @@ _MODULES: Final = (
     "odradek.node.controller.raft_driver",
     "odradek.node.cpu_affinity",
     "odradek.node.listener_security",
+    "odradek.node.override_updates",
     "odradek.node.process_replacement",
     "odradek.node.router.audit_log",
     "odradek.node.router.client_listeners",

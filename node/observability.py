@@ -277,6 +277,20 @@ class ChangeLogLevels(msgspec.Struct, frozen=True, array_like=True, tag="levels"
     levels: dict[str, str | None]
 
 
+class SettingsOverridden(msgspec.Struct, frozen=True, array_like=True, tag="settings"):
+    """The settings of this node that are set through the cluster, by key."""
+
+    overrides: dict[str, str]
+
+
+class ChangeSettings(msgspec.Struct, frozen=True, array_like=True, tag="change"):
+    """Answer when the node has these settings through the cluster; `is_trial`: whether it could."""
+
+    request_id: int
+    overrides: dict[str, str]
+    is_trial: bool
+
+
 class ConfigurationApplied(msgspec.Struct, frozen=True, array_like=True, tag="applied"):
     """The child has applied the configuration with this number."""
 
@@ -310,6 +324,13 @@ class TakeOver(msgspec.Struct, frozen=True, array_like=True, tag="takeover"):
     """The process that this one replaces has ended: start."""
 
 
+class SettingsChanged(msgspec.Struct, frozen=True, array_like=True, tag="changed"):
+    """The answer to `ChangeSettings`: the node has them, or could, or why not."""
+
+    request_id: int
+    problem: str = ""
+
+
 class StopProcess(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """Finish, then exit. `is_replaced`: the node stays, another process takes over at once."""
 
@@ -340,6 +361,8 @@ FromChild = (
     | ConfigurationApplied
     | ProcessPrepared
     | CandidateRefused
+    | SettingsOverridden
+    | ChangeSettings
 )
 ToChild = (
     StopProcess
@@ -349,6 +372,7 @@ ToChild = (
     | StorageState
     | ConfigurationChanged
     | LogLevelsChanged
+    | SettingsChanged
 )
 Details = Mapping[str, str | int | dict[str, int]]
 
@@ -388,6 +412,7 @@ class SupervisorLink:
         self.on_configuration: Callable[[NodeConfig], None] = lambda _config: None
         """Called with a changed configuration of the node, whose log levels are applied already."""
         self.on_log_levels_changed: Callable[[LogLevelsChanged], None] = lambda _message: None
+        self.on_settings_changed: Callable[[SettingsChanged], None] = lambda _message: None
         self.is_in_controlled_shutdown = False
         """Whether the node is in controlled shutdown; changes in `poll`."""
         self.is_replaced = False
@@ -496,6 +521,8 @@ class SupervisorLink:
                     self._apply_configuration(message.revision)
                 case LogLevelsChanged():
                     self.on_log_levels_changed(message)
+                case SettingsChanged():
+                    self.on_settings_changed(message)
                 case TakeOver():
                     pass
 

@@ -63,6 +63,8 @@ class ProcessReplacement:
         """How many processes have been replaced since the start of the node."""
         self._adopt: Callable[[], None] = lambda: None
         self._revert: Callable[[], None] = lambda: None
+        self._before_routers: Callable[[], None] = lambda: None
+        self._is_trial = False
         self._on_end: Callable[[str], None] = lambda _problem: None
 
     @property
@@ -75,17 +77,21 @@ class ProcessReplacement:
         candidate: NodeConfig,
         kinds: Container[str],
         *,
-        adopt: Callable[[], None],
-        revert: Callable[[], None],
+        adopt: Callable[[], None] = lambda: None,
+        revert: Callable[[], None] = lambda: None,
+        before_routers: Callable[[], None] = lambda: None,
         on_end: Callable[[str], None],
+        is_trial: bool = False,
     ) -> None:
         """Replace the processes of these kinds (controller, worker, router), in the order in which
         they are planned.
 
         `adopt` makes the configuration the node's when all are prepared; it may raise
-        ConfigurationError or OSError. `revert` makes the former one the node's again. `on_end` is
-        called once: with an empty text when all processes have the configuration, otherwise with
-        the reason why they have the former one. Raises OSError if the disk is full.
+        ConfigurationError or OSError. `revert` makes the former one the node's again.
+        `before_routers` is called when all but the routers have the configuration. `on_end` is
+        called once: with an empty text when all processes have it, otherwise with the reason why
+        they have the former one. `is_trial`: end when all are prepared. Raises OSError if the disk
+        is full.
         """
         assert not self.is_active, "one change at a time"
         candidate.save_json(self._candidate_path)
@@ -94,6 +100,7 @@ class ProcessReplacement:
         ]
         self._successors, self._switched, self._problem = {}, [], ""
         self._adopt, self._revert, self._on_end = adopt, revert, on_end
+        self._before_routers, self._is_trial = before_routers, is_trial
         self._phase = _Phase.PREPARE
 
     def turn(self, now: float) -> None:
@@ -114,7 +121,7 @@ class ProcessReplacement:
             child.reap(now)
             if child.state is ChildState.ENDED:
                 unknown = f"a new {child.name} did not start with it; see its errors in the log"
-                self._fail(child.refusal or unknown)
+                self._end_unchanged(child.refusal or unknown)
                 return
             if child.state is ChildState.STARTING:
                 if now >= child.deadline:
@@ -125,17 +132,21 @@ class ProcessReplacement:
             child = self._successors[plan.name] = self._make_child(plan)
             child.start(now, candidate=self._candidate_path)
             return
+        if self._is_trial:
+            self._end_unchanged("")
+            return
         try:
             self._adopt()
         except ConfigurationError as error:
-            self._fail("; ".join(error.faults))
+            self._end_unchanged("; ".join(error.faults))
         except OSError as error:
-            self._fail(f"it cannot be stored: {error.strerror}")
+            self._end_unchanged(f"it cannot be stored: {error.strerror}")
         else:
             log.info("Replacing %s", ", ".join(self._successors))
             self._phase = _Phase.SWITCH
 
-    def _fail(self, problem: str) -> None:
+    def _end_unchanged(self, problem: str) -> None:
+        """End before anything has changed."""
         self._end_successors()
         self._phase = _Phase.IDLE
         self._on_end(problem)
@@ -153,6 +164,8 @@ class ProcessReplacement:
                 self._on_end(self._problem)
                 return False
             name = self._plans[0].name
+            if name.startswith("router-") and self._phase is _Phase.SWITCH:
+                self._before_routers()
             self._current = next(each for each in self._children() if each.name == name)
             self._current.stop(now, is_replaced=True)
             return self._current.state is ChildState.ENDED

@@ -48,6 +48,7 @@ from odradek.node.controller.clean_shutdown import record_clean_shutdown
 from odradek.node.data_folder import FolderLock, StateFile, adopt_meta_properties
 from odradek.node.listener_security import check_tls, warn_of_open_listeners
 from odradek.node.observability import configure_logging
+from odradek.node.override_updates import OverrideUpdates
 from odradek.node.probe_server import ProbeServer
 from odradek.node.process_replacement import ProcessReplacement
 from odradek.node.storage_health import NodeStorage
@@ -172,8 +173,20 @@ class Supervisor:
             plan=lambda config: plan(config, self._config_path),
             candidate_path=config.run_folder / _CANDIDATE_NAME,
         )
+        self._overrides = OverrideUpdates(
+            self._rollout,
+            self._replacement,
+            own=lambda: config if watch is None else watch.accepted,
+            current=lambda: self._config,
+            adopt=self._adopt,
+        )
         self._updates = ConfigurationUpdates(
-            self._rollout, self._replacement, watch, current=lambda: self._config, adopt=self._adopt
+            self._rollout,
+            self._replacement,
+            watch,
+            current=lambda: self._config,
+            adopt=self._adopt,
+            overrides=lambda: self._overrides.applied,
         )
         self._children = [self._child(each) for each in plan(config, self._config_path)]
         self._storage = NodeStorage(config.data_folder)
@@ -183,7 +196,7 @@ class Supervisor:
             children=lambda: self._children,
             is_stopping=lambda: self._stop_round is not None,
             hindrances=self._hindrances,
-            problems=lambda: self._updates.problem_text,
+            problems=lambda: self._updates.problem_text + self._overrides.problem_text,
         )
         self._register_metrics()
 
@@ -192,6 +205,8 @@ class Supervisor:
         child.on_storage_report = self._on_storage_report
         child.on_details = self._on_details
         child.on_configuration_applied = self._rollout.on_applied
+        child.on_node_settings = self._overrides.want
+        child.on_settings_request = self._overrides.ask
         child.on_log_levels_request = self._updates.change_log_levels
         return child
 
@@ -253,6 +268,8 @@ class Supervisor:
             if self._resized_config is None:
                 if not self._replacement.is_active:
                     self._updates.tick(now)
+                if not self._replacement.is_active:
+                    self._overrides.tick(now)
                 self._replacement.turn(now)
 
     def _on_exit(self, child: Child) -> None:

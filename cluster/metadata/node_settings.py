@@ -1,14 +1,15 @@
 """The keys of a node that Kafka does not have: its processes, its peers, its log and its probes.
 
 They are read by `node/config.py`, which checks them; here is what DescribeConfigs says of them.
-None can be changed through the cluster: they are of one node, and most give it its layout. What
-a running node follows in its configuration file is said with each, of the others why a change takes
-a restart. Those that a process reads at its start replace it: docs/adr/0018-replacing-processes.md.
+Some can be set through the cluster (node/node_overrides.py). The others are what a node needs to
+find the cluster, or addresses and files of its machine: what a running node follows in its
+configuration file is said with each, of the others why a change takes a restart. Those that a
+process reads at its start replace it (docs/adr/0018-replacing-processes.md).
 """
 
 from typing import Final
 
-from odradek.cluster.metadata.config_definitions import ConfigScope, at_least, between
+from odradek.cluster.metadata.config_definitions import ConfigScope, at_least, between, one_of
 from odradek.cluster.metadata.config_schema import integer, long, password, settings, string
 from odradek.cluster.metadata.image import ConfigResourceType
 
@@ -60,27 +61,30 @@ class StartupSettings:
         f"The shared memory for the bytes of requests.{_replacing('router')}",
         enforced_by=_READ,
         validator=at_least(16 << 20),
-        scope=ConfigScope.READ_ONLY,
+        scope=ConfigScope.BROKER,
     )
     processor_placement: str = string(
         "split",
         "split: router and workers use different processors. shared: each may use any."
         f"{_replacing('workers and router')}",
         enforced_by=_READ,
-        scope=ConfigScope.READ_ONLY,
+        validator=one_of("split", "shared"),
+        scope=ConfigScope.BROKER,
     )
     log_level: str = string(
         "INFO",
         "The least level of the lines that the node logs, unless a logger has its own: those are"
         f" configs of the type BROKER_LOGGER.{_FOLLOWED}",
         enforced_by=_READ,
-        scope=ConfigScope.READ_ONLY,
+        validator=one_of("DEBUG", "INFO", "WARNING", "ERROR"),
+        scope=ConfigScope.BROKER,
     )
     log_format: str = string(
         "auto",
         f"text, json, or auto: text on a terminal and JSON elsewhere.{_FOLLOWED}",
         enforced_by=_READ,
-        scope=ConfigScope.READ_ONLY,
+        validator=one_of("auto", "text", "json"),
+        scope=ConfigScope.BROKER,
     )
     http_listen: str | None = string(
         None,
@@ -94,7 +98,7 @@ class StartupSettings:
         f" does not wait.{_FOLLOWED}",
         enforced_by=_READ,
         validator=between(0, 3_600_000),
-        scope=ConfigScope.READ_ONLY,
+        scope=ConfigScope.BROKER,
     )
     cluster_id: str | None = string(
         None,

@@ -7,6 +7,7 @@
     the controlled shutdown is done, and all processes
     have applied its last offset                           the supervisor may stop the node
     the config `workers` has changed                       the supervisor changes their number
+    a setting of the node is set through the cluster       the supervisor has it take effect
 
 Called by the controller's process in every turn.
 """
@@ -20,7 +21,14 @@ from odradek.node.config import NodeConfig
 from odradek.node.controller.bootstrap import min_insync_warning
 from odradek.node.controller.broker_lifecycle import BrokerLifecycle
 from odradek.node.controller.metadata_publisher import MetadataPublisher
-from odradek.node.observability import ProcessReady, ResizeWorkers, ShutdownAllowed, SupervisorLink
+from odradek.node.node_overrides import node_overrides
+from odradek.node.observability import (
+    ProcessReady,
+    ResizeWorkers,
+    SettingsOverridden,
+    ShutdownAllowed,
+    SupervisorLink,
+)
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +54,8 @@ class NodeReadiness:
         self._is_ready = False
         self._has_released = False
         self._applied_configs: object = None
+        self._overrides: dict[str, str] | None = None
+        """What the supervisor was told last."""
 
     def follow(self, config: NodeConfig) -> None:
         """The configuration of this node has changed while it runs."""
@@ -79,6 +89,10 @@ class NodeReadiness:
         if self._is_ready and image.configs is not self._applied_configs:
             self._applied_configs = image.configs
             self._resize_workers(image)
+            overrides = node_overrides(image, self._config.node_id)
+            if overrides != self._overrides:
+                self._overrides = overrides
+                self._supervisor.send(SettingsOverridden(overrides))
 
     def _registration(self, image: MetadataImage) -> BrokerImage | None:
         broker = self._lifecycle.broker(image)

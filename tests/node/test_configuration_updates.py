@@ -151,6 +151,7 @@ def test_every_field_is_of_one_kind() -> None:
         "directory_id",
         "file_problem",
         "log_levels",
+        "overridden",
         "restart_keys",
     }
     parts = (live, of_the_running_node, set(RESTART_FIELDS), set(START_FIELDS), set(FIXED_FIELDS))

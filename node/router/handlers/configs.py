@@ -38,14 +38,14 @@ from odradek.cluster.metadata.config_description import (
     describe_topic,
 )
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
-from odradek.cluster.metadata.config_tables import broker_config
+from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, broker_config
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.listener_addresses import LISTENER_KEYS
 from odradek.cluster.metadata.sasl_settings import says_who_authenticates
 from odradek.cluster.metadata.tls_settings import says_who_clients_are
 from odradek.cluster.metadata.topic_names import topic_name_error
-from odradek.node.bus.curve import cluster_keys
 from odradek.node.log_levels import LOGGERS, check_level, level_chain
+from odradek.node.node_overrides import node_overrides, overrides_after
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import (
     LoopYielder,
@@ -59,10 +59,6 @@ from odradek.protocol.messages.configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
-    ConfigSourcesOfKey,
-    ConfigSourceValue,
-    DescribeConfigSourcesRequest,
-    DescribeConfigSourcesResponse,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -86,8 +82,6 @@ DOCUMENTED_CONFIGS_MAX = 100_000
 """The same with documentation."""
 RESOURCES_ALTERED_MAX = 10_000
 """Kafka's limit of the records that one request writes to the metadata log."""
-KEYS_EXPLAINED_MAX = 10_000
-"""Keys in one request for their sources; there are fewer than a thousand."""
 _DESCRIPTION_COST = 10
 _LISTENER_LISTS = frozenset({"listeners", "advertised.listeners"})
 _LOGGER = ConfigResourceType.BROKER_LOGGER
@@ -208,35 +202,6 @@ async def handle_list_config_resources(
     )
 
 
-async def handle_describe_config_sources(
-    request: DescribeConfigSourcesRequest, context: RequestContext, services: Services
-) -> DescribeConfigSourcesResponse:
-    """Where this broker's own configuration comes from (20008, version 0, a private API). Needs
-    DESCRIBE_CONFIGS on the cluster."""
-    services.authorizer.authorize(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-    config, health = services.node_control.config, services.listener_health
-    if request.keys is not None and len(request.keys) > KEYS_EXPLAINED_MAX:
-        return DescribeConfigSourcesResponse(error_code=ErrorCode.INVALID_REQUEST)
-    wanted = config.sources if request.keys is None else dict.fromkeys(request.keys)
-    return DescribeConfigSourcesResponse(
-        keys=[
-            ConfigSourcesOfKey(
-                name=key,
-                values=[
-                    ConfigSourceValue(value=value, origin=origin)
-                    for value, origin in config.sources[key]
-                ],
-            )
-            for key in wanted
-            if key in config.sources
-        ],
-        file_problem=config.file_problem or None,
-        restart_keys=list(config.restart_keys),
-        listener_problems=[] if health is None else health.texts,
-        secrets=[keys.fingerprint for keys in cluster_keys(config.cluster_secrets)],
-    )
-
-
 # -- describing ------------------------------------------------------------------------------
 
 
@@ -349,6 +314,7 @@ async def _alter(
     answers = []
     allowed = []
     entries = []
+    of_node: list[AlterConfigsResourceResponse] = []
     changes_listeners = False
     is_too_large = len(resources) > RESOURCES_ALTERED_MAX
     async for resource in iterate_cooperatively(resources, context):
@@ -371,6 +337,8 @@ async def _alter(
                     f"One request can alter at most {RESOURCES_ALTERED_MAX} resources.",
                 )
             changes_listeners |= await _check_listeners(resource, services)
+            if await _check_node_settings(resource, services):
+                of_node.append(answer)
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message
         else:
@@ -394,7 +362,22 @@ async def _alter(
     if changes_listeners and services.listeners is not None:
         services.listeners.discard()
         await services.listeners.wait_until_registered()
+    if of_node:
+        await _wait_for_node_settings(of_node, services)
     return answers
+
+
+async def _wait_for_node_settings(
+    answers: list[AlterConfigsResourceResponse], services: Services
+) -> None:
+    """Until the settings of the node that are set through the cluster are in effect."""
+    wanted = node_overrides(services.image, services.node_id)
+    try:
+        await services.node_control.change_settings(wanted, is_trial=False)
+    except ApiError as error:
+        for answer in answers:
+            if not answer.error_code:
+                answer.error_code, answer.error_message = error.code, error.message
 
 
 def _authorize_access_control(
@@ -447,16 +430,12 @@ def _complete_listener_lists(resource: IncrementalAlterConfigsResource, services
         config.config_operation, config.value = AlterConfigOperation.SET, ",".join(after)
 
 
-async def _check_listeners(
+def _changes(
     resource: AlterConfigsResource | IncrementalAlterConfigsResource, services: Services
-) -> bool:
-    """ApiError if this broker cannot have the listeners, or its listeners not the TLS, that the new
-    configs give them. Returns whether they may be others than before."""
-    if not _is_own(resource, services):
-        return False
+) -> tuple[dict[str, str | None], bool]:
+    """The new values of a broker's configs (None: removed), and whether others stay."""
     changes: dict[str, str | None] = {}
     own = services.image.configs.of(ConfigResourceType.BROKER, resource.resource_name)
-    keeps_others = isinstance(resource, IncrementalAlterConfigsResource)
     for config in resource.configs:
         if isinstance(config, IncrementalAlterableConfig):
             if config.config_operation == AlterConfigOperation.DELETE:
@@ -474,6 +453,43 @@ async def _check_listeners(
                         )
                 continue
         changes[config.name] = config.value
+    return changes, isinstance(resource, IncrementalAlterConfigsResource)
+
+
+async def _check_node_settings(
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource, services: Services
+) -> bool:
+    """ApiError if this node cannot have the settings that the new configs give it. Returns whether
+    they are others than before."""
+    if resource.resource_type != ConfigResourceType.BROKER:
+        return False
+    if resource.resource_name not in (str(services.node_id), CLUSTER_DEFAULT_BROKER):
+        return False
+    changes, keeps_others = _changes(resource, services)
+    after = overrides_after(
+        services.image,
+        services.node_id,
+        resource.resource_name,
+        changes,
+        keeps_others=keeps_others,
+    )
+    if after == node_overrides(services.image, services.node_id):
+        return False
+    with suppress(ConfigError):  # the controller refuses it
+        for key, value in after.items():
+            BROKER_CONFIGS[key].parse(value)
+        await services.node_control.change_settings(after, is_trial=True)
+    return True
+
+
+async def _check_listeners(
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource, services: Services
+) -> bool:
+    """ApiError if this broker cannot have the listeners, or its listeners not the TLS, that the new
+    configs give them. Returns whether they may be others than before."""
+    if not _is_own(resource, services):
+        return False
+    changes, keeps_others = _changes(resource, services)
     await services.tls_listeners.check(changes, keeps_others=keeps_others)
     if services.listeners is None or (keeps_others and LISTENER_KEYS.isdisjoint(changes)):
         return False

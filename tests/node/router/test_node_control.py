@@ -12,8 +12,10 @@ from odradek.node.log_levels import set_log_levels
 from odradek.node.observability import (
     LINK_KIND,
     ChangeLogLevels,
+    ChangeSettings,
     LogLevelsChanged,
     ProcessHeartbeat,
+    SettingsChanged,
     SupervisorLink,
     decode_from_child,
     encode_link,
@@ -57,6 +59,27 @@ def test_a_change_is_done_when_the_supervisor_says_so() -> None:
         ours.send(encode_link(LogLevelsChanged(2, "no space left")))
         turn(link)
         assert_failed(second, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def test_settings_are_there_when_the_supervisor_says_so() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
+    with ours, SupervisorLink(theirs, "router-0") as link:
+        control = NodeControl(link, CONFIG)
+        trial = control.change_settings({"log.level": "DEBUG"}, is_trial=True)
+        change = control.change_settings({"arena.bytes": "1"}, is_trial=False)
+        assert told(ours) == [
+            ChangeSettings(1, {"log.level": "DEBUG"}, is_trial=True),
+            ChangeSettings(2, {"arena.bytes": "1"}, is_trial=False),
+        ]
+        ours.send(encode_link(SettingsChanged(1)))
+        turn(link)
+        assert [trial.is_done, change.is_done] == [True, False]
+        ours.send(encode_link(SettingsChanged(2, "too small")))
+        ours.send(encode_link(SettingsChanged(2, "too small")))
+        turn(link)
+        assert_failed(change, ErrorCode.INVALID_CONFIG)
+    by_hand = NodeControl(SupervisorLink(None, "router-0"), CONFIG)
+    assert by_hand.change_settings({}, is_trial=True).is_done
 
 
 def assert_failed(reply: Reply[None], code: ErrorCode) -> None:
