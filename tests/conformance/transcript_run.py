@@ -18,7 +18,7 @@ from typing import Final
 from confluent_kafka import Consumer, Producer
 
 from odradek.protocol.types import uuid_to_text
-from tests.conformance.dialogue import DialogueCluster, append, unique
+from tests.conformance.dialogue import DialogueCluster, append, batch_of, produce, unique
 from tests.conformance.members import wait_for_coordinator
 from tests.conformance.test_wire_share_groups import joined
 from tests.conformance.test_wire_streams import send_heartbeat, settled
@@ -181,10 +181,15 @@ def leave_streams(run: TranscriptRun, group: str) -> None:
 
 
 def append_megabytes(run: TranscriptRun, topic: str, partition: str, count: str) -> None:
-    """So many batches of 1 MB, each larger than half of what a replica fetches at once."""
+    """So many batches of 1 MB, each larger than half of what a replica fetches at once. The topic
+    may be a new one, whose leader does not know it yet."""
+    batch = batch_of(bytes(1_000_000))
     with run.cluster.connect() as wire:
         for _ in range(int(count)):
-            append(wire, topic, bytes(1_000_000), partition=int(partition))
+            wait_until(
+                lambda: not produce(wire, topic, batch, partition=int(partition)).error_code,
+                what=f"a batch is written to {topic}",
+            )
 
 
 def begin(run: TranscriptRun, transactional_id: str, topic: str) -> None:

@@ -37,7 +37,7 @@ _UUID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _RULES: Final = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"(?:127\.0\.0\.1|localhost):\d+", "<host:port>"),
+        (r"(?:127\.0\.0\.1|localhost):\d+(?:,127\.0\.0\.1:\d+)*", "<host:port>"),
         (_UUID, "<uuid>"),
         (
             r"(TopicId: |Cluster ?I[Dd]: |metrics config for |directoryId\W+)[\w-]{22}(?![\w-])",
