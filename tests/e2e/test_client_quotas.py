@@ -6,6 +6,7 @@ are short here: two samples of a second.
 
 import itertools
 import json
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from odradek.node.embedded import EmbeddedBroker
-from odradek.protocol.apis import ApiKey
+from odradek.node.router.client_quotas import has_throttle_time
+from odradek.node.router.dispatch import HANDLERS
+from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_response, decode_response_header
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchResponse
@@ -183,6 +186,38 @@ def test_the_time_of_requests_is_limited(broker: EmbeddedBroker, wire: WireClien
     assert second.throttle_time_ms == 1_000
     assert first.throttle_time_ms <= 1_000
     assert answered_after_s(wire) >= 0.9
+
+
+HARMLESS: dict[ApiKey, dict[str, object]] = {
+    ApiKey.PRODUCE: {"acks": 1},
+    ApiKey.UNREGISTER_BROKER: {"broker_id": 99},
+}
+"""What an otherwise empty request needs: to be answered, or to leave the node as it is."""
+
+
+@pytest.mark.parametrize("which", [max, min])
+def test_every_api_tells_of_the_throttle_and_is_not_read_from_meanwhile(
+    broker: EmbeddedBroker, wire: WireClient, which: Callable[[int, int], int]
+) -> None:
+    """In the newest version and in the oldest one: an empty request of each API that is served.
+    Where the response has no throttle_time_ms, the connection is silent nevertheless."""
+    limit(broker, CLIENT, request_percentage=0.000_001)
+    untold, read = [], []
+    for key in HANDLERS:
+        api = APIS[ApiKey(key)]
+        version = which(api.min_version, api.max_version)
+        request = api.request(**HARMLESS.get(api.key, {}))
+        with WireClient(broker.bootstrap_servers) as client:
+            response: object = client.ask(request, version, api.response)
+            told = getattr(response, "throttle_time_ms", None)
+            if has_throttle_time(key, version) and told != 1_000:
+                untold.append((api.name, version, told))
+            client.post(ApiVersionsRequest(), API_VERSIONS)
+            if select.select([client.socket], [], [], 0.01)[0]:
+                read.append((api.name, version))
+    assert untold == []
+    assert read == []
+    assert wire.ask(ApiVersionsRequest(), API_VERSIONS, ApiVersionsResponse).throttle_time_ms
 
 
 def test_new_partitions_are_limited_strictly_and_for_old_requests_by_waiting(
