@@ -29,6 +29,7 @@ import msgspec
 
 from odradek.cluster.metadata.config_definitions import ConfigScope
 from odradek.cluster.metadata.config_tables import broker_config
+from odradek.cluster.metadata.node_settings import RESTART_REASONS
 from odradek.node.address_check import check_address
 from odradek.node.child import Child
 from odradek.node.config import ListenerConfig, NodeConfig
@@ -273,10 +274,11 @@ class ConfigurationUpdates:
 
     def _accept(self, watch: ConfigFileWatch, after: NodeConfig) -> None:
         watch.accept(after)
-        if self._current().restart_keys:
+        for key in self._current().restart_keys:
             log.warning(
-                "These settings have changed in the configuration file and need a restart: %s",
-                ", ".join(self._current().restart_keys),
+                "%s has changed in the configuration file and needs a restart: %s",
+                key,
+                RESTART_REASONS.get(key, "it is read when the node starts"),
             )
 
     def fail_log_dirs(self, failed: Mapping[str, str]) -> None:

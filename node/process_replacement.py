@@ -173,7 +173,6 @@ class ProcessReplacement:
             self._take_over(current, now)
             return False
         if current.state is ChildState.READY:
-            self.replaced_count += 1
             self._switched.append(self._plans.pop(0))
             self._current = None
             return True
@@ -186,6 +185,7 @@ class ProcessReplacement:
         successor = self._successors.pop(plan.name, None) or self._make_child(plan)
         successor.restart_count = former.restart_count
         children[children.index(former)] = self._current = successor
+        self.replaced_count += 1
         successor.take_over(now)
 
     def _go_back(self, failed: Child) -> None:

@@ -536,6 +536,16 @@ class Supervisor:
         metrics = self._probes.metrics
         self._updates.register_metrics(metrics)
         metrics.gauge(
+            "odradek_config_settings_refused",
+            "1 while what is set for this node through the cluster is not in effect",
+            lambda: bool(self._overrides.problem_text),
+        )
+        metrics.counter(
+            "odradek_processes_replaced",
+            "Processes that were replaced to start with a changed configuration",
+            lambda: self._replacement.replaced_count,
+        )
+        metrics.gauge(
             "odradek_offline_log_directories",
             "Log directories that are offline; the data folder is if it cannot be written",
             lambda: bool(self._storage.problem) + self._updates.offline_log_dir_count,

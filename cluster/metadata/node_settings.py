@@ -145,3 +145,14 @@ class StartupSettings:
         enforced_by=_READ,
         scope=ConfigScope.READ_ONLY,
     )
+
+
+RESTART_REASONS: Final = {
+    "cluster.secret": "nodes that encrypt their traffic and nodes that do not cannot talk to each"
+    " other, so whether there is a secret at all takes a restart of all nodes together",
+    "data": "it is what makes the node",
+    "log.dirs": "stores of new directories are opened, and lost ones noticed, by a start",
+    "node.id": "it is what makes the node",
+    "run": "all processes of the node have it open, and find each other there",
+}
+"""Why a change of these keys in the file of a running node waits for a restart."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek.cluster.metadata.config_definitions import ConfigSource
+from odradek.cluster.metadata.node_settings import RESTART_REASONS
 from odradek.node.cli.configs import SOURCES
 from odradek.node.cli.output import Row
 from odradek.protocol.messages.configs import (
@@ -82,8 +83,12 @@ def explanation(
     if entry.read_only:
         said.append("It cannot be changed through the cluster while the broker runs.")
     keys = {row["key"] for row in rows} | {entry.name}
-    if sources is not None and keys & set(sources.restart_keys):
-        said.append("The configuration file has another value, which needs a restart.")
+    for key in [] if sources is None else sources.restart_keys:
+        if key in keys:
+            reason = RESTART_REASONS.get(key, "it is read when the node starts")
+            said.append(
+                f"The configuration file has another value, which needs a restart: {reason}."
+            )
     if sources is not None and sources.file_problem:
         said.append(f"The configuration file, as it is now, is refused: {sources.file_problem}.")
     return said

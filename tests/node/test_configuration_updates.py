@@ -7,6 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 
+from odradek.cluster.metadata.node_settings import RESTART_REASONS
 from odradek.node.child import Child, ChildPlan
 from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
@@ -157,6 +158,10 @@ def test_every_field_is_of_one_kind() -> None:
     parts = (live, of_the_running_node, set(RESTART_FIELDS), set(START_FIELDS), set(FIXED_FIELDS))
     assert set(NodeConfig.__struct_fields__) == set[str]().union(*parts)
     assert len(NodeConfig.__struct_fields__) == sum(map(len, parts)), "each once"
+
+
+def test_every_key_that_waits_for_a_restart_has_its_reason() -> None:
+    assert {*RESTART_FIELDS.values(), "cluster.secret"} == RESTART_REASONS.keys()
 
 
 def test_what_a_process_reads_at_its_start_only_is_named() -> None:

@@ -92,7 +92,9 @@ def test_a_value_with_which_a_process_does_not_start_is_refused(node: Supervised
     assert not node.events("stops")
     # The successors of the worker, which were prepared, have ended.
     assert len(node.survivors()) == 3
-    assert 'odradek_config_file_refused{process="supervisor"} 1\n' in get(f"{url}/metrics")[1]
+    metrics = get(f"{url}/metrics")[1]
+    assert 'odradek_config_file_refused{process="supervisor"} 1\n' in metrics
+    assert 'odradek_processes_replaced{process="supervisor"} 0\n' in metrics
 
     refuse("dies with 302", 302, "router-0 did not become ready with it; see its errors in the log")
     assert node.events(" runs with ")[3:] == [
@@ -103,6 +105,8 @@ def test_a_value_with_which_a_process_does_not_start_is_refused(node: Supervised
     write(node, arena=303)
     wait_until(lambda: bool(node.events("router-0 runs with 303")), what="another value")
     assert "is refused" not in get(f"{url}/readyz")[1]
+    # The worker twice, there and back, and the router; then the router.
+    assert 'odradek_processes_replaced{process="supervisor"} 4\n' in get(f"{url}/metrics")[1]
 
 
 def test_a_node_that_stops_meanwhile_leaves_nothing(node: SupervisedNode) -> None:

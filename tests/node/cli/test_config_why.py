@@ -70,12 +70,13 @@ def test_secrets_are_hidden() -> None:
 
 
 def test_what_waits_for_a_restart_and_a_refused_file_are_told() -> None:
-    durability = entry("durability", ("durability", "interval", 5), read_only=True)
-    known = DescribeConfigSourcesResponse(restart_keys=["durability"], file_problem="bad")
-    said = explanation(durability, "broker 1", layers(durability, "broker 1", 1, known), known)
+    folder = entry("run", ("run", "/run/odradek", 4), read_only=True)
+    known = DescribeConfigSourcesResponse(restart_keys=["run"], file_problem="bad")
+    said = explanation(folder, "broker 1", layers(folder, "broker 1", 1, known), known)
     assert said[1:] == [
         "It cannot be changed through the cluster while the broker runs.",
-        "The configuration file has another value, which needs a restart.",
+        "The configuration file has another value, which needs a restart: all processes of the node"
+        " have it open, and find each other there.",
         "The configuration file, as it is now, is refused: bad.",
     ]
 
