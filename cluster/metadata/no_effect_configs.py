@@ -14,6 +14,7 @@ from odradek.cluster.metadata.config_definitions import (
     WITHOUT_EFFECT,
     ConfigDefinition,
     ConfigScope,
+    ConfigSynonym,
     ConfigType,
     ConfigValue,
     Validator,
@@ -255,6 +256,12 @@ _TOPIC_KEYS: Final[_Table] = {
     """
 }
 
+_BROKER_KEY_OF: Final = {
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+}
+"""The broker's key that has the default of a topic's."""
+
 _OF_OLDER_RELEASES: Final = "It is a key of older releases of Kafka."
 _OLDER_BROKER_KEYS: Final[_Table] = {
     _OF_OLDER_RELEASES: """
@@ -345,6 +352,7 @@ def _definition(words: list[str], reason: str, scope: ConfigScope) -> ConfigDefi
         enforced_by=WITHOUT_EFFECT,
         validator=validator,
         scope=scope,
+        synonyms=(ConfigSynonym(_BROKER_KEY_OF[name]),) if name in _BROKER_KEY_OF else (),
     )
 
 

@@ -49,7 +49,7 @@ class TokenRules:
 
     expected_audiences: tuple[str, ...] = ()
     expected_issuer: str | None = None
-    clock_skew_s: int = 30
+    clock_skew_s: float = 30
     scope_claim: str = "scope"
     sub_claim: str = "sub"
 
@@ -105,14 +105,22 @@ def verify_token(
 
 
 def unsecured_token(token: str, rules: TokenRules, now_s: float) -> VerifiedToken:
-    """Who a token without a signature says that its bearer is. Raises TokenRefusedError."""
+    """Who a token without a signature says that its bearer is. Raises TokenRefusedError.
+
+    As in Kafka, which has a class of its own for them, `iat` must not be later than now, and `nbf`
+    counts for nothing.
+    """
     parts = token.split(".")
     if len(parts) != 3 or parts[2]:
         raise TokenRefusedError("it is no unsecured JWT: it has a signature")
     header, claims = (_json_part(part) for part in parts[:2])
     if header.get("alg") != "none":
         raise TokenRefusedError("it is no unsecured JWT: its algorithm is not none")
-    return _checked(claims, rules, now_s, needs_issued_at=False)
+    issued_at_s = _time(claims, "iat", is_required=False)
+    if issued_at_s is not None and issued_at_s > now_s + rules.clock_skew_s:
+        raise TokenRefusedError("its iat is later than now")
+    timed = {key: value for key, value in claims.items() if key != "nbf"}
+    return _checked(timed, rules, now_s, needs_issued_at=False)
 
 
 def _json_part(part: str) -> dict[str, object]:

@@ -14,6 +14,8 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from odradek.cluster.metadata.sasl_settings import UNSECURED_TOKENS, SaslSettings
@@ -27,11 +29,13 @@ from odradek.cluster.security.access_token import (
     unsecured_token,
     verify_token,
 )
+from odradek.cluster.security.jaas import JaasError, parse_jaas
 
 log = logging.getLogger(__name__)
 
 FETCH_TIMEOUT_S: Final = 10.0
 DOCUMENT_BYTES_MAX: Final = 1 << 20
+_UNSECURED_SKEW: Final = "unsecuredValidatorAllowableClockSkewMs"
 _RESUMED_EVERY_S: Final = 0.001
 
 
@@ -56,7 +60,8 @@ class TokenVerifiers:
             sub_claim=settings.sasl_oauthbearer_sub_claim_name,
         )
         if settings.sasl_server_callback_handler_class == UNSECURED_TOKENS:
-            return unsecured_token(token, rules, self._now_s())
+            skew_s = _unsecured_skew_ms(settings.sasl_jaas_config) / 1000
+            return unsecured_token(token, replace(rules, clock_skew_s=skew_s), self._now_s())
         source = self._source(settings)
         may_fetch = source.may_fetch(settings, self._loop.time())
         if may_fetch and source.is_old(settings, self._loop.time()):
@@ -194,6 +199,16 @@ def _fetch(url: str) -> tuple[TokenKey, ...]:
     if not keys:
         raise ValueError("there is no key that verifies signatures")
     return keys
+
+
+@lru_cache(maxsize=16)
+def _unsecured_skew_ms(jaas: str | None) -> int:
+    """Kafka's option of OAuthBearerLoginModule; 0 if it is not set, or is no number."""
+    try:
+        text = parse_jaas(jaas).options.get(_UNSECURED_SKEW, "") if jaas else ""
+    except JaasError:
+        return 0
+    return int(text) if text.isdecimal() else 0
 
 
 def _shown(url: str) -> str:

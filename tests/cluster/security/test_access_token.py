@@ -122,6 +122,28 @@ def test_an_unsigned_token_is_refused_unless_unsecured_tokens_are_served() -> No
             unsecured_token(wrong, TokenRules(), NOW_S)
 
 
+@pytest.mark.parametrize(
+    ("times", "is_valid"),
+    [
+        # As Kafka 4.3.1 answered. Seconds from now; without a skew.
+        ({"exp": 100, "iat": -100}, True),
+        ({"exp": -5, "iat": -100}, False),
+        ({"exp": 100, "iat": 20}, False),
+        ({"exp": 100, "iat": -10, "nbf": 50}, True),
+        ({"exp": 100}, True),
+    ],
+)
+def test_times_of_an_unsecured_token(times: dict[str, int], is_valid: bool) -> None:
+    claims = {"sub": "alice", **{name: NOW_S + value for name, value in times.items()}}
+    text = jwt.encode(claims, "", algorithm="none")
+    rules = TokenRules(clock_skew_s=0)
+    if is_valid:
+        assert unsecured_token(text, rules, NOW_S).name == "alice"
+    else:
+        with pytest.raises(TokenRefusedError):
+            unsecured_token(text, rules, NOW_S)
+
+
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"keys": {}}', b"[" * 10_000])
 def test_what_is_no_key_set(document: bytes) -> None:
     with pytest.raises(ValueError, match="JSON"):

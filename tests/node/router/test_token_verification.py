@@ -18,6 +18,10 @@ from odradek.cluster.security.access_token import TokenRefusedError, UnknownToke
 from odradek.node.router.token_verification import DOCUMENT_BYTES_MAX, TokenVerifiers
 from tests.support.waiting import LIVENESS_S
 
+MODULE = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    ' unsecuredValidatorAllowableClockSkewMs="{skew}";'
+)
 KEYS = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("first", "second")}
 
 
@@ -213,5 +217,12 @@ def test_without_a_url_nobody_is_verified_but_with_unsecured_tokens() -> None:
             verifiers.verify(SaslSettings(), text)
         unsecured = replace(SaslSettings(), sasl_server_callback_handler_class=UNSECURED_TOKENS)
         assert verifiers.verify(unsecured, text).name == "bob"
+        # Kafka's option; sasl.oauthbearer.clock.skew.seconds is for tokens with a signature.
+        expired = jwt.encode({"sub": "bob", "exp": time.time() - 9}, "", algorithm="none")
+        for jaas in (None, "no login module", MODULE.format(skew=5_000)):
+            with pytest.raises(TokenRefusedError):
+                verifiers.verify(replace(unsecured, sasl_jaas_config=jaas), expired)
+        lenient = replace(unsecured, sasl_jaas_config=MODULE.format(skew=60_000))
+        assert verifiers.verify(lenient, expired).name == "bob"
 
     asyncio.run(scenario())

@@ -53,8 +53,6 @@ SYNONYM_DIFFERENCES: Final[Mapping[str, str]] = {
     "flush.ms": FINEST_KEY,
     "follower.replication.throttled.replicas": WITHOUT_SYNONYM,
     "leader.replication.throttled.replicas": WITHOUT_SYNONYM,
-    "local.retention.bytes": "log.local.retention.bytes has no effect, and no default that acts",
-    "local.retention.ms": "log.local.retention.ms has no effect, and no default that acts",
     "remote.log.copy.disable": WITHOUT_SYNONYM,
     "remote.log.delete.on.disable": WITHOUT_SYNONYM,
     "remote.storage.enable": WITHOUT_SYNONYM,
