@@ -215,7 +215,8 @@ class SaslConnection:
                 return False
             self._frame_count = 1
             return self._takes_request(slot, frame)
-        if now_s <= self._expires_at_s:
+        # The loop's clock has milliseconds: a session without a lifetime has ended at once.
+        if now_s < self._expires_at_s:
             return False
         self._count("expired")
         self._log(f"the session of {named(str(self._principal))} has expired")

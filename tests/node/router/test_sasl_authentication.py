@@ -642,6 +642,22 @@ def test_a_session_lasts_as_long_as_its_token(world: SaslWorld) -> None:
     world.run(scenario)
 
 
+def test_a_token_that_has_ended_within_the_clock_skew_opens_no_session(world: SaslWorld) -> None:
+    # As in Kafka 4.3.1: it is valid, for no time at all.
+    jaas = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    jaas += " unsecuredValidatorAllowableClockSkewMs=30000;"
+    world.settings = replace(world.settings, sasl_jaas_config=jaas)
+
+    async def scenario() -> None:
+        for _ in range(20):
+            client = await world.connect()
+            done = await client.log_in_with_token("dave", world.now_ms / 1000 - 5)
+            assert (done.error_code, done.session_lifetime_ms) == (ErrorCode.NONE, 0)
+            assert not await client.ask_metadata()
+
+    world.run(scenario)
+
+
 # -- strangers -------------------------------------------------------------------------------------
 
 
