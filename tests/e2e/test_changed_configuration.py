@@ -5,7 +5,7 @@ takes effect by replacing it, and clients lose nothing.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -83,17 +83,6 @@ class FileNode:
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
-    def change(self, **changes: str) -> set[str]:
-        """Change the file and wait until it is in effect: the names of the new processes."""
-        before, count = self.state().children, self.log().count(IN_EFFECT)
-        self.write(**changes)
-        wait_until(
-            lambda: self.log().count(IN_EFFECT) > count,
-            timeout_s=WAIT_S,
-            what=f"{changes} is in effect in {self.folder}",
-        )
-        return {name for name, pid in self.state().children.items() if before[name] != pid}
-
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
@@ -153,7 +142,7 @@ def test_a_file_changes_under_load(tmp_path: Path, report: Report) -> None:
             ({"durability": "interval", "arena_bytes": "50331648"}, {"router-0"}),
             ({"processor_placement": "shared"}, {"worker-0", "worker-1", "router-0"}),
         ):
-            gap_s = workload.measure(lambda c=changes, r=replaced: check(node, c, r))  # type: ignore[misc]
+            gap_s = workload.measure(lambda c=changes, r=replaced: change([node], c, r))  # type: ignore[misc]
             report(f"{', '.join(changes)}: longest time without acknowledgement {gap_s:.2f} s")
         before = node.state().children
         node.write(arena_bytes="900000GiB")
@@ -207,8 +196,20 @@ def alter_under_load(node: FileNode, workload: Workload, report: Report) -> None
     assert alter(node, "peer.listen", "127.0.0.1:1")[0] == 42
 
 
-def check(node: FileNode, changes: dict[str, str], replaced: set[str]) -> None:
-    assert node.change(**changes) == replaced
+def change(nodes: Sequence[FileNode], changes: dict[str, str], replaced: set[str]) -> None:
+    """Change the files of these nodes at the same time and wait until they are in effect, with new
+    processes of these names."""
+    before = [(node.state().children, node.log().count(IN_EFFECT)) for node in nodes]
+    for node in nodes:
+        node.write(**changes)
+    for node, (children, count) in zip(nodes, before, strict=True):
+        wait_until(
+            lambda n=node, c=count: n.log().count(IN_EFFECT) > c,  # type: ignore[misc]
+            timeout_s=WAIT_S,
+            what=f"{changes} is in effect in {node.folder}",
+        )
+        now = node.state().children
+        assert {name for name, pid in now.items() if children[name] != pid} == replaced
 
 
 def is_running(pid: int) -> bool:
@@ -242,19 +243,16 @@ def test_files_of_three_nodes_change_under_load(tmp_path: Path, report: Report) 
         workload.begin()
 
         def to_commit() -> None:
-            for node in nodes:
-                check(node, {"durability": "commit"}, set())
+            change(nodes, {"durability": "commit"}, set())
 
         def move_bus() -> None:
             ports[2] = free_pair()
             # The others first, because they go by what their files say.
-            for node in nodes[:2]:
-                check(node, {"peers": peers()}, {"controller"})
-            check(nodes[2], {"peers": peers()}, {"controller", "worker-0"})
+            for at, replaced in ((0, set()), (1, set()), (2, {"worker-0"})):
+                change([nodes[at]], {"peers": peers()}, {"controller"} | replaced)
 
         def enlarge() -> None:
-            for node in nodes:
-                check(node, {"arena_bytes": "50331648"}, {"router-0"})
+            change(nodes, {"arena_bytes": "50331648"}, {"router-0"})
 
         for action in (to_commit, move_bus, enlarge):
             gap_s = workload.measure(action)
