@@ -204,7 +204,7 @@ def test_new_workers_start_when_all_old_ones_have_ended(
     others = node.pid("controller"), node.pid("router-0")
     have_workers(node, 3)
     assert (node.pid("controller"), node.pid("router-0")) == others
-    events = node.events("worker")
+    events = node.events("worker-. (starts|ends)")
     ended = events.index("worker-0 ends")
     assert all("starts" in event for event in events[ended + 1 :])
     assert len(events) == ended + 4
