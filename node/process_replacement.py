@@ -15,6 +15,7 @@ workers the others wait. Owned by the supervisor, in whose loop it runs. Invaria
 there is at most one process of a name that has taken over.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Container, Iterable
 from enum import Enum, auto
@@ -112,8 +113,8 @@ class ProcessReplacement:
 
     def abandon(self) -> None:
         """The node stops: end the successors that have not taken over."""
-        self._phase = _Phase.IDLE
         self._end_successors()
+        self._end()
 
     def _prepare(self, now: float) -> None:
         """Start the successors one after the other: a node has little memory to spare."""
@@ -148,7 +149,7 @@ class ProcessReplacement:
     def _end_unchanged(self, problem: str) -> None:
         """End before anything has changed."""
         self._end_successors()
-        self._phase = _Phase.IDLE
+        self._end()
         self._on_end(problem)
 
     def _switch(self, now: float) -> None:
@@ -160,7 +161,7 @@ class ProcessReplacement:
         current = self._current
         if current is None:
             if not self._plans:
-                self._phase = _Phase.IDLE
+                self._end()
                 self._on_end(self._problem)
                 return False
             name = self._plans[0].name
@@ -201,6 +202,12 @@ class ProcessReplacement:
             self._revert()
         except (ConfigurationError, OSError) as error:
             log.error("The former configuration cannot be restored: %s", error)
+
+    def _end(self) -> None:
+        self._phase = _Phase.IDLE
+        # It may have secrets that are not the node's.
+        with contextlib.suppress(OSError):
+            self._candidate_path.unlink()
 
     def _end_successors(self) -> None:
         for child in self._successors.values():

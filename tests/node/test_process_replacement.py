@@ -90,6 +90,7 @@ def test_a_value_with_which_a_process_does_not_start_is_refused(node: Supervised
     refuse("fails", 301, "a new router-0 did not start with it; see its errors in the log")
     assert node.state()["children"] == before
     assert not node.events("stops")
+    assert not (node.folder / "run" / "candidate.json").exists()
     # The successors of the worker, which were prepared, have ended.
     assert len(node.survivors()) == 3
     metrics = get(f"{url}/metrics")[1]
