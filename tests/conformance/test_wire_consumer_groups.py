@@ -197,6 +197,16 @@ def test_a_stranger_to_a_group_is_told_so(heartbeats: Beats, epoch: int) -> None
     assert heartbeats.ask("stranger", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_group_begins_with_epoch_1_and_its_first_member_starts_epoch_2(heartbeats: Beats) -> None:
+    assert heartbeats.join("m").member_epoch == 2
+    request = ConsumerGroupDescribeRequest(group_ids=[heartbeats.group])
+    [described] = heartbeats.wire.ask(request, 1, ConsumerGroupDescribeResponse).groups
+    assert (described.group_epoch, described.assignment_epoch) == (2, 2)
+    heartbeats.join("n")
+    [described] = heartbeats.wire.ask(request, 1, ConsumerGroupDescribeResponse).groups
+    assert described.group_epoch == 3
+
+
 def test_epochs_that_cannot_be_are_fenced(heartbeats: Beats) -> None:
     epoch = heartbeats.assigned("m")
     assert heartbeats.ask("m", epoch + 1, owned=[0]).error_code == ErrorCode.FENCED_MEMBER_EPOCH

@@ -55,7 +55,7 @@ class ConsumerGroup(
         "member-session", "assignment", "member-revocation", (REJOIN, SYNC), own="downgrade"
     )
     settings_of = staticmethod(GroupSettings.consumer_of)
-    first_epoch = GroupEpoch(0)
+    first_epoch = GroupEpoch(1)
     no_target = NO_PARTITIONS
     new_current = ConsumerCurrentAssignment()
 

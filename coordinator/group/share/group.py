@@ -42,7 +42,7 @@ class ShareGroup(ModernGroup[ShareGroupMember, Partitions, ShareCurrentAssignmen
     records = SHARE_RECORDS
     timers = ModernTimers("share-session", "share-assignment", own="share-states")
     settings_of = staticmethod(GroupSettings.share_of)
-    first_epoch = GroupEpoch(0)
+    first_epoch = GroupEpoch(1)
     no_target = NO_PARTITIONS
     new_current = ShareCurrentAssignment()
 

@@ -153,8 +153,8 @@ def test_a_late_commit_is_valid_for_partitions_assigned_before() -> None:
     settle(member)
     stage.topics({"a": 3})
     settle(member)
-    assert member.epoch == 2
-    late = {"member_id": "m", "generation_id": 1, "topic_id": id_of("a")}
+    assert member.epoch == 3
+    late = {"member_id": "m", "generation_id": 2, "topic_id": id_of("a")}
     assert stage.commit({("a", 0): 7}, **late) == ErrorCode.NONE  # type: ignore[arg-type]
     for partition in (2, 9):
         error = stage.commit({("a", partition): 7}, **late)  # type: ignore[arg-type]
@@ -177,9 +177,9 @@ def test_offsets_are_fetched_by_members_at_their_epoch_and_by_administrators() -
         return stage.ask(fetch, version=9).response(OffsetFetchResponseGroup).error_code
 
     assert error(None, -1) == ErrorCode.NONE
-    assert error("m", 1) == ErrorCode.NONE
-    assert error("m", 2) == ErrorCode.STALE_MEMBER_EPOCH
-    assert error("n", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert error("m", 2) == ErrorCode.NONE
+    assert error("m", 3) == ErrorCode.STALE_MEMBER_EPOCH
+    assert error("n", 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_groups_are_listed_with_their_type_and_state() -> None:
@@ -217,7 +217,7 @@ def test_a_member_is_described_with_its_assignment_and_its_target() -> None:
     second.send_heartbeat()
     described = stage.describe_consumers()
     assert described.group_state == "Reconciling"
-    assert described.group_epoch == described.assignment_epoch == 2
+    assert described.group_epoch == described.assignment_epoch == 3
     by_id = {member.member_id: member for member in described.members}
 
     def partitions(member_id: str) -> tuple[list[int], list[int]]:
@@ -256,7 +256,7 @@ def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     stage = Stage({"a": 1, "b": 1})
     stage.send_heartbeat("m")
     for topic in "ab":
-        stage.commit({(topic, 0): 1}, member_id="m", generation_id=1, topic_id=id_of(topic))
+        stage.commit({(topic, 0): 1}, member_id="m", generation_id=2, topic_id=id_of(topic))
     deleted = stage.delete_offsets("a", 0)
     code = deleted.topics[0].partitions[0].error_code
     assert code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -283,9 +283,9 @@ def test_only_groups_that_subscribe_to_a_topic_react_to_its_change() -> None:
     stage.send_heartbeat("m", group="one", topics=["a"])
     stage.send_heartbeat("m", group="two", topics=["b"])
     stage.topics({"a": 1, "b": 2})
-    assert (stage.consumers("one").epoch, stage.consumers("two").epoch) == (1, 2)
+    assert (stage.consumers("one").epoch, stage.consumers("two").epoch) == (2, 3)
     stage.topics({"a": 1})
-    assert (stage.consumers("one").epoch, stage.consumers("two").epoch) == (1, 3)
+    assert (stage.consumers("one").epoch, stage.consumers("two").epoch) == (2, 4)
 
 
 def test_members_are_counted_over_all_groups_also_after_a_revert() -> None:
@@ -325,7 +325,7 @@ def test_two_hundred_members_reconcile_a_thousand_partitions_within_three_second
 def test_topics_that_changed_while_the_coordinator_moved_are_found_by_the_next_one() -> None:
     stage = Stage({"a": 3, "b": 1})
     stage.send_heartbeat("m", topics=["a", "b"])
-    for epoch, topics in ((1, {"a": 3, "b": 1}), (2, {"a": 3}), (3, {"a": 4}), (4, {})):
+    for epoch, topics in ((2, {"a": 3, "b": 1}), (3, {"a": 3}), (4, {"a": 4}), (5, {})):
         stage.image = image_of(topics)
         stage.reload()
         stage.ask(UpdateTopics(None, {}))

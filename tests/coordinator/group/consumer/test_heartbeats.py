@@ -70,7 +70,7 @@ def test_a_member_that_joins_gets_all_partitions() -> None:
     stage = Stage({"a": 3})
     joined = stage.send_heartbeat("m")
     assert joined.error_code == ErrorCode.NONE
-    assert (joined.member_id, joined.member_epoch) == ("m", 1)
+    assert (joined.member_id, joined.member_epoch) == ("m", 2)
     assert joined.assignment is not None
     [topic] = joined.assignment.topic_partitions
     assert (stage.name_of(topic.topic_id), topic.partitions) == ("a", [0, 1, 2])
@@ -96,14 +96,14 @@ def test_a_full_group_refuses_new_members_and_serves_its_own() -> None:
     stage = Stage(settings=GroupSettings(consumer=ConsumerGroupSettings(max_size=1)))
     assert stage.send_heartbeat("m").error_code == ErrorCode.NONE
     assert stage.send_heartbeat("n").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert stage.send_heartbeat("m", 1).error_code == ErrorCode.NONE
+    assert stage.send_heartbeat("m", 2).error_code == ErrorCode.NONE
 
 
 def test_a_member_that_rejoins_gets_its_full_assignment() -> None:
     stage = Stage({"a": 2})
     stage.send_heartbeat("m")
     again = stage.send_heartbeat("m")
-    assert again.member_epoch == 1
+    assert again.member_epoch == 2
     assert again.assignment is not None
     assert again.assignment.topic_partitions[0].partitions == [0, 1]
 
@@ -111,8 +111,8 @@ def test_a_member_that_rejoins_gets_its_full_assignment() -> None:
 def test_a_heartbeat_that_changes_nothing_gets_no_assignment() -> None:
     stage = Stage()
     stage.send_heartbeat("m")
-    assert stage.send_heartbeat("m", 1).assignment is None
-    full = stage.beat_call("m", 1, topics=["a"], owned={"a": [0]}, timeout_ms=1_000)
+    assert stage.send_heartbeat("m", 2).assignment is None
+    full = stage.beat_call("m", 2, topics=["a"], owned={"a": [0]}, timeout_ms=1_000)
     assert full.response(ConsumerGroupHeartbeatResponse).assignment is not None
 
 
@@ -131,40 +131,40 @@ def test_heartbeats_to_missing_groups_get_an_error() -> None:
 def test_an_epoch_from_the_future_is_fenced() -> None:
     stage = Stage()
     stage.send_heartbeat("m")
-    assert refused(stage, "m", 2, owned={}) == ErrorCode.FENCED_MEMBER_EPOCH
+    assert refused(stage, "m", 3, owned={}) == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def at_second_epoch() -> Stage:
-    """m is at epoch 2, after epoch 1, with the partitions 0 to 3 in both."""
+    """m is at epoch 3, after epoch 2, with the partitions 0 to 3 in both."""
     stage = Stage({"a": 4})
     stage.send_heartbeat("m")
     stage.topics({"a": 5})
-    assert stage.send_heartbeat("m", 1, owned={"a": [0, 1, 2, 3]}).member_epoch == 2
+    assert stage.send_heartbeat("m", 2, owned={"a": [0, 1, 2, 3]}).member_epoch == 3
     return stage
 
 
 def test_the_previous_epoch_is_valid_with_assigned_partitions() -> None:
     """The response with the new epoch may have been lost."""
     for owned in ({"a": [0, 1, 2, 3]}, {"a": [0]}, {}):
-        assert refused(at_second_epoch(), "m", 1, owned=owned) == ErrorCode.NONE
+        assert refused(at_second_epoch(), "m", 2, owned=owned) == ErrorCode.NONE
 
 
 def test_over_another_connection_the_previous_epoch_is_valid_without_partitions() -> None:
     """librdkafka repeats a heartbeat without a response, and sends no partitions if they have not
     changed. Over the same connection it has received the response."""
-    assert refused(at_second_epoch(), "m", 1) == ErrorCode.FENCED_MEMBER_EPOCH
-    assert at_second_epoch().send_heartbeat("m", 1, connection=2).error_code == ErrorCode.NONE
+    assert refused(at_second_epoch(), "m", 2) == ErrorCode.FENCED_MEMBER_EPOCH
+    assert at_second_epoch().send_heartbeat("m", 2, connection=2).error_code == ErrorCode.NONE
 
 
 def test_a_member_that_has_not_received_its_epoch_gets_it_again_and_does_not_advance() -> None:
     stage = at_second_epoch()
     for count in range(6, 10):
         stage.topics({"a": count})
-        again = stage.send_heartbeat("m", 1, connection=count)
-        assert (again.member_epoch, again.error_code) == (2, ErrorCode.NONE)
+        again = stage.send_heartbeat("m", 2, connection=count)
+        assert (again.member_epoch, again.error_code) == (3, ErrorCode.NONE)
         assert again.assignment is not None
         assert again.assignment.topic_partitions[0].partitions == [0, 1, 2, 3, 4]
-    assert stage.send_heartbeat("m", 2, connection=9).member_epoch == 6
+    assert stage.send_heartbeat("m", 3, connection=9).member_epoch == 7
 
 
 def test_the_previous_epoch_is_valid_with_partitions_to_revoke() -> None:
@@ -172,50 +172,50 @@ def test_the_previous_epoch_is_valid_with_partitions_to_revoke() -> None:
     stage = Stage({"a": 4})
     stage.send_heartbeat("m")
     stage.send_heartbeat("n")
-    kept = stage.send_heartbeat("m", 1).assignment
+    kept = stage.send_heartbeat("m", 2).assignment
     assert kept is not None
     owned = {"a": kept.topic_partitions[0].partitions}
     for newcomer in ("o", "p"):
         stage.send_heartbeat(newcomer)
     assert len(owned["a"]) == 2
-    assert stage.send_heartbeat("m", 1, owned=owned).member_epoch == 2
-    again = stage.send_heartbeat("m", 1, owned=owned, connection=2)
-    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, 2)
+    assert stage.send_heartbeat("m", 2, owned=owned).member_epoch == 3
+    again = stage.send_heartbeat("m", 2, owned=owned, connection=2)
+    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, 3)
     assert again.assignment is not None
     assert set(again.assignment.topic_partitions[0].partitions) < set(owned["a"])
-    assert refused(stage, "m", 1, owned=owned, connection=2) == ErrorCode.FENCED_MEMBER_EPOCH
+    assert refused(stage, "m", 2, owned=owned, connection=2) == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_an_assignment_is_sent_over_new_connections_until_the_member_confirms_it() -> None:
     stage = at_second_epoch()
-    assert stage.send_heartbeat("m", 2).assignment is None
+    assert stage.send_heartbeat("m", 3).assignment is None
     for connection in range(2, 5):
-        again = stage.send_heartbeat("m", 2, connection=connection)
+        again = stage.send_heartbeat("m", 3, connection=connection)
         assert again.assignment is not None
         assert again.assignment.topic_partitions[0].partitions == [0, 1, 2, 3, 4]
-        assert stage.send_heartbeat("m", 2, connection=connection).assignment is None
-    stage.send_heartbeat("m", 2, owned={"a": [0, 1, 2, 3]}, connection=5)
+        assert stage.send_heartbeat("m", 3, connection=connection).assignment is None
+    stage.send_heartbeat("m", 3, owned={"a": [0, 1, 2, 3]}, connection=5)
     assert (
-        stage.send_heartbeat("m", 2, owned={"a": [0, 1, 2, 3, 4]}, connection=6).assignment is None
+        stage.send_heartbeat("m", 3, owned={"a": [0, 1, 2, 3, 4]}, connection=6).assignment is None
     )
-    assert stage.send_heartbeat("m", 2, connection=7).assignment is None
+    assert stage.send_heartbeat("m", 3, connection=7).assignment is None
 
 
 def test_a_new_coordinator_sends_assignments_that_members_may_not_have_received() -> None:
     stage = at_second_epoch()
-    stage.send_heartbeat("m", 2, owned={"a": [0, 1, 2, 3, 4]})
+    stage.send_heartbeat("m", 3, owned={"a": [0, 1, 2, 3, 4]})
     stage.reload()
-    assert stage.send_heartbeat("m", 2).assignment is not None
-    assert stage.send_heartbeat("m", 2).assignment is None
+    assert stage.send_heartbeat("m", 3).assignment is not None
+    assert stage.send_heartbeat("m", 3).assignment is None
     stage.reload()
-    assert stage.send_heartbeat("m", 2, owned={"a": [0, 1, 2, 3, 4]}).assignment is None
-    assert stage.send_heartbeat("m", 2).assignment is None
+    assert stage.send_heartbeat("m", 3, owned={"a": [0, 1, 2, 3, 4]}).assignment is None
+    assert stage.send_heartbeat("m", 3).assignment is None
 
 
 def test_the_previous_epoch_is_fenced_with_anything_else() -> None:
     for owned in ({"a": [9]}, {"b": [0]}):
         for connection in (1, 2):
-            answer = refused(at_second_epoch(), "m", 1, owned=owned, connection=connection)
+            answer = refused(at_second_epoch(), "m", 2, owned=owned, connection=connection)
             assert answer == ErrorCode.FENCED_MEMBER_EPOCH
 
 
@@ -240,15 +240,15 @@ def test_records_of_continuing_members_linger_and_those_of_new_members_do_not() 
     assert is_urgent("m", 0, [])
     stage.send_heartbeat("m")
     stage.send_heartbeat("n")
-    assert not is_urgent("m", 1, [0, 1, 2, 3])
+    assert not is_urgent("m", 2, [0, 1, 2, 3])
     assert is_urgent("m", -1, [])
 
 
 def test_an_epoch_before_the_previous_one_is_fenced() -> None:
     stage = at_second_epoch()
     stage.topics({"a": 6})
-    assert stage.send_heartbeat("m", 2, owned={"a": [0]}).member_epoch == 3
-    assert refused(stage, "m", 1, owned={}) == ErrorCode.FENCED_MEMBER_EPOCH
+    assert stage.send_heartbeat("m", 3, owned={"a": [0]}).member_epoch == 4
+    assert refused(stage, "m", 2, owned={}) == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 # -- changes --------------------------------------------------------------------------------------
@@ -258,20 +258,20 @@ def test_a_changed_subscription_is_a_new_epoch() -> None:
     stage = Stage({"a": 2, "b": 2})
     member = Consumer(stage, "m")
     member.send_heartbeat()
-    changed = stage.send_heartbeat("m", 1, topics=["b"], owned={"a": [0, 1]})
+    changed = stage.send_heartbeat("m", 2, topics=["b"], owned={"a": [0, 1]})
     assert changed.assignment is not None
     assert changed.assignment.topic_partitions == []
     member.owned = {}
     settle(member)
     assert member.partitions == {("b", 0), ("b", 1)}
-    assert stage.consumers().epoch == 2
+    assert stage.consumers().epoch == 3
 
 
 def test_the_same_subscription_in_another_order_is_none() -> None:
     stage = Stage({"a": 1, "b": 1})
     stage.send_heartbeat("m", topics=["a", "b"])
-    stage.send_heartbeat("m", 1, topics=["b", "a", "a"])
-    assert stage.consumers().epoch == 1
+    stage.send_heartbeat("m", 2, topics=["b", "a", "a"])
+    assert stage.consumers().epoch == 2
 
 
 def test_the_assignor_with_most_votes_is_used() -> None:
@@ -288,7 +288,7 @@ def test_an_expression_matches_the_topics_that_the_router_resolved() -> None:
     assert stage.describe_consumers().members[0].subscribed_topic_regex == "x.*"
     stage.topics({"xa": 1, "xb": 1, "xc": 1, "y": 1}, regexes={"x.*": ("xa", "xb", "xc")})
     assert stage.consumers().topic_names() == {"xa", "xb", "xc"}
-    stage.send_heartbeat("m", 1, topics=["y"], regex="")
+    stage.send_heartbeat("m", 2, topics=["y"], regex="")
     assert stage.consumers().topic_names() == {"y"}
     assert dict(stage.consumers().regexes()) == {}
 
@@ -301,7 +301,7 @@ def test_an_active_static_member_is_not_replaced() -> None:
     stage = Stage()
     stage.send_heartbeat("m", instance="i")
     assert stage.send_heartbeat("n", instance="i").error_code == ErrorCode.UNRELEASED_INSTANCE_ID
-    assert stage.send_heartbeat("m", 1, instance="i").error_code == ErrorCode.NONE
+    assert stage.send_heartbeat("m", 2, instance="i").error_code == ErrorCode.NONE
 
 
 def test_a_static_member_that_leaves_temporarily_keeps_its_assignment() -> None:

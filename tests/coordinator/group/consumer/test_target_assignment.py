@@ -35,11 +35,11 @@ def test_the_first_member_is_assigned_at_once_and_later_ones_together() -> None:
     members = [Consumer(stage, name) for name in "mno"]
     for member in members:
         member.send_heartbeat()
-    assert (stage.consumers().epoch, stage.consumers().target_epoch) == (3, 1)
+    assert (stage.consumers().epoch, stage.consumers().target_epoch) == (4, 2)
     stage.tick(999)
-    assert stage.consumers().target_epoch == 1
+    assert stage.consumers().target_epoch == 2
     stage.tick(1)
-    assert (stage.consumers().epoch, stage.consumers().target_epoch) == (3, 3)
+    assert (stage.consumers().epoch, stage.consumers().target_epoch) == (4, 4)
     settle(*members)
     assert sorted(len(member.partitions) for member in members) == [1, 1, 2]
 
@@ -50,16 +50,16 @@ def test_a_group_may_have_an_assignment_interval_of_its_own() -> None:
     for name in "mn":
         Consumer(stage, name).send_heartbeat()
     stage.tick(299)
-    assert stage.consumers().target_epoch == 1
-    stage.tick(1)
     assert stage.consumers().target_epoch == 2
+    stage.tick(1)
+    assert stage.consumers().target_epoch == 3
 
 
 def test_a_heartbeat_after_the_interval_makes_the_assignment() -> None:
     stage = Stage({"a": 4}, SLOW)
     stage.send_heartbeat("m")
     stage.now_ms += 1_000
-    assert stage.send_heartbeat("n").member_epoch == 2
+    assert stage.send_heartbeat("n").member_epoch == 3
 
 
 def test_only_targets_that_differ_are_written_and_the_epoch_last() -> None:
@@ -99,7 +99,7 @@ def test_a_clock_that_was_set_back_does_not_delay_assignments() -> None:
     stage = Stage({"a": 2}, SLOW)
     stage.send_heartbeat("m")
     stage.now_ms -= 500_000
-    assert stage.send_heartbeat("n").member_epoch == 2
+    assert stage.send_heartbeat("n").member_epoch == 3
 
 
 EXPRESSIONS = {"x.*": ("x1", "x2"), "y.*": ("y1", "a")}

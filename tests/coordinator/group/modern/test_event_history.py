@@ -24,10 +24,10 @@ def test_a_member_joins_and_leaves() -> None:
         (EventKind.TARGET_ASSIGNED, ""),
     ]
     assert reasons(stage, EventKind.MEMBER_JOINED) == ["client at /127.0.0.1 joined"]
-    assert reasons(stage, EventKind.TARGET_ASSIGNED) == ["epoch 1: new targets for 1 members"]
+    assert reasons(stage, EventKind.TARGET_ASSIGNED) == ["epoch 2: new targets for 1 members"]
     stage.send_heartbeat("m", -1)
     assert (EventKind.MEMBER_LEFT, "m") in events_of(stage)
-    assert reasons(stage, EventKind.TARGET_ASSIGNED)[-1] == "epoch 2: new targets for 0 members"
+    assert reasons(stage, EventKind.TARGET_ASSIGNED)[-1] == "epoch 3: new targets for 0 members"
     assert reasons(stage, EventKind.MEMBER_LEFT) == ["client at /127.0.0.1 left"]
 
 
@@ -69,7 +69,7 @@ def test_changed_topics_are_the_reason_of_an_epoch() -> None:
     stage = Stage({"a": 2})
     stage.send_heartbeat("m")
     stage.topics({"a": 3})
-    assert reasons(stage, EventKind.REBALANCE_STARTED)[-1] == "epoch 2: topics have changed"
+    assert reasons(stage, EventKind.REBALANCE_STARTED)[-1] == "epoch 3: topics have changed"
 
 
 def test_a_changed_subscription_is_the_reason_of_an_epoch() -> None:

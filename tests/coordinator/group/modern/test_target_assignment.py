@@ -39,9 +39,9 @@ def test_nothing_is_assigned_before_the_time_that_a_builder_waits_for() -> None:
     builder = ShareTargetAssignmentBuilder(group())
     builder.not_before_ms = 1_500
     step = GroupStep(1_000, SETTINGS)
-    assert builder.assign_if_due(GroupEpoch(1), step) is None
+    assert builder.assign_if_due(GroupEpoch(2), step) is None
     assert [timer.deadline_ms for timer in step.timers] == [1_500]
-    assert builder.assign_if_due(GroupEpoch(1), GroupStep(1_500, SETTINGS)) == {"m": {}}
+    assert builder.assign_if_due(GroupEpoch(2), GroupStep(1_500, SETTINGS)) == {"m": {}}
 
 
 def test_a_member_that_replaces_another_gets_its_target() -> None:

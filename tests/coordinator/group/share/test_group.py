@@ -35,7 +35,7 @@ def test_nothing_is_known_of_a_group_before_its_first_record() -> None:
     group = ShareGroup("g", Timeline())
     assert not group.exists
     assert group.is_droppable
-    assert (group.epoch, group.target_epoch, group.metadata_hash) == (0, 0, 0)
+    assert (group.epoch, group.target_epoch, group.metadata_hash) == (1, 1, 0)
     assert (group.assigned_at_ms, group.states) == (None, NO_STATES)
     assert group.state is ModernGroupState.EMPTY
     assert group.current("m") is ShareGroup.new_current

@@ -45,7 +45,7 @@ def test_states_are_initialized_once_without_a_start_offset() -> None:
     stage = ShareStage({"a": 2})
     stage.share("m")
     stage.share("n")
-    assert stage.sent == [InitializeStates("s", 1, {A: {0: -1, 1: -1}})]
+    assert stage.sent == [InitializeStates("s", 2, {A: {0: -1, 1: -1}})]
 
 
 def test_a_failed_initialization_is_retried_in_a_later_epoch() -> None:
@@ -57,7 +57,7 @@ def test_a_failed_initialization_is_retried_in_a_later_epoch() -> None:
     assert member.reads == {"b": [0]}
     assert stage.sent == []
     stage.tick(STATE_RETRY_MS)
-    assert stage.sent == [InitializeStates("s", 3, {A: {0: -1}})]
+    assert stage.sent == [InitializeStates("s", 4, {A: {0: -1}})]
     settle(stage, member)
     assert member.reads == {"a": [0], "b": [0]}
 
@@ -70,9 +70,9 @@ def test_incomplete_initializations_are_repeated_after_a_load() -> None:
     stage.tick(0)
     [again] = stage.sent
     assert isinstance(again, InitializeStates)
-    assert again.state_epoch == 2
+    assert again.state_epoch == 3
     stage.keep_states()
-    response = stage.share("m", 1)
+    response = stage.share("m", 2)
     assert stage.assigned(response) == {"a": [0]}
     # The attempt of the previous coordinator is fenced.
     assert isinstance(late, InitializeStates)
@@ -185,7 +185,7 @@ def test_a_share_group_is_listed_and_described() -> None:
     )
     described = stage.describe_shares()
     assert (described.group_state, described.assignor_name) == ("Stable", "simple")
-    assert described.group_epoch == described.assignment_epoch == 2
+    assert described.group_epoch == described.assignment_epoch == 3
     [member] = described.members
     [topic] = member.assignment.topic_partitions
     assert (member.member_id, topic.topic_name, topic.partitions) == ("m", "a", [0, 1])
@@ -377,7 +377,7 @@ def test_setting_offsets_creates_a_missing_group() -> None:
     member = ShareConsumerMember(stage, "m")
     member.send_heartbeat()
     assert member.reads == {"a": [0]}
-    assert stage.states["s", A, 0] == (1, 7)
+    assert stage.states["s", A, 0] == (2, 7)
 
 
 def test_offsets_of_missing_partitions_are_not_set() -> None:

@@ -46,12 +46,12 @@ def test_an_invalid_heartbeat_gets_invalid_request(
 def test_a_partition_is_assigned_after_its_state_is_initialized() -> None:
     stage = ShareStage({"a": 3})
     joined = stage.share("m")
-    assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 1)
+    assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 2)
     assert stage.assigned(joined) == {}
     stage.keep_states()
-    response = stage.share("m", 1)
-    assert (response.member_epoch, stage.assigned(response)) == (2, {"a": [0, 1, 2]})
-    assert stage.assigned(stage.share("m", 2)) is None
+    response = stage.share("m", 2)
+    assert (response.member_epoch, stage.assigned(response)) == (3, {"a": [0, 1, 2]})
+    assert stage.assigned(stage.share("m", 3)) is None
 
 
 def test_members_share_a_partition_if_there_are_more_of_them() -> None:
@@ -77,25 +77,25 @@ def test_a_member_that_has_not_received_its_epoch_gets_it_again_and_does_not_adv
     stage.share("m")
     stage.keep_states()
     for count in range(2, 6):
-        response = stage.share("m", 1)
-        assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 2)
+        response = stage.share("m", 2)
+        assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 3)
         assert stage.assigned(response) == {"a": [0]}
         stage.topics({"a": count})
         stage.keep_states()
-    assert stage.share("m", 2).member_epoch > 3
+    assert stage.share("m", 3).member_epoch > 4
 
 
 def test_epochs_are_checked_against_the_members_own_and_its_previous_one() -> None:
     stage = ShareStage()
     stage.share("m")
     stage.keep_states()
-    assert stage.share("m", 1).member_epoch == 2
-    # The response may have been lost.
-    assert stage.share("m", 1).member_epoch == 2
-    assert refused(stage, "m", 3) == ErrorCode.FENCED_MEMBER_EPOCH
-    stage.share("n")
     assert stage.share("m", 2).member_epoch == 3
-    assert refused(stage, "m", 1) == ErrorCode.FENCED_MEMBER_EPOCH
+    # The response may have been lost.
+    assert stage.share("m", 2).member_epoch == 3
+    assert refused(stage, "m", 4) == ErrorCode.FENCED_MEMBER_EPOCH
+    stage.share("n")
+    assert stage.share("m", 3).member_epoch == 4
+    assert refused(stage, "m", 2) == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_a_member_that_rejoins_gets_its_full_assignment() -> None:
@@ -119,8 +119,8 @@ def test_a_full_group_refuses_new_members_and_serves_its_own() -> None:
     stage = ShareStage(settings=GroupSettings(share=ShareGroupSettings(max_size=1)))
     assert stage.share("m").error_code == ErrorCode.NONE
     assert stage.share("n").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert refused(stage, "n", 4) == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert stage.share("m", 1).error_code == ErrorCode.NONE
+    assert refused(stage, "n", 5) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert stage.share("m", 2).error_code == ErrorCode.NONE
 
 
 def test_a_changed_subscription_starts_an_epoch_and_changes_the_assignment() -> None:
@@ -139,10 +139,10 @@ def test_a_member_without_heartbeats_is_removed_after_its_session() -> None:
     stage.share("m")
     stage.share("n")
     stage.tick(SESSION_MS - 1)
-    stage.share("n", 2)
+    stage.share("n", 3)
     stage.tick(1)
     assert [member_id for member_id, _ in stage.shares().members()] == ["n"]
-    assert refused(stage, "m", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert refused(stage, "m", 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_the_session_and_interval_of_a_group_are_used() -> None:
@@ -172,10 +172,10 @@ def test_the_heartbeat_interval_is_short_while_states_are_initialized() -> None:
     stage = ShareStage(settings=settings)
     stage.shard.member_count_total = 2_000
     assert stage.share("m").heartbeat_interval_ms == 2_000
-    assert stage.share("m", 1).heartbeat_interval_ms == 2_000
+    assert stage.share("m", 2).heartbeat_interval_ms == 2_000
     stage.keep_states()
-    assert stage.share("m", 1).heartbeat_interval_ms == 2_000
-    assert stage.share("m", 2).heartbeat_interval_ms == 9_000
+    assert stage.share("m", 2).heartbeat_interval_ms == 2_000
+    assert stage.share("m", 3).heartbeat_interval_ms == 9_000
 
 
 def test_changes_within_an_interval_are_assigned_together() -> None:
@@ -190,11 +190,11 @@ def test_changes_within_an_interval_are_assigned_together() -> None:
     second.send_heartbeat()
     third.send_heartbeat()
     group = stage.shares()
-    assert (group.epoch, group.target_epoch) == (4, 2)
+    assert (group.epoch, group.target_epoch) == (5, 3)
     stage.tick(100)
-    assert (group.epoch, group.target_epoch) == (4, 4)
+    assert (group.epoch, group.target_epoch) == (5, 5)
     settle(stage, first, second, third)
-    assert {member.epoch for member in (first, second, third)} == {4}
+    assert {member.epoch for member in (first, second, third)} == {5}
     assert all(member.reads for member in (first, second, third))
 
 

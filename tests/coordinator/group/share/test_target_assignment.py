@@ -40,15 +40,15 @@ def group(*members: str) -> ShareGroup:
 
 def test_an_epoch_initializes_missing_states() -> None:
     at = step({"a": 2})
-    assert ShareTargetAssignmentBuilder(group("m")).start_epoch(at).epoch == 1
+    assert ShareTargetAssignmentBuilder(group("m")).start_epoch(at).epoch == 2
     epoch, states = at.records
     assert isinstance(epoch, ShareEpochRecord)
     assert epoch.value is not None
-    assert (epoch.value.epoch, epoch.value.metadata_hash != 0) == (1, True)
+    assert (epoch.value.epoch, epoch.value.metadata_hash != 0) == (2, True)
     wanted = {A: NamedPartitions("a", frozenset({0, 1}))}
     assert states == ShareStatePartitionsRecord("g", StatePartitions(wanted))
     asked = {A: {0: UNKNOWN_OFFSET, 1: UNKNOWN_OFFSET}}
-    assert at.effects == [Effect(InitializeStates("g", 1, asked))]
+    assert at.effects == [Effect(InitializeStates("g", 2, asked))]
 
 
 def test_only_existing_partitions_with_a_state_are_assigned() -> None:

@@ -80,16 +80,16 @@ def partition_count(response: ConsumerGroupHeartbeatResponse) -> int:
 
 def test_a_member_joins_and_sends_heartbeats(harness: GroupHarness) -> None:
     joined = join(harness)
-    assert (joined.error_code, joined.member_epoch, partition_count(joined)) == (0, 1, 2)
-    assert heartbeat(harness, 1).error_code == ErrorCode.NONE
+    assert (joined.error_code, joined.member_epoch, partition_count(joined)) == (0, 2, 2)
+    assert heartbeat(harness, 2).error_code == ErrorCode.NONE
     assert join(harness, "", group="old", version=0).member_id
 
 
 def test_a_member_continues_after_a_router_restart(harness: GroupHarness) -> None:
     join(harness)
     harness.restart_router()
-    again = heartbeat(harness, 1)
-    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, 1)
+    again = heartbeat(harness, 2)
+    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, 2)
 
 
 def test_errors_have_a_message(harness: GroupHarness) -> None:
@@ -105,7 +105,7 @@ def test_a_regular_expression_matches_topics_as_they_are_created_and_deleted(
     assert partition_count(join(harness, regex="x.*")) == 3
     harness.have_topic("xc", 103, 4)
     harness.turn_loop()
-    assert partition_count(heartbeat(harness, 1)) == 7
+    assert partition_count(heartbeat(harness, 2)) == 7
 
 
 def test_topics_created_while_the_coordinator_moved_are_assigned(harness: GroupHarness) -> None:
@@ -113,9 +113,9 @@ def test_topics_created_while_the_coordinator_moved_are_assigned(harness: GroupH
     harness.coordinators.close()
     harness.have_topic("xc", 103, 4)
     harness.restart_router()
-    heartbeat(harness, 1)
+    heartbeat(harness, 2)
     [group] = describe(harness, "g")
-    assert group.group_epoch == 2
+    assert group.group_epoch == 3
     assert {each.topic_name for each in group.members[0].target_assignment.topic_partitions} == {
         "xa",
         "xb",
@@ -127,7 +127,7 @@ def test_a_deleted_topic_is_revoked(harness: GroupHarness) -> None:
     join(harness, topics=["xa", "xb"])
     harness.drop_topic("xb")
     harness.turn_loop()
-    assert [each.group_epoch for each in describe(harness, "g")] == [2]
+    assert [each.group_epoch for each in describe(harness, "g")] == [3]
 
 
 def test_a_heartbeat_needs_read_on_the_group_and_describe_on_the_topics(
@@ -165,18 +165,18 @@ def test_authorized_operations_are_included_on_request(harness: GroupHarness) ->
 
 def test_group_configs_take_effect_at_once(harness: GroupHarness) -> None:
     join(harness)
-    assert heartbeat(harness, 1).heartbeat_interval_ms == 200
+    assert heartbeat(harness, 2).heartbeat_interval_ms == 200
     harness.controller.set_config(
         ConfigResourceType.GROUP, "g", consumer_heartbeat_interval_ms="6000"
     )
     harness.follow()
-    assert heartbeat(harness, 1).heartbeat_interval_ms == 6_000
+    assert heartbeat(harness, 2).heartbeat_interval_ms == 6_000
 
 
 def test_the_heartbeat_rate_is_shared_by_the_members_of_all_groups(harness: GroupHarness) -> None:
     for number in range(60):
         join(harness, group=f"g{number}")
-    assert heartbeat(harness, 1, group="g0").heartbeat_interval_ms == 300
+    assert heartbeat(harness, 2, group="g0").heartbeat_interval_ms == 300
 
 
 def test_groups_can_be_listed_by_type(harness: GroupHarness) -> None:

@@ -172,9 +172,9 @@ def test_ids_that_do_not_exist_are_refused_in_place(harness: GroupHarness) -> No
 @pytest.mark.parametrize(
     ("member_id", "epoch", "code"),
     [
-        ("m", 1, ErrorCode.NONE),
-        ("m", 0, ErrorCode.STALE_MEMBER_EPOCH),
-        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("m", 2, ErrorCode.NONE),
+        ("m", 1, ErrorCode.STALE_MEMBER_EPOCH),
+        ("x", 2, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
 def test_a_fetch_of_unknown_topics_checks_the_member(
@@ -193,7 +193,7 @@ def test_a_fetch_of_unknown_topics_checks_the_member(
         topic_partitions=[],
     )
     joined = harness.call(handle_consumer_group_heartbeat, joining, 1)
-    assert (joined.error_code, joined.member_epoch) == (ErrorCode.NONE, 1)
+    assert (joined.error_code, joined.member_epoch) == (ErrorCode.NONE, 2)
     asked = OffsetFetchRequestGroup(
         group_id="g", member_id=member_id, member_epoch=epoch, topics=topics
     )

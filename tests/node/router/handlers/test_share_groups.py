@@ -109,7 +109,7 @@ def test_a_member_gets_partitions_once_their_states_are_initialized(
     harness: GroupHarness,
 ) -> None:
     first = heartbeat(harness)
-    assert (first.error_code, first.member_epoch, partition_count(first)) == (0, 1, 0)
+    assert (first.error_code, first.member_epoch, partition_count(first)) == (0, 2, 0)
     assert joined(harness, topics=["xa", "xb"]) > 1
     again = heartbeat(harness)
     assert partition_count(again) == 2
