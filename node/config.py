@@ -154,6 +154,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The node's own values of keys that have another one through the cluster (node_overrides)."""
     file_problem: str = ""
     """Why the configuration file, as it is now, is refused; empty if it is in effect."""
+    settings_problem: str = ""
+    """Why what is set for this node through the cluster is not in effect."""
     restart_keys: tuple[str, ...] = ()
     """The keys that have changed in the file and need a restart."""
     http_host: str = ""
@@ -277,12 +279,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Why the arena is too small; empty if it is not."""
         default = BROKER_CONFIGS[_REQUEST_BYTES_MAX].default
         request_bytes_max = int(self.static_configs.get(_REQUEST_BYTES_MAX) or default or 0)
-        if self.arena_bytes >= 2 * request_bytes_max:
-            return ""
-        return (
+        text = (
             f"arena.bytes={self.arena_bytes}: it must be at least twice {_REQUEST_BYTES_MAX},"
             f" which is {request_bytes_max}. Increase it, or reduce {_REQUEST_BYTES_MAX}."
         )
+        return text if self.arena_bytes < 2 * request_bytes_max else ""
 
     def with_workers(self, count: int) -> "NodeConfig":
         """The same configuration with another worker count."""

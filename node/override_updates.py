@@ -10,6 +10,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import msgspec
 
 from odradek.node.child import Child
 from odradek.node.config import NodeConfig
@@ -74,6 +77,13 @@ class OverrideUpdates:
 
     def tick(self, now: float) -> None:
         """Do what is due. Called while no processes are being replaced."""
+        if self._problem != self._current().settings_problem:
+            # For those that ask a router.
+            with suppress(OSError):
+                self._adopt(
+                    msgspec.structs.replace(self._current(), settings_problem=self._problem)
+                )
+                self._rollout.begin(lambda: None)
         self._answer(self.applied)
         if self._refused is not None:
             self._answer(self._refused, self._problem)

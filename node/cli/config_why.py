@@ -13,6 +13,7 @@ from odradek.cluster.metadata.config_definitions import ConfigSource
 from odradek.cluster.metadata.node_settings import RESTART_REASONS
 from odradek.node.cli.configs import SOURCES
 from odradek.node.cli.output import Row
+from odradek.node.node_overrides import NODE_OVERRIDES
 from odradek.protocol.messages.configs import (
     DescribeConfigSourcesResponse,
     DescribeConfigsResourceResult,
@@ -89,6 +90,11 @@ def explanation(
             said.append(
                 f"The configuration file has another value, which needs a restart: {reason}."
             )
+    if sources is not None and sources.settings_problem and keys & NODE_OVERRIDES:
+        said.append(
+            "What is set for the broker through the cluster is not in effect:"
+            f" {sources.settings_problem}."
+        )
     if sources is not None and sources.file_problem:
         said.append(f"The configuration file, as it is now, is refused: {sources.file_problem}.")
     return said

@@ -326,6 +326,14 @@ def file_problems(node_id: int, found: ProbeResult) -> Iterator[Problem]:
             "It keeps the configuration that it has, and would not start with this file. Correct"
             " the file; the node notices by itself.",
         )
+    if found.settings_problem:
+        yield Problem(
+            node_id,
+            str(found.address),
+            f"node {node_id} does not have what is set for it through the cluster:"
+            f" {found.settings_problem}",
+            "It keeps the configuration that it has. Set a value that it can have.",
+        )
     if found.storage_problem:
         (finding,) = storage_findings({node_id: found.storage_problem})
         yield Problem(node_id, str(found.address), finding.what.rstrip("."), finding.advice)

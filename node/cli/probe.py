@@ -59,6 +59,8 @@ class ProbeResult:
     """Until the certificate of the broker expires; None without TLS."""
     listener_problems: tuple[str, ...] = ()
     """What keeps clients from its listeners, or soon will."""
+    settings_problem: str = ""
+    """Why what is set for it through the cluster is not in effect; empty if it is."""
     restart_keys: tuple[str, ...] = ()
     """Settings that have changed in its configuration file and need a restart."""
     storage_problem: str = ""
@@ -87,6 +89,7 @@ def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
             with suppress(OSError, NotABrokerError, ProtocolError):
                 sources = client.ask(DescribeConfigSourcesRequest(keys=[]))
                 found.file_problem = sources.file_problem or ""
+                found.settings_problem = sources.settings_problem or ""
                 found.restart_keys = tuple(sources.restart_keys)
                 found.listener_problems = tuple(sources.listener_problems)
                 found.secrets = None if sources.error_code else tuple(sources.secrets)

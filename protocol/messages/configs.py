@@ -205,10 +205,12 @@ class DescribeConfigSourcesResponse(ErrorCodeResponse):
     """`file_problem` says why the configuration file is refused, null if it is in effect;
     `restart_keys` have changed in it and need a restart. `listener_problems` keep clients from a
     listener, or soon will. `secrets` are the fingerprints of the cluster secrets that the node
-    accepts, the one with which it listens first."""
+    accepts, the one with which it listens first. `settings_problem` says why settings of the node
+    that are set through the cluster are not in effect, null if they are."""
 
     keys: list[ConfigSourcesOfKey] = array(ConfigSourcesOfKey)
     file_problem: str | None = string(nullable_since=0)
     restart_keys: list[str] = array(string)
     listener_problems: list[str] = array(string)
     secrets: list[str] = array(string)
+    settings_problem: str | None = string(nullable_since=0)

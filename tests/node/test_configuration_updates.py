@@ -154,6 +154,7 @@ def test_every_field_is_of_one_kind() -> None:
         "log_levels",
         "overridden",
         "restart_keys",
+        "settings_problem",
     }
     parts = (live, of_the_running_node, set(RESTART_FIELDS), set(START_FIELDS), set(FIXED_FIELDS))
     assert set(NodeConfig.__struct_fields__) == set[str]().union(*parts)

@@ -121,13 +121,14 @@ def test_what_cannot_be_in_effect_is_told_until_it_changes(node: Node) -> None:
     assert node.answers == [(2, "it cannot be stored: No space left on device")]
     node.failure = None
     node.turn()
-    assert node.config == node.own, "it is not tried again and again"
+    assert node.config.settings_problem == "it cannot be stored: No space left on device"
+    assert node.config.arena_bytes == node.own.arena_bytes, "it is not tried again and again"
     node.updates.want({})
     assert node.updates.problem_text == ""
     node.updates.want(wanted)
     node.turn()
     assert node.config.arena_bytes == 64 << 20
-    assert node.updates.problem_text == ""
+    assert (node.updates.problem_text, node.config.settings_problem) == ("", "")
 
 
 def test_who_asks_for_what_does_not_come_is_answered(node: Node) -> None:

@@ -39,6 +39,7 @@ async def handle_describe_config_sources(
             if key in config.sources
         ],
         file_problem=config.file_problem or None,
+        settings_problem=config.settings_problem or None,
         restart_keys=list(config.restart_keys),
         listener_problems=[] if health is None else health.texts,
         secrets=[keys.fingerprint for keys in cluster_keys(config.cluster_secrets)],

@@ -81,6 +81,15 @@ def test_what_waits_for_a_restart_and_a_refused_file_are_told() -> None:
     ]
 
 
+def test_a_setting_that_the_broker_does_not_have_is_told() -> None:
+    arena = entry("arena.bytes", ("arena.bytes", "1", 2))
+    known = DescribeConfigSourcesResponse(settings_problem="too large")
+    said = explanation(arena, "broker 1", layers(arena, "broker 1", 1, known), known)
+    assert said[-1] == "What is set for the broker through the cluster is not in effect: too large."
+    other = entry("num.partitions", ("num.partitions", "1", 2))
+    assert "too large" not in " ".join(explanation(other, "broker 1", [], known))
+
+
 def test_a_key_that_nothing_sets() -> None:
     rack = entry("broker.rack")
     rows = layers(rack, "broker 1", 1, None)

@@ -165,11 +165,15 @@ def test_what_a_broker_says_of_its_configuration_file_is_a_problem() -> None:
         cluster_id="c",
         brokers={0: OUTSIDE},
         file_problem="num.partitons is unknown",
+        settings_problem="arena.bytes=5: Cannot allocate memory",
         restart_keys=("durability", "listeners"),
         listener_problems=("listener A: its certificate expires in 3 days",),
         storage_problem="log directory /b is offline: Input/output error",
     )
-    listener, refused, storage, restart = broker_problems(0, found, bootstrap_probe(n0=OUTSIDE))
+    listener, refused, settings, storage, restart = broker_problems(
+        0, found, bootstrap_probe(n0=OUTSIDE)
+    )
+    assert settings.problem.endswith("through the cluster: arena.bytes=5: Cannot allocate memory")
     assert storage.problem.endswith("log directory /b is offline: Input/output error")
     assert storage.advice.startswith("Repair its disk, or mount it")
     assert listener.problem == "node 0: listener A: its certificate expires in 3 days"

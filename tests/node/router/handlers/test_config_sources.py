@@ -29,6 +29,7 @@ def test_the_origins_of_what_the_broker_was_started_with(harness: RouterHarness)
         control.config,
         sources={"num.partitions": (("3", "the command line"), ("2", "node.toml line 1")), "x": ()},
         file_problem="not TOML",
+        settings_problem="too large",
         restart_keys=("durability",),
         cluster_secrets=("the secret in use", "the secret that comes next"),
     )
@@ -45,6 +46,7 @@ def test_the_origins_of_what_the_broker_was_started_with(harness: RouterHarness)
         ("2", "node.toml line 1"),
     ]
     assert (answer.file_problem, answer.restart_keys) == ("not TOML", ["durability"])
+    assert answer.settings_problem == "too large"
     assert len(set(answer.secrets)) == 2
     assert all(len(fingerprint) == 4 for fingerprint in answer.secrets)
     assert [each.name for each in asked(None).keys] == ["num.partitions", "x"]
