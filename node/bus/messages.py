@@ -126,11 +126,12 @@ class Appended(_Message, frozen=True, array_like=True, tag=6, gc=False):
 
 
 class RecordsDeleted(_Message, frozen=True, array_like=True, tag=7, gc=False):
-    """The reply to DeleteRecords."""
+    """The reply to DeleteRecords. `work_ns` as in Appended."""
 
     request_id: int
     error_code: int
     low_watermark: int
+    work_ns: int = 0
 
 
 class PartitionsAdvanced(_Message, frozen=True, array_like=True, tag=8, gc=False):
@@ -156,11 +157,12 @@ class DescribeProducers(WorkerRequest["DescribeProducersReply"], array_like=True
 
 
 class ProducersDescribed(_Message, frozen=True, array_like=True, tag=11, gc=False):
-    """The active producers of a partition."""
+    """The active producers of a partition. `work_ns` as in Appended."""
 
     request_id: int
     error_code: int
     producers: tuple[ActiveProducer, ...] = ()
+    work_ns: int = 0
 
 
 class WriteMarker(WorkerRequest["AppendReply"], array_like=True, tag=12, gc=False):

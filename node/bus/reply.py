@@ -106,21 +106,34 @@ class WorkMeter:
     """How long the thread works for one request: between `begin` and `end`, and without what it
     does meanwhile for other requests that have a meter."""
 
-    __slots__ = ("_began_ns", "_others_before_ns", "_spent_ns")
+    __slots__ = ("_began_ns", "_others_before_ns", "_outer", "_spent_ns")
 
     _nested_ns = 0
     """Of all meters: the time of those that ended within the one that runs."""
+    _running: "WorkMeter | None" = None
 
     def __init__(self, spent_ns: int = 0) -> None:
         self._spent_ns = spent_ns
         self._began_ns = self._others_before_ns = 0
+        self._outer: WorkMeter | None = None
+
+    @staticmethod
+    def current() -> "WorkMeter | None":
+        """That of the request for which the thread works now, if it has one."""
+        return WorkMeter._running
+
+    def add(self, spent_ns: int) -> None:
+        """Another thread has worked so long for the request."""
+        self._spent_ns += spent_ns
 
     def begin(self) -> None:
+        self._outer, WorkMeter._running = WorkMeter._running, self
         self._others_before_ns = WorkMeter._nested_ns
         WorkMeter._nested_ns = 0
         self._began_ns = perf_counter_ns()
 
     def end(self) -> None:
+        WorkMeter._running, self._outer = self._outer, None
         elapsed_ns = perf_counter_ns() - self._began_ns
         self._spent_ns += elapsed_ns - WorkMeter._nested_ns
         WorkMeter._nested_ns = self._others_before_ns + elapsed_ns

@@ -8,10 +8,20 @@ and encodes long responses in slices, and by handlers.
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from functools import partial
+from time import perf_counter_ns
 from typing import Any, Final, Protocol, TypeVar
 
-from odradek.node.bus.reply import Reply, start_coroutine
+from odradek.node.bus.reply import Reply, WorkMeter, start_coroutine
 from odradek.protocol.sliced_work import SlicedWork
 
 T = TypeVar("T")
@@ -134,9 +144,26 @@ async def run_in_slices(slices: Generator[None, None, T]) -> T:
         await asyncio.sleep(0)
 
 
+async def run_in_thread(work: Callable[..., T], *arguments: object) -> T:
+    """The result of a call in a thread. Its time is the request's (KIP-124)."""
+    return await _run_metered(WorkMeter.current(), partial(work, *arguments))
+
+
+async def _run_metered(meter: WorkMeter | None, work: Callable[[], T]) -> T:
+    def timed() -> tuple[T, int]:
+        began_ns = perf_counter_ns()
+        return work(), perf_counter_ns() - began_ns
+
+    result, spent_ns = await asyncio.get_running_loop().run_in_executor(None, timed)
+    if meter is not None:
+        meter.add(spent_ns)
+    return result
+
+
 async def run_work(work: SlicedWork[T]) -> T:
-    """The result of long work. What it does without the GIL runs in a thread."""
-    loop = asyncio.get_running_loop()
+    """The result of long work. What it does without the GIL runs in a thread, whose time is the
+    request's."""
+    meter = WorkMeter.current()
     content: bytes | None = None
     while True:
         try:
@@ -148,4 +175,4 @@ async def run_work(work: SlicedWork[T]) -> T:
         if task is None:
             await asyncio.sleep(0)
         else:
-            content = await loop.run_in_executor(None, task)
+            content = await _run_metered(meter, task)

@@ -151,7 +151,7 @@ class WorkerProcess:
             self._partitions,
             lambda store: StoreReader(store_folder(config.stores_folders, store)),
             self._on_moved,
-            self._turns.is_preparing,
+            self._turns.preparation.is_preparing,
             workers=MovingWorkers(config.run_folder, index, config.worker_count),
             now_ms=_steady_ms(),
         )
@@ -197,8 +197,8 @@ class WorkerProcess:
         if authenticator is not None:
             self._poller.register(authenticator, zmq.POLLIN)
         self._poller.register(self._wakeup_descriptor, zmq.POLLIN)
-        self._poller.register(self._turns.preparation.fileno(), zmq.POLLIN)
-        self._data_sockets.add(self._turns.preparation.fileno())
+        self._poller.register(self._turns.preparation.thread.fileno(), zmq.POLLIN)
+        self._data_sockets.add(self._turns.preparation.thread.fileno())
 
     def run(self) -> None:
         """Serve until the supervisor stops this process. Then sync and close the stores."""
@@ -220,7 +220,7 @@ class WorkerProcess:
         self._routers.send_replies()
         until = time.perf_counter() + _FINISH_S
         while time.perf_counter() < until or (
-            self._turns.preparation.count and time.perf_counter() < until + _PREPARATION_S
+            self._turns.preparation.thread.count and time.perf_counter() < until + _PREPARATION_S
         ):
             self._serve_while_busy()
             time.sleep(_FINISH_S / 50)
@@ -248,7 +248,7 @@ class WorkerProcess:
         metrics.gauge(
             "odradek_batches_in_preparation",
             "Produced batches whose records are checked beside the turns",
-            lambda: turns.preparation.count,
+            lambda: turns.preparation.thread.count,
         )
         metrics.gauge(
             "odradek_partitions",
@@ -300,8 +300,8 @@ class WorkerProcess:
         replication = self._replication
         while True:
             requests = self._routers.read_or_spin(count)
-            if self._turns.preparation.count:
-                requests = self._turns.take_prepared() + requests
+            if self._turns.preparation.thread.count:
+                requests = self._turns.preparation.take() + requests
             count = len(requests)
             if replication.is_active or self._has_peer_requests:
                 self._has_peer_requests = False

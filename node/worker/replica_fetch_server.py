@@ -34,7 +34,7 @@ from odradek.node.bus.replica_link import (
     send_response,
 )
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
-from odradek.node.worker.turns import DelayedProduce
+from odradek.node.worker.turn_requests import DelayedProduce
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError

@@ -32,7 +32,7 @@ from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.bus.curve import KeyPair
 from odradek.node.bus.replica_link import ReplicaLink
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
-from odradek.node.worker.turns import ReplicaAppend
+from odradek.node.worker.turn_requests import ReplicaAppend
 from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
 from odradek.storage.partition_log import PartitionLog

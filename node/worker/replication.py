@@ -39,13 +39,13 @@ from odradek.node.worker.hosted_partitions import (
 )
 from odradek.node.worker.replica_fetch_server import ReplicaFetchServer
 from odradek.node.worker.replica_fetchers import ReplicaFetchers, ReplicaNetwork
-from odradek.node.worker.turns import (
+from odradek.node.worker.turn_requests import (
     DelayedDeleteRecords,
     DelayedProduce,
     Request,
     RouterState,
-    TurnExecutor,
 )
+from odradek.node.worker.turns import TurnExecutor
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
@@ -415,7 +415,9 @@ class Replication:
         self, location: PartitionLocation, done: Iterable[CompletedDelete[DelayedDeleteRecords]]
     ) -> None:
         for deletion, code, low_watermark in done:
-            answer = RecordsDeleted(deletion.request.request_id, code, low_watermark)
+            answer = RecordsDeleted(
+                deletion.request.request_id, code, low_watermark, deletion.work_ns
+            )
             deletion.router.replies.append(answer)
         if location in self._deletions and not self._deletions[location]:
             del self._deletions[location]

@@ -28,7 +28,7 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.bus.ring import RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
-from odradek.node.worker.turns import Request, RouterState
+from odradek.node.worker.turn_requests import Request, RouterState
 
 log = logging.getLogger(__name__)
 

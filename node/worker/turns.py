@@ -9,18 +9,16 @@ A turn with many bytes for several stores runs in two threads: most of the time 
 into the page cache, for which LMDB releases the interpreter lock. During the turn each store
 belongs to one thread. The turn ends when both threads are done.
 
-A client's batch whose records take long to check leaves the turn for the preparation thread. It
-comes back as a request of a later turn, and the requests for its partition that have come in the
-meantime follow it in their order.
+A client's batch whose records take long to check leaves the turn (append_preparation.py).
 
-While a client has a quota of time, each append is measured: what is done for it alone, and its part
-of the commit by its bytes."""
+While a client has a quota of time, each request is measured: what is done for it alone, and an
+append's part of the commit by its bytes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import (
@@ -35,13 +33,20 @@ from odradek.node.bus.messages import (
     RecordsDeleted,
     RequestFailed,
     ToRouter,
-    WorkerRequest,
     WriteMarker,
 )
+from odradek.node.worker.append_preparation import AppendPreparation, TurnCost
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.moved_requests import relocate
 from odradek.node.worker.offload_thread import OffloadThread, offloaded_share
-from odradek.node.worker.preparation_thread import Preparation, PreparationThread
+from odradek.node.worker.turn_requests import (
+    DelayedDeleteRecords,
+    DelayedProduce,
+    PreparedAppend,
+    ReplicaAppend,
+    Request,
+    RouterState,
+)
 from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
@@ -50,7 +55,6 @@ from odradek.protocol.control_records import (
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_OFFSET
 from odradek.storage.append import AppendResult, Turn
-from odradek.storage.client_batches import prepare
 from odradek.storage.environment import StorageError
 from odradek.storage.log_append import LogAppend
 from odradek.storage.store import Store
@@ -59,94 +63,8 @@ from odradek.storage.validation import AppendOrigin, BatchRejectedError
 COMMIT_BYTES_MAX = 2 << 20
 """The dirty pages of larger commits do not fit into the CPU caches."""
 
-INLINE_COST_MAX = 2_000_000
-"""Nanoseconds that a turn spends on the records of one batch."""
-
-TURN_COST_MAX = 8_000_000
-"""Nanoseconds that a turn spends on the records of all batches that have more than one step."""
-
 EPOCH_BUMPS_SINCE = 2
 """The transaction version from which each transaction has a producer epoch of its own (KIP-890)."""
-
-
-@dataclass(slots=True, eq=False)
-class ReplicaAppend:
-    """Batches fetched from a leader, at [start, start + length) of a view that belongs to this
-    request. The turn sets `result`."""
-
-    request_id: ClassVar[int] = 0
-    """Not a router's request: ReplicaFetchers reads the result."""
-    store: int
-    number: int
-    view: memoryview
-    start: int = field(kw_only=True)
-    length: int = field(kw_only=True)
-    result: AppendResult | None = None
-
-
-@dataclass(slots=True, eq=False)
-class PreparedAppend:
-    """A client's append that comes back from the preparation thread."""
-
-    store: int
-    number: int
-    request: Append | AppendBytes
-    append: LogAppend
-    rejection: BatchRejectedError | None = None
-    work_ns: int = 0
-    """Of the preparation."""
-
-    @property
-    def request_id(self) -> int:
-        """Of the router's request."""
-        return self.request.request_id
-
-
-Request: TypeAlias = WorkerRequest[Any] | ReplicaAppend | PreparedAppend
-
-
-_ORDERED = (Append, AppendBytes, WriteMarker)
-"""The requests that a partition carries out in their order."""
-
-
-class _InPreparation(NamedTuple):
-    """What the preparation thread works on."""
-
-    router: "RouterState"
-    append: PreparedAppend
-
-
-_Waiting: TypeAlias = dict[PartitionLocation, "list[tuple[RouterState, Request]]"]
-"""The requests behind batches in preparation, by partition."""
-
-
-class DelayedProduce(NamedTuple):
-    """The answer to an append with acks=all: it waits until the in-sync replicas have everything
-    below `end_offset`, for `timeout_ms` at most."""
-
-    store: int
-    number: int
-    end_offset: int
-    timeout_ms: int
-    reply: Appended
-    router: "RouterState"
-
-
-class DelayedDeleteRecords(NamedTuple):
-    """The answer to DeleteRecords: it waits until the logs of the other replicas start at or above
-    `offset`, for `request.timeout_ms` at most."""
-
-    request: DeleteRecords
-    offset: int
-    router: "RouterState"
-
-
-@dataclass(slots=True)
-class RouterState:
-    """A router's arena, and the replies for it, which are sent at the end of the turn."""
-
-    arena: memoryview | None = None
-    replies: list[ToRouter] = field(default_factory=list)
 
 
 _Uncommitted: TypeAlias = tuple[
@@ -197,12 +115,6 @@ def _work_ns(began_ns: int, prepared: PreparedAppend | None) -> int:
     return perf_counter_ns() - began_ns + before_ns if began_ns else 0
 
 
-def _counted(steps: Iterator[int], prepared: PreparedAppend) -> Iterator[int]:
-    for cost in steps:
-        prepared.work_ns += cost
-        yield cost
-
-
 class TurnExecutor:
     """Carries out requests. `broadcast(message)` sends a message to all routers.
 
@@ -221,18 +133,13 @@ class TurnExecutor:
     ) -> None:
         self._partitions = partitions
         self._broadcast = broadcast
-        self._now_ms = 0
         self._open: dict[int, _OpenTurn] = {}
-        self.preparation: PreparationThread[_InPreparation]
-        """To be polled like a socket. Shared with the offload thread."""
-        self._waiting: _Waiting
-        if part_of is None:
-            self.preparation = PreparationThread(pin_offload_thread)
-            self._waiting = {}
-        else:
-            self.preparation, self._waiting = part_of.preparation, part_of._waiting
-        self._cost = 0
-        """Of checking records in this turn."""
+        self.preparation: AppendPreparation = (
+            AppendPreparation(pin_offload_thread) if part_of is None else part_of.preparation
+        )
+        """Shared with the offload thread."""
+        self._waiting = self.preparation.waiting
+        self._cost = TurnCost()
         self._is_measuring = False
         self._offload: tuple[OffloadThread, TurnExecutor] | None = None
         """The thread, and what it executes its part of a turn with."""
@@ -258,7 +165,7 @@ class TurnExecutor:
 
     def measure(self, *, is_on: bool) -> None:
         """Whether to measure the time of each append."""
-        self._is_measuring = is_on
+        self._is_measuring = self._cost.is_measured = is_on
         if self._offload is not None:
             self._offload[1].measure(is_on=is_on)
 
@@ -307,12 +214,11 @@ class TurnExecutor:
 
     def _run(self, requests: Iterable[tuple[RouterState, Request]], now_ms: int) -> None:
         """Carry out the requests in order, then commit each store."""
-        self._now_ms = now_ms
-        self._cost = 0
+        self._cost.now_ms, self._cost.cost_ns = now_ms, 0
         waiting = self._waiting
         for router, request in requests:
             store = self._partitions.stores.get(request.store)
-            if waiting and self._must_wait(router, request):
+            if waiting and self.preparation.must_wait(router, request):
                 continue
             if store is None:
                 code = self._partitions.missing_store_error(request.store)
@@ -392,7 +298,7 @@ class TurnExecutor:
                 ControlType.COMMIT if request.is_commit else ControlType.ABORT,
                 request.coordinator_epoch,
             ),
-            timestamp_ms=self._now_ms,
+            timestamp_ms=self._cost.now_ms,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
         )
@@ -425,8 +331,11 @@ class TurnExecutor:
         append.leader_epoch = admission.leader_epoch
         if rejection is None and append.origin is AppendOrigin.CLIENT and not append.is_prepared:
             assert not isinstance(request, WriteMarker)
+            log = store.partitions().get(request.number)
             try:
-                if not self._prepare(router, store, request, append):
+                if log is not None and not self.preparation.check(
+                    router, request, append, log.settings, self._cost
+                ):
                     return
             except BatchRejectedError as rejected:
                 rejection = rejected
@@ -434,7 +343,7 @@ class TurnExecutor:
             spent_ns, refused = _work_ns(began_ns, prepared), AppendResult.of(rejection)
             router.replies.append(_appended(request.request_id, refused, spent_ns))
             return
-        if self.preparation.count:
+        if self._waiting:
             # The bytes before this batch may be those of a batch that is being read.
             append.has_headroom = False
         length = append.length
@@ -451,52 +360,6 @@ class TurnExecutor:
         opened.byte_count += length
         if opened.byte_count >= COMMIT_BYTES_MAX:
             self._commit(request.store)
-
-    def _prepare(
-        self, router: RouterState, store: Store, request: Append | AppendBytes, append: LogAppend
-    ) -> bool:
-        """Check a client's batches. False if they are left to the preparation thread. Raises
-        BatchRejectedError."""
-        log = store.partitions().get(request.number)
-        if log is None:
-            return True
-        steps = iter(prepare(append, log.settings, self._now_ms))
-        cost = 0
-        for step in steps:
-            cost += step
-            self._cost += step
-            if cost > INLINE_COST_MAX or self._cost > TURN_COST_MAX:
-                prepared = PreparedAppend(request.store, request.number, request, append)
-                if self._is_measuring:
-                    prepared.work_ns = cost
-                    steps = _counted(steps, prepared)
-                self._waiting[request.store, request.number] = []
-                self.preparation.submit(Preparation(_InPreparation(router, prepared), steps))
-                return False
-        return True
-
-    def is_preparing(self, location: PartitionLocation) -> bool:
-        """Whether a batch for the partition is in preparation."""
-        return location in self._waiting
-
-    def _must_wait(self, router: RouterState, request: Request) -> bool:
-        """Whether a batch before this one is in preparation; the request waits for it then."""
-        waiting = self._waiting.get((request.store, request.number))
-        if waiting is None or type(request) not in _ORDERED:
-            return False
-        waiting.append((router, request))
-        return True
-
-    def take_prepared(self) -> list[tuple[RouterState, Request]]:
-        """The batches that come back from the preparation thread, each with the requests that have
-        waited for it. To be run before any later request."""
-        requests: list[tuple[RouterState, Request]] = []
-        for done in self.preparation.take():
-            router, prepared = done.subject
-            prepared.rejection = done.rejection
-            requests.append((router, prepared))
-            requests += self._waiting.pop((prepared.store, prepared.number))
-        return requests
 
     def _append_fetched(self, store: Store, request: ReplicaAppend) -> None:
         opened = self._open.get(request.store) or self._begin(store, request.store)
@@ -515,7 +378,7 @@ class TurnExecutor:
             self._commit(request.store)
 
     def _begin(self, store: Store, index: int) -> _OpenTurn:
-        opened = self._open[index] = _OpenTurn(store.begin(self._now_ms))
+        opened = self._open[index] = _OpenTurn(store.begin(self._cost.now_ms))
         return opened
 
     def _commit(self, index: int) -> None:
@@ -559,6 +422,7 @@ class TurnExecutor:
         self.appended_count += len(opened.waiting) + len(opened.delayed) + len(opened.fetched)
 
     def _delete_records(self, router: RouterState, store: Store, request: DeleteRecords) -> None:
+        began_ns = perf_counter_ns() if self._is_measuring else 0
         if request.store in self._open:
             # An offset of -1 means the high watermark after the appends of this turn.
             self._commit(request.store)
@@ -573,20 +437,26 @@ class TurnExecutor:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
                 self.failed_count += 1
                 self.failed_stores[request.store] = str(error)
+        work_ns = perf_counter_ns() - began_ns if began_ns else 0
         if admission.is_replicated and not code:
-            self.delayed_deletes.append(DelayedDeleteRecords(request, low_watermark, router))
+            delayed = DelayedDeleteRecords(request, low_watermark, router, work_ns)
+            self.delayed_deletes.append(delayed)
         else:
-            router.replies.append(RecordsDeleted(request.request_id, code, low_watermark))
+            router.replies.append(RecordsDeleted(request.request_id, code, low_watermark, work_ns))
         self.notify(request.store, (request.number,))
 
     def _describe_producers(
         self, router: RouterState, store: Store, request: DescribeProducers
     ) -> None:
+        began_ns = perf_counter_ns() if self._is_measuring else 0
         error_code = self._partitions.admission(request.store, request.number).error_code
         if request.allow_follower and request.number in store.partitions():
             error_code = ErrorCode.NONE
         producers = () if error_code else tuple(store.producers(request.number))
-        router.replies.append(ProducersDescribed(request.request_id, error_code, producers))
+        work_ns = perf_counter_ns() - began_ns if began_ns else 0
+        router.replies.append(
+            ProducersDescribed(request.request_id, error_code, producers, work_ns)
+        )
 
     def notify(self, index: int, numbers: Iterable[int]) -> None:
         """Notify the routers that watch these partitions, and clear the watches."""

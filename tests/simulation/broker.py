@@ -38,7 +38,8 @@ from odradek.node.worker.alter_partition_sender import AlterPartitionSender
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.replica_fetchers import ReplicaNetwork
 from odradek.node.worker.replication import Replication
-from odradek.node.worker.turns import Request, RouterState, TurnExecutor
+from odradek.node.worker.turn_requests import Request, RouterState
+from odradek.node.worker.turns import TurnExecutor
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
 from odradek.protocol.records import TRANSACTIONAL, read_header

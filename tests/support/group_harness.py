@@ -23,7 +23,7 @@ from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.dispatch import error_response
 from odradek.node.router.shards.coordinator_service import CoordinatorService
-from odradek.node.worker.turns import RouterState
+from odradek.node.worker.turn_requests import RouterState
 from odradek.protocol.apis import APIS
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.errors import ApiError

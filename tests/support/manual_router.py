@@ -13,7 +13,7 @@ from odradek.node.bus.messages import RouterGreeting, ToRouter, WorkerGreeting
 from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
 from odradek.node.router.worker_client import WorkerClient
-from odradek.node.worker.turns import Request
+from odradek.node.worker.turn_requests import Request
 from tests.support.waiting import is_readable, wait_until
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"

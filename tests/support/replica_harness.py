@@ -19,7 +19,8 @@ from odradek.node.bus.messages import AppendBytes, Appended, DeleteRecords, Requ
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.replica_fetchers import ReplicaNetwork
 from odradek.node.worker.replication import Replication
-from odradek.node.worker.turns import RouterState, TurnExecutor
+from odradek.node.worker.turn_requests import RouterState
+from odradek.node.worker.turns import TurnExecutor
 from odradek.storage.layout import store_folder
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.reader import StoreReader

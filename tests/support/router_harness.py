@@ -52,7 +52,8 @@ from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.node_control import NodeControl
 from odradek.node.router.worker_client import WorkerClient
 from odradek.node.worker.hosted_partitions import HostedPartitions
-from odradek.node.worker.turns import Request, RouterState, TurnExecutor
+from odradek.node.worker.turn_requests import Request, RouterState
+from odradek.node.worker.turns import TurnExecutor
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.errors import ApiError, ErrorCode

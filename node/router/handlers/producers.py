@@ -67,6 +67,7 @@ async def _describe(
     )
     answer.error_code = described.error_code
     if isinstance(described, ProducersDescribed):
+        context.worker_ns += described.work_ns
         answer.active_producers = [
             ProducerState(
                 producer_id=producer.producer_id,

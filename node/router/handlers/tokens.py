@@ -8,7 +8,6 @@ delegation.token.secret.key. The HMAC of a token is made here and leaves this pr
 answer to a client: the controller gets its digest.
 """
 
-import asyncio
 import logging
 import secrets
 from typing import Final
@@ -27,7 +26,7 @@ from odradek.cluster.metadata.delegation_tokens import (
 )
 from odradek.cluster.metadata.scram import SALT_RANDOM_BYTES, ScramMechanism, salt_of
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.cooperative_iteration import iterate_cooperatively, run_in_thread
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.tokens import (
     CreateDelegationTokenRequest,
@@ -107,9 +106,7 @@ async def _create(
         max_ms=0,
         expiry_ms=0,
         hmac_digest=hmac_digest(token_mac),
-        credentials=await asyncio.get_running_loop().run_in_executor(
-            None, token_credentials, token_mac, salts
-        ),
+        credentials=await run_in_thread(token_credentials, token_mac, salts),
     )
     command = CreateDelegationToken(token, request.max_lifetime_ms)
     reply = await services.controller.submit(command, CHANGE_TIMEOUT_MS)

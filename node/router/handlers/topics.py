@@ -357,6 +357,7 @@ async def handle_delete_records(
             answer.error_code = deleted.error_code
             if isinstance(deleted, RecordsDeleted):
                 answer.low_watermark = deleted.low_watermark
+                context.worker_ns += deleted.work_ns
 
     for topic in request.topics:
         await pace.step()

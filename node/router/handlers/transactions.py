@@ -37,6 +37,7 @@ from odradek.node.router.cooperative_iteration import (
     LoopYielder,
     gather_cooperatively,
     iterate_cooperatively,
+    run_in_thread,
     unique_cooperatively,
 )
 from odradek.node.router.handlers.shard_requests import answer_of, ask_hosted_shards
@@ -427,12 +428,11 @@ async def _matching(
             f"The pattern is too long to be matched with {len(states)} transactional ids.",
         )
     found = []
-    loop = asyncio.get_running_loop()
     pause_at = time.monotonic() + _MATCHING_S
     for state in states:
         name = state.transactional_id
         if size * len(name) > _STEPS_INLINE:
-            match = await loop.run_in_executor(None, pattern.fullmatch, name)
+            match = await run_in_thread(pattern.fullmatch, name)
         else:
             match = pattern.fullmatch(name)
         if match is not None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from odradek.node.observability import Sample
 from odradek.node.router.connected_clients import ConnectedClient
-from odradek.node.router.cooperative_iteration import run_in_slices
+from odradek.node.router.cooperative_iteration import run_in_slices, run_in_thread
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.telemetry.client_metrics import (
     ClientMetricsStore,
@@ -175,9 +175,8 @@ class TelemetryReceiver:
         self, metrics: bytes, codec: Codec, instance: ClientInstance
     ) -> PushedMetrics:
         limit = DECOMPRESSED_RATIO_MAX * self._bytes_max
-        loop = asyncio.get_running_loop()
         try:
-            work = await loop.run_in_executor(None, _begin_decoding, codec, metrics, limit)
+            work = await run_in_thread(_begin_decoding, codec, metrics, limit)
             return await run_in_slices(work)
         except (DecompressedSizeError, TooManyPointsError) as error:
             raise instance.failed(ErrorCode.TELEMETRY_TOO_LARGE) from error

@@ -200,3 +200,22 @@ def test_a_meter_does_not_count_another_request_that_is_resumed_meanwhile(
     MeasuredDrive(resume(), lambda _value, _error: None, resuming)
     assert waiting.spent_ns() == 1_001
     assert resuming.spent_ns() == 30
+
+
+def test_the_meter_of_the_request_that_is_worked_for_is_known() -> None:
+    outer, inner = WorkMeter(), WorkMeter()
+    known: list[WorkMeter | None] = []
+
+    async def handle() -> None:
+        known.append(WorkMeter.current())
+
+    async def other() -> None:
+        MeasuredDrive(handle(), lambda _value, _error: None, inner)
+        known.append(WorkMeter.current())
+
+    MeasuredDrive(other(), lambda _value, _error: None, outer)
+    assert known == [inner, outer]
+    assert WorkMeter.current() is None
+    before = outer.spent_ns()
+    outer.add(7)
+    assert outer.spent_ns() == before + 7

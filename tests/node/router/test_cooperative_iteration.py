@@ -1,9 +1,12 @@
 """Loops over long lists yield to the event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Generator
 
-from odradek.node.bus.reply import Reply, start_coroutine
+import pytest
+
+from odradek.node.bus.reply import MeasuredDrive, Reply, WorkMeter, start_coroutine
 from odradek.node.router.cooperative_iteration import (
     COMMAND_ITEMS_MAX,
     IN_FLIGHT_MAX,
@@ -12,6 +15,8 @@ from odradek.node.router.cooperative_iteration import (
     command_batches,
     gather_cooperatively,
     iterate_cooperatively,
+    run_in_thread,
+    run_work,
     unique_cooperatively,
 )
 
@@ -118,3 +123,50 @@ def test_commands_have_few_items_and_whole_groups() -> None:
     assert all(len(batch) % 3 == 0 for batch in batches)
     large = [0] * (COMMAND_ITEMS_MAX + 1)
     assert list(command_batches([[1], large, [2]])) == [[1], large, [2]]
+
+
+def _work_ms(duration_ms: int) -> bytes:
+    until = time.perf_counter() + duration_ms / 1000
+    while time.perf_counter() < until:
+        pass
+    return b"%d" % duration_ms
+
+
+def _long_work() -> Generator[Callable[[], bytes] | None, bytes | None, bytes | None]:
+    """Two pieces in a thread, with a slice of the loop's between them."""
+    first = yield lambda: _work_ms(20)
+    yield None
+    second = yield lambda: _work_ms(30)
+    return (first or b"") + (second or b"")
+
+
+@pytest.mark.parametrize(
+    ("work", "shortest_ms", "result"),
+    [
+        pytest.param(lambda: run_in_thread(_work_ms, 40), 40, b"40", id="call"),
+        pytest.param(lambda: run_work(_long_work()), 50, b"2030", id="work in pieces"),
+        pytest.param(
+            lambda: start_coroutine(run_work(_long_work())), 50, b"2030", id="in a coroutine"
+        ),
+    ],
+)
+def test_the_time_in_threads_is_the_requests(
+    work: Callable[[], Awaitable[bytes]], shortest_ms: int, result: bytes
+) -> None:
+    async def answer() -> tuple[bytes | None, int]:
+        meter, results, is_done = WorkMeter(), list[bytes | None](), asyncio.Event()
+
+        async def handle() -> bytes:
+            return await work()
+
+        def finish(value: bytes | None, _error: BaseException | None) -> None:
+            results.append(value)
+            is_done.set()
+
+        MeasuredDrive(handle(), finish, meter)
+        await is_done.wait()
+        return results[0], meter.spent_ns()
+
+    found, spent_ns = asyncio.run(answer())
+    assert found == result
+    assert spent_ns >= shortest_ms * 1_000_000

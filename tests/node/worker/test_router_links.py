@@ -18,7 +18,7 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.bus.wakeup_pipe import WakeupPipe
 from odradek.node.worker.router_links import RouterLinks
-from odradek.node.worker.turns import Request, RouterState
+from odradek.node.worker.turn_requests import Request, RouterState
 from tests.support.manual_router import RING_BYTES, ManualRouter
 from tests.support.waiting import is_readable, wait_until
 

@@ -21,9 +21,10 @@ from odradek.node.bus.messages import (
     ToRouter,
     WriteMarker,
 )
-from odradek.node.worker import turns
+from odradek.node.worker import append_preparation
 from odradek.node.worker.hosted_partitions import HostedPartitions
-from odradek.node.worker.turns import RouterState, TurnExecutor
+from odradek.node.worker.turn_requests import PreparedAppend, RouterState
+from odradek.node.worker.turns import TurnExecutor
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
@@ -409,7 +410,7 @@ def _bomb(timestamp: int = NOW_MS, count: int = 400_000) -> bytes:
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn does one step of a batch only."""
-    monkeypatch.setattr(turns, "INLINE_COST_MAX", 0)
+    monkeypatch.setattr(append_preparation, "INLINE_COST_MAX", 0)
 
 
 def _large(count: int = 20_000) -> bytes:
@@ -423,7 +424,7 @@ def _run_until_answered(bench: _Bench, count: int) -> dict[int, ToRouter]:
     replies: list[ToRouter] = []
 
     def are_answered() -> bool:
-        bench.turns.run(bench.turns.take_prepared(), NOW_MS)
+        bench.turns.run(bench.turns.preparation.take(), NOW_MS)
         replies.extend(bench.take())
         return len(replies) >= count
 
@@ -505,7 +506,7 @@ def test_both_threads_of_a_turn_share_the_preparation_thread(tmp_path: Path) -> 
     answered = _run_until_answered(bench, 15)
     replies = {id_: r for id_, r in answered.items() if isinstance(r, Appended)}
     assert {r.error_code for r in replies.values()} == {ErrorCode.NONE}
-    assert bench.turns.preparation.count == 0
+    assert bench.turns.preparation.thread.count == 0
     for partition in range(5):
         offsets = [replies[id_].base_offset for id_ in range(1, 16) if id_ % 5 == partition]
         assert offsets == sorted(offsets)
@@ -543,15 +544,29 @@ def test_appends_are_measured_while_somebody_has_a_quota_of_time(
     assert set(times().values()) == {0}
 
 
+def test_other_requests_are_measured_too(bench: _Bench) -> None:
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+
+    def times() -> list[int]:
+        bench.run(DeleteRecords(1, store, number, 0), DescribeProducers(2, store, number))
+        replies = [r for r in bench.take() if isinstance(r, RecordsDeleted | ProducersDescribed)]
+        assert [r.error_code for r in replies] == [ErrorCode.NONE] * 2
+        return [r.work_ns for r in replies]
+
+    assert times() == [0, 0]
+    bench.turns.measure(is_on=True)
+    assert min(times()) > 0
+
+
 @pytest.mark.usefixtures("_impatient")
 def test_the_time_of_the_preparation_thread_is_the_requests(bench: _Bench) -> None:
     bench.turns.measure(is_on=True)
     bench.run(bench.stage(1, 0, _large()))
     assert not bench.take()
-    prepared = wait_until(bench.turns.take_prepared)
+    prepared = wait_until(bench.turns.preparation.take)
     bench.turns.run(prepared, NOW_MS)
     [reply] = bench.take()
     assert isinstance(reply, Appended)
     [(_, append)] = prepared
-    assert isinstance(append, turns.PreparedAppend)
+    assert isinstance(append, PreparedAppend)
     assert reply.work_ns > append.work_ns > 100_000

@@ -10,7 +10,7 @@ from odradek.cluster.controller.commands import DeleteTopics, TopicReference
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.bus.messages import DeleteRecords
 from odradek.node.router.handlers.fetch import ABORTED_PER_TURN, handle_fetch
-from odradek.node.worker.turns import RouterState
+from odradek.node.worker.turn_requests import RouterState
 from odradek.protocol.compression import Codec
 from odradek.protocol.control_records import ControlType
 from odradek.protocol.errors import ErrorCode

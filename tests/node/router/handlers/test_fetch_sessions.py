@@ -8,7 +8,7 @@ import pytest
 
 from odradek.node.bus.messages import DeleteRecords
 from odradek.node.router.handlers.fetch import handle_fetch
-from odradek.node.worker.turns import RouterState
+from odradek.node.worker.turn_requests import RouterState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchResponse, ForgottenTopic
 from tests.support.controller_harness import topic_id

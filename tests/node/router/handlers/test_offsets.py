@@ -18,7 +18,7 @@ from odradek.node.router.handlers.offsets import (
     handle_list_offsets,
     handle_offset_for_leader_epoch,
 )
-from odradek.node.worker.turns import RouterState
+from odradek.node.worker.turn_requests import RouterState
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offsets import (

@@ -8,7 +8,7 @@ import pytest
 from odradek.cluster.controller.commands import DeleteTopics, TopicReference
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.bus.messages import DeleteRecords
-from odradek.node.worker.turns import RouterState
+from odradek.node.worker.turn_requests import RouterState
 from odradek.protocol.control_records import ControlType
 from odradek.protocol.errors import ErrorCode
 from tests.support.fetching import end_transaction, transactional

@@ -16,7 +16,7 @@ from odradek.node.router.handlers.topics import (
     handle_delete_records,
     handle_delete_topics,
 )
-from odradek.node.worker.turns import RouterState
+from odradek.node.worker.turn_requests import RouterState
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.offsets import DeleteRecordsRequest
 from odradek.protocol.messages.partitions import PartitionOffset, TopicOffsets
