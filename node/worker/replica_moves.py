@@ -29,6 +29,7 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.moving_workers import MovingWorkers
+from odradek.node.worker.read_ahead import LogSlice, ReadAhead
 from odradek.node.worker.replica_fetchers import last_epoch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NEVER, NO_EPOCH
@@ -49,6 +50,7 @@ SETTLE_MS: Final = 1_500
 """So long a future replica follows before it replaces the other one: by then most of it has been
 synced, and the sync that remains is short."""
 _FOLLOW_MS: Final = 20
+_READ_MS: Final = 1
 _RETRY_MS: Final = 1_000
 _SHARE_MS: Final = 1_000
 """How often a throttled worker looks how many others move replicas."""
@@ -93,6 +95,7 @@ class ReplicaMoves:
         self._on_moved = on_moved
         self._moves: dict[TopicIdPartition, _Move] = {}
         self._readers: dict[int, StoreReader] = {}
+        self._ahead = ReadAhead(open_reader)
         self._preferred: dict[TopicIdPartition, int] = {}
         """The directories for partitions that are not on this node yet."""
         self._budget = TokenBudget(now_ms)
@@ -102,6 +105,11 @@ class ReplicaMoves:
     def count(self) -> int:
         """The moves in progress."""
         return len(self._moves)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the thread is reading what the next slice copies."""
+        return self._ahead.is_busy
 
     def begin(self, topic_id: bytes, partition: int, directory: int) -> ErrorCode:
         """Move a partition's replica to the log directory at this place. Moves to another
@@ -169,6 +177,12 @@ class ReplicaMoves:
 
     def _tell_workers(self) -> None:
         self._workers.tell(is_moving=bool(self._moves))
+        if not self._moves:
+            # They would keep files open that were deleted, and their space in use.
+            for reader in self._readers.values():
+                reader.close()
+            self._readers.clear()
+            self._ahead.close()
 
     def _set_rate(self, rate: int | None) -> None:
         """The bytes per second of the whole node; None: not limited."""
@@ -213,6 +227,9 @@ class ReplicaMoves:
         target = self._partitions.log(move.target)
         self._align(move, source, target, wall_ms)
         if target.log_end_offset < source.log_end_offset:
+            if not self._ahead.has_read(_next_slice(move, source, target)):
+                move.due_ms = now_ms + _READ_MS
+                return False
             if self._rate is not None and not self._has_tokens(self._rate, now_ms):
                 # Not later: other workers may end their moves, whose share this one gets then.
                 move.due_ms = min(self._budget.next_ms(now_ms), now_ms + _SHARE_MS)
@@ -220,6 +237,8 @@ class ReplicaMoves:
             copied = self._copy(move, source, target, wall_ms)
             self.moved_bytes += copied
             self._budget.spend(copied, now_ms)
+            if target.log_end_offset < source.log_end_offset:
+                self._ahead.has_read(_next_slice(move, source, target))
         if target.log_end_offset < source.log_end_offset:
             move.caught_up_ms = None
             move.due_ms = now_ms
@@ -344,3 +363,7 @@ class ReplicaMoves:
         if reader is None:
             reader = self._readers[store] = self._open_reader(store)
         return reader
+
+
+def _next_slice(move: _Move, source: PartitionLog, target: PartitionLog) -> LogSlice:
+    return LogSlice(move.source, target.log_end_offset, source.log_end_offset, SLICE_BYTES)

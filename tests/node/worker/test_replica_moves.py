@@ -43,6 +43,7 @@ from tests.support.stores import (
     batch_of,
     read_all,
 )
+from tests.support.waiting import wait_until
 
 SECOND_ID: Uuid = bytes(range(16))
 STORE_COUNT = 2
@@ -103,7 +104,11 @@ class MovingNode:
 
     def run(self, *, count: int = 1) -> None:
         for _ in range(count):
+            wait_until(lambda: not self.moves.is_reading)
             self.moves.run_slice(self.now_ms, NOW_MS)
+            if self.moves.is_reading:
+                wait_until(lambda: not self.moves.is_reading)
+                self.moves.run_slice(self.now_ms + 1, NOW_MS)
             self.now_ms += 50
 
     def finish(self, between: Callable[[], object] = lambda: None) -> None:
@@ -473,3 +478,27 @@ def test_the_rate_is_that_of_the_node_however_many_workers_move_replicas(tmp_pat
     assert alone[1] == 0
     assert abs(alone[0] - 6 * rate) <= slack
     assert first.moves.count == 1
+
+
+def test_after_the_last_move_its_readers_are_closed(node: MovingNode) -> None:
+    """Their files would use space when they are deleted, where somebody wants to have it back."""
+    readers: list[StoreReader] = []
+
+    def open_reader(store: int) -> StoreReader:
+        readers.append(StoreReader(store_folder(node.folders, store)))
+        return readers[-1]
+
+    node.moves = ReplicaMoves(
+        node.partitions,
+        open_reader,
+        lambda old, new: node.moved.append((old, new)),
+        workers=MovingWorkers(node.folder, 0, 1),
+        now_ms=0,
+    )
+    node.append(*(batch_of(1, size=50_000) for _ in range(40)))
+    node.begin()
+    node.run()
+    assert len(readers) == 2, "one of the loop, one of the thread"
+    assert all(reader._segments for reader in readers)
+    node.finish()
+    wait_until(lambda: not any(reader._segments for reader in readers), what="they are closed")
