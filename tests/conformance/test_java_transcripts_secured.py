@@ -2,12 +2,15 @@
 --command-config, and prints what it printed with Kafka 4.3.1 (see `transcript_run`).
 
 To record them: TRANSCRIPTS_PROPERTIES is the file of properties for --command-config, with which
-User:admin authenticates, and is a super user. Kafka has a delegation.token.secret.key, too.
+User:admin authenticates, and is a super user, and TRANSCRIPTS_NAMES has SecuredNode.names, as JSON.
+Kafka has a delegation.token.secret.key, too.
 """
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -27,21 +30,34 @@ SECURED = TRANSCRIPTS / "secured"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
+class SecuredNode(NamedTuple):
+    """A broker with SASL_SSL and an authorizer."""
+
+    address: str
+    node_id: int
+    properties: Path
+    """Those of an admin."""
+    names: Mapping[str, str]
+    """What transcripts call its listeners, their protocols, and a port that nobody uses."""
+
+
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int, Path]]:
-    """The address of a broker with SASL_SSL and an authorizer, its id, and the properties of an
-    admin."""
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
     if GIVEN:
-        yield GIVEN, 1, Path(os.environ["TRANSCRIPTS_PROPERTIES"])
+        properties = Path(os.environ["TRANSCRIPTS_PROPERTIES"])
+        yield SecuredNode(GIVEN, 1, properties, json.loads(os.environ["TRANSCRIPTS_NAMES"]))
         return
     folder = tmp_path_factory.mktemp("secured")
     authority = TestAuthority(folder)
     port = free_port()
+    listeners = f"PLAINTEXT://127.0.0.1:0,SECURE://127.0.0.1:{port}"
+    protocols = "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL"
+    names = {"listeners": listeners, "protocols": protocols, "port": str(free_port())}
     broker = EmbeddedBroker(
         folder / "node",
         settings={
-            "listeners": f"PLAINTEXT://127.0.0.1:0,SECURE://127.0.0.1:{port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
+            "listeners": listeners,
+            "listener.security.protocol.map": protocols,
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(authority.issue("broker.pem")),
             "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
@@ -58,15 +74,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
         f"ssl.truststore.type=PEM\nssl.truststore.location={authority.certificate}\n"
     )
     with broker:
-        yield f"127.0.0.1:{port}", 0, properties
+        yield SecuredNode(f"127.0.0.1:{port}", 0, properties, names)
 
 
 @pytest.mark.parametrize("path", sorted(SECURED.glob("*.txt")), ids=lambda path: path.stem)
-def test_tools_that_authenticate(
-    secured: tuple[str, int, Path], tmp_path: Path, path: Path
-) -> None:
-    bootstrap, node_id, properties = secured
-    play(path, TranscriptRun(bootstrap, tmp_path, [node_id], properties=properties))
+def test_tools_that_authenticate(secured: SecuredNode, tmp_path: Path, path: Path) -> None:
+    run = TranscriptRun(secured.address, tmp_path, [secured.node_id], properties=secured.properties)
+    run.names.update(secured.names)
+    play(path, run)
 
 
 def test_each_tool_authenticates_once() -> None:
