@@ -187,6 +187,8 @@ class SimulatedWorker:
         now_ms = self.node.clock_ms()
         self.image = image
         self.partitions.apply_image(image)
+        while self.partitions.is_outdated:
+            self.partitions.update_outdated()
         self.replication.apply_image(image, now_ms)
         self._send_replies()
         offset, node = image.offset, self.node

@@ -99,6 +99,8 @@ class HarnessNode:
         """Apply the newest image."""
         self.image = self.harness.image
         self.partitions.apply_image(self.image)
+        while self.partitions.is_outdated:
+            self.partitions.update_outdated()
         self.replication.apply_image(self.image, self.harness.now_ms)
 
     def run(self, requests: Sequence[tuple[RouterState, AppendBytes | DeleteRecords]] = ()) -> None:

@@ -293,6 +293,8 @@ class RouterHarness:
         """Apply what the controller has committed."""
         self.services.metadata.image = self.controller.image
         self.partitions.apply_image(self.controller.image)
+        while self.partitions.is_outdated:
+            self.partitions.update_outdated()
 
     @property
     def image(self) -> MetadataImage:
