@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import lmdb
 
-from odradek.storage.layout import lock_path
+from odradek.storage.layout import FILE_MODE, lock_path
 
 READERS_MAX = 1024
 """Slots of the reader table: one per concurrent read transaction."""
@@ -137,7 +137,7 @@ def open_environment(
                     max_dbs=database_count,
                     max_readers=READERS_MAX,
                     max_spare_txns=4,
-                    mode=0o644,
+                    mode=FILE_MODE,
                 )
         except StorageError as error:
             if _IS_OPEN not in str(error) or time.monotonic() > deadline_s:
@@ -162,7 +162,7 @@ def sync_directory(directory: Path) -> None:
 def _make_lock_room(path: Path) -> None:
     """Allocate the first page of the lock file, which LMDB maps and writes: on a full disk a page
     without a block raises SIGBUS."""
-    descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT, FILE_MODE)
     try:
         os.posix_fallocate(descriptor, 0, _LOCK_ROOM_BYTES)
     except OSError:

@@ -28,7 +28,7 @@ from struct import Struct
 
 from odradek.protocol.checksum import crc32c
 from odradek.storage.environment import StorageError, storage_errors
-from odradek.storage.layout import journal_path
+from odradek.storage.layout import FILE_MODE, journal_path
 
 _HEAD = Struct("<III")
 _MAGIC = 0x4A524E4C
@@ -57,7 +57,7 @@ class Journal:
         """Create the journal of a new segment. The caller syncs the folder. Raises StorageError."""
         path = journal_path(directory, segment_id)
         with storage_errors(path.name):
-            return cls(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644), 0)
+            return cls(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, FILE_MODE), 0)
 
     @classmethod
     def reopen(cls, directory: Path, segment_id: int) -> "Journal | None":

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 
+FILE_MODE = 0o600
+"""Records, and what proves who somebody is, are for the user of the node."""
 CATALOG_NAME = "catalog.mdb"
 STATUS_NAME = "status"
 OWNER_LOCK_NAME = "owner.lock"

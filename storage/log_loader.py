@@ -25,6 +25,7 @@ from odradek.storage.environment import StorageError, sync_directory
 from odradek.storage.journal import Journal
 from odradek.storage.layout import (
     EPOCH_KEY,
+    FILE_MODE,
     KEY,
     NUMBER,
     NUMBER_MAX,
@@ -52,7 +53,7 @@ _SALVAGE_TURN_BYTES = 2 << 20
 
 def lock_store(directory: Path) -> int:
     """The descriptor that holds the store's lock. Raises StorageError if another owns it."""
-    descriptor = os.open(directory / OWNER_LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(directory / OWNER_LOCK_NAME, os.O_RDWR | os.O_CREAT, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -24,6 +24,7 @@ import lmdb
 import msgspec
 
 from odradek.protocol.checksum import crc32c
+from odradek.storage.layout import FILE_MODE
 from odradek.storage.reserve import (
     RowReserve,
     disk_problem,
@@ -148,7 +149,7 @@ class MetadataLog:
                     path, map_bytes=map_bytes, databases=("entries", "marks"), reserve_in="marks"
                 )
             environment = lmdb.open(
-                str(path), subdir=False, map_size=map_bytes, max_dbs=2, lock=True
+                str(path), subdir=False, map_size=map_bytes, max_dbs=2, lock=True, mode=FILE_MODE
             )
             log = cls(directory, lock_descriptor, environment)
             log._drop_stray_snapshots()
@@ -424,6 +425,7 @@ class SnapshotWriter:
         self._path = log._snapshot_path(index, term)
         self._unfinished = self._path.with_name(self._path.name + ".unfinished")
         self._file = self._unfinished.open("wb")
+        os.fchmod(self._file.fileno(), FILE_MODE)
         self._file.write(_SNAPSHOT_HEAD.pack(_SNAPSHOT_MAGIC, index, term))
         self.size = 0
         """Content bytes written so far, which is the offset of the next chunk."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import lmdb
 
-from odradek.storage.layout import reserve_path
+from odradek.storage.layout import FILE_MODE, reserve_path
 
 ROW_BYTES = 256 << 10
 """Enough to delete about a thousand partitions in one change of the catalog."""
@@ -101,7 +101,7 @@ def make_environment(
             sync=False,
             metasync=False,
             meminit=True,
-            mode=0o644,
+            mode=FILE_MODE,
         ) as environment:
             opened = {name: environment.open_db(name.encode()) for name in databases}
             if has_ample_disk_space(unfinished):
@@ -127,7 +127,7 @@ class FileReserve:
         if self.is_kept or not has_ample_disk_space(self._path.parent):
             return
         with suppress(OSError):
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, FILE_MODE)
             try:
                 os.posix_fallocate(descriptor, 0, self._byte_count)
                 self.is_kept = True

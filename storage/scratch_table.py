@@ -13,7 +13,7 @@ from struct import Struct
 import lmdb
 
 from odradek.storage.environment import storage_errors
-from odradek.storage.layout import lock_path
+from odradek.storage.layout import FILE_MODE, lock_path
 
 _NUMBER = Struct(">q")
 _MAP_BYTES = 64 << 30  # address space, not disk
@@ -38,6 +38,7 @@ class ScratchTable:
                 lock=False,
                 readahead=False,
                 meminit=True,
+                mode=FILE_MODE,
             )
         self._reading: lmdb.Transaction[bytes] | None = None
 

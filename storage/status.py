@@ -23,6 +23,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from odradek.storage.environment import StorageError, storage_errors
+from odradek.storage.layout import FILE_MODE
 
 _MAGIC = int.from_bytes(b"odradek1", "big")
 _HEAD_BYTES = 4096
@@ -73,7 +74,7 @@ class StatusTable:
         """The owner's table. The file of an earlier owner is reused, because readers have it
         mapped. Its generation continues."""
         size = _HEAD_BYTES + (slot_count << SLOT_SHIFT) * 8
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             # The file is sparse and never shrinks.
             if os.fstat(descriptor).st_size < size:

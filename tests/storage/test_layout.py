@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from odradek.storage import layout
+from odradek.storage.metadata_log import MetadataLog
+from tests.support.stores import NOW_MS, append_now, batch_of, create, open_store
 
 
 def test_the_store_of_a_partition_never_changes() -> None:
@@ -50,3 +52,16 @@ def test_segment_files_are_listed_and_removed_with_their_locks_and_journals(tmp_
     layout.unlink_journal(tmp_path, 2)
     assert layout.journal_ids(tmp_path) == [123_456_789_012]
     assert len(list(tmp_path.iterdir())) == 7
+
+
+def test_no_file_can_be_read_by_other_users(tmp_path: Path) -> None:
+    """Records, and the credentials of the metadata log."""
+    log = MetadataLog.open(tmp_path / "metadata")
+    store = open_store(tmp_path / "0")
+    append_now(store, create(store), batch_of(1))
+    store.roll(NOW_MS)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 8
+    assert [path.name for path in files if path.stat().st_mode & 0o077] == []
+    store.close()
+    log.close()
