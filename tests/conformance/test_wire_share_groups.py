@@ -165,8 +165,9 @@ def test_a_member_joins_reads_and_leaves(
     described = describe(wire, share)
     assert (described.error_code, described.group_state) == (ErrorCode.NONE, "Stable")
     assert described.assignor_name == "simple"
-    # A group begins with epoch 1; then its member joins, and the partitions are initialized.
-    assert described.assignment_epoch == described.group_epoch == 3
+    # A group begins with epoch 1; then its member joins, and the partitions are initialized: again
+    # in another epoch if that fails.
+    assert described.assignment_epoch == described.group_epoch >= 3
     [member] = described.members
     assert (member.member_id, member.member_epoch) == ("m", epoch)
     assert member.subscribed_topic_names == [topic]
