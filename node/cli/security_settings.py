@@ -181,6 +181,8 @@ def _file_findings(
     for value, _origin in config.sources.get("cluster.secret.file", ())[:1]:
         private[Path(value).expanduser()] = "has the secret of the cluster"
     private[config.data_folder] = "has the records and the credentials of users"
+    for directory in config.further_log_dirs:
+        private[Path(directory.path)] = "has records"
     for path, content in private.items():
         try:
             mode = path.stat().st_mode

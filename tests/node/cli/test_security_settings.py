@@ -120,6 +120,17 @@ def test_files_that_others_may_open(tmp_path: Path) -> None:
     assert findings(tmp_path, SAFE + AUTHORIZED + text) == []
 
 
+def test_log_directories_that_others_may_open(tmp_path: Path) -> None:
+    """As older releases made them."""
+    for name in ("data", "second"):
+        (tmp_path / name).mkdir(mode=0o755)
+    text = f"log.dirs={tmp_path / 'data'},{tmp_path / 'second'}\n"
+    assert findings(tmp_path, SAFE + AUTHORIZED + text) == [
+        ("warning", "it has the records and the credentials of users, and all users may open it"),
+        ("warning", "it has records, and all users may open it"),
+    ]
+
+
 def test_a_hardened_node_has_only_advice_once_its_bundle_is_gone(tmp_path: Path) -> None:
     folder = tmp_path / "node"
     node = HardenedNode(
