@@ -118,6 +118,16 @@ class ClusterConnection:
         }
 
 
+def installed_version() -> str | None:
+    """The version of the installed package; None if the program runs from its source."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("odradek")
+    except PackageNotFoundError:
+        return None
+
+
 def timeout_option(default: float, what: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """`--timeout SECONDS`."""
     return click.option(

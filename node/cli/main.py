@@ -20,6 +20,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "broker": ("odradek.node.cli.broker", "broker"),
     "client": ("odradek.node.cli.client", "client"),
     "cluster": ("odradek.node.cli.cluster", "cluster"),
+    "elect": ("odradek.node.cli.elect", "elect"),
+    "feature": ("odradek.node.cli.feature", "feature"),
     "user": ("odradek.node.cli.user", "user"),
     "token": ("odradek.node.cli.token", "token"),
     "quota": ("odradek.node.cli.quota", "quota"),
@@ -73,12 +75,8 @@ class Commands(LazyGroup):
 def show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     """Print the installed version and exit. The package metadata is read only here."""
     if wanted and not ctx.resilient_parsing:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            click.echo(f"odradek {version('odradek')}")
-        except PackageNotFoundError:
-            click.echo("odradek (not installed: run from its source)")
+        version = connection.installed_version()
+        click.echo(f"odradek {version or '(not installed: run from its source)'}")
         ctx.exit()
 
 

@@ -1,6 +1,6 @@
 """The error for a name that does not exist: `NAME: no such topic; did you mean OTHER?`.
 
-All commands use it for topics, groups, transactional ids and nodes, and exit with 1.
+All commands use it for topics, groups, transactional ids, nodes and features, and exit with 1.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ TOPIC: Final = "topic"
 GROUP: Final = "group"
 TRANSACTIONAL_ID: Final = "transactional id"
 NODE: Final = "node"
+FEATURE: Final = "feature"
 SIMILARITY_MIN: Final = 0.75
 """Of a name that is suggested: a slip or two. Names that only begin alike are less similar."""
 _CODES: Final[Mapping[str, ErrorCode]] = {
@@ -32,13 +33,17 @@ _CODES: Final[Mapping[str, ErrorCode]] = {
 
 def not_found_text(client: ClusterClient, kind: str, name: str) -> str:
     """`no such topic`, with the nearest name that exists, if one is near."""
-    nearest = nearest_name(name, _existing_names(client, kind))
-    return f"no such {kind}" + (f"; did you mean {nearest}?" if nearest is not None else "")
+    return _text(kind, name, _existing_names(client, kind))
 
 
 def not_found(client: ClusterClient, kind: str, name: str) -> click.ClickException:
     """The error of a command that needs this name."""
     return click.ClickException(f"{name}: {not_found_text(client, kind, name)}")
+
+
+def not_found_among(kind: str, name: str, names: Iterable[str]) -> click.ClickException:
+    """As `not_found`, where the names that exist are known already."""
+    return click.ClickException(f"{name}: {_text(kind, name, names)}")
 
 
 def no_such_node(node_id: int, known: Iterable[int]) -> click.ClickException:
@@ -75,6 +80,11 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     by_lower = {each.lower(): each for each in sorted(names, reverse=True) if each != name}
     found = get_close_matches(name.lower(), by_lower, n=1, cutoff=SIMILARITY_MIN)
     return by_lower[found[0]] if found else None
+
+
+def _text(kind: str, name: str, names: Iterable[str]) -> str:
+    nearest = nearest_name(name, names)
+    return f"no such {kind}" + (f"; did you mean {nearest}?" if nearest is not None else "")
 
 
 def _existing_names(client: ClusterClient, kind: str) -> set[str]:

@@ -223,23 +223,31 @@ def cancel_reassignments(
     }
 
 
+def elect_leaders(
+    client: ClusterClient, names: Iterable[PartitionId] | None, *, unclean: bool = False
+) -> dict[PartitionId, DetailedPartitionResult]:
+    """Elect the preferred leader of each partition; with `unclean` a leader of those that have
+    none, in sync or not (KIP-460). The result of each; None names all partitions, and then only
+    those have a result that needed an election."""
+    topics = None if names is None else by_topic(names)
+    if topics == []:
+        return {}
+    answer = client.ask(
+        ElectLeadersRequest(election_type=int(unclean), topic_partitions=topics),
+        again=lambda answer: ErrorCode(answer.error_code).is_retriable,
+    )
+    raise_on_error(answer, "leaders cannot be elected")
+    return by_id(answer.replica_election_results)
+
+
 def elect_preferred_leaders(
     client: ClusterClient, names: Iterable[PartitionId]
 ) -> dict[PartitionId, str]:
     """Elect the preferred leader of each partition; the errors."""
-    topics = by_topic(names)
-    if not topics:
-        return {}
-    answer = client.ask(
-        ElectLeadersRequest(topic_partitions=topics),
-        again=lambda answer: ErrorCode(answer.error_code).is_retriable,
-    )
-    raise_on_error(answer, "leaders cannot be elected")
     return {
-        (topic.name, partition.partition_index): error_text(partition)
-        for topic in answer.replica_election_results
-        for partition in topic.partitions
-        if partition.error_code not in _ACCEPTED
+        name: error_text(result)
+        for name, result in elect_leaders(client, names).items()
+        if result.error_code not in _ACCEPTED
     }
 
 

@@ -86,6 +86,7 @@ def test_every_group_of_commands_works_with_a_profile(one: HardenedCluster) -> N
         *("group list", "group describe readers", "group explain readers", "group lag readers"),
         "group reset-offsets readers --to earliest --topic profiled",
         *("broker list", "cluster status", "client list", "logdir list", "txn list"),
+        *("elect profiled", "feature list"),
         *("user list", "quota list", "acl list", "doctor", "group delete readers -y"),
         "topic delete profiled --yes",
     )

@@ -272,11 +272,13 @@ class StandInCluster:
         )
 
     def _elected(self, _node: int, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        partitions = tuple(
-            PartitionReference(topic.name, number)
-            for topic in request.topic_partitions or ()
-            for number in topic.partitions
-        )
+        partitions = None
+        if request.topic_partitions is not None:
+            partitions = tuple(
+                PartitionReference(topic.name, number)
+                for topic in request.topic_partitions
+                for number in topic.partitions
+            )
         reply = self.harness.do(ElectLeaders(request.election_type, partitions))
         assert isinstance(reply, PartitionsReply)
         return ElectLeadersResponse(

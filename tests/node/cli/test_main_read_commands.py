@@ -54,6 +54,7 @@ READING: dict[str, list[tuple[str, ...]]] = {
     "client show": [("odradek-cli",), ("rdkafka",)],
     "cluster status": [()],
     "cluster rebalance": [("--dry-run",)],
+    "feature list": [(), ("--node", "0")],
     "doctor": [()],
     "consume": [("{topic}", "-a"), ("{topic}", "--format", "{{key}} {{headers}} {{timestamp}}")],
 }
@@ -64,6 +65,7 @@ CHANGING = {
     *("topic create", "topic delete", "topic alter", "topic trim", "config set", "config unset"),
     *("group create", "group delete", "group reset-offsets", "group rewind", "group undo"),
     *("group snapshot create", "group snapshot delete", "group dlq redrive", "txn abort"),
+    *("elect", "feature upgrade", "feature downgrade", "feature disable"),
     "logdir move",
     *("profile add", "profile list", "profile remove"),
     *("user add", "user remove", "quota set", "quota remove"),

@@ -49,6 +49,7 @@ TOPIC_COMMANDS = [
     "group reset-offsets a-group -t {} --to earliest",
     "group rewind a-group -t {} --to earliest",
     "cluster rebalance --topic {}",
+    "elect {}",
     "group lag --all -t {}",
 ]
 
