@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -20,6 +20,7 @@ from odradek.node.cli.cluster_client import (
     with_client,
 )
 from odradek.node.cli.not_found import no_such_node
+from odradek.node.cli.offsets import PartitionId, by_id
 from odradek.node.cli.output import Output, Row, known, size_text
 from odradek.node.cli.parameters import TopicSelection, topic_selection
 from odradek.protocol.errors import ErrorCode
@@ -29,16 +30,13 @@ from odradek.protocol.messages.cluster import (
     DescribeLogDirsRequest,
     DescribeLogDirsResult,
 )
-from odradek.protocol.messages.partitions import TopicPartitions
-
-if TYPE_CHECKING:
-    from odradek.node.cli.offsets import PartitionId
+from odradek.protocol.messages.partitions import PartitionResult, TopicPartitions
 
 POLL_S: Final = 0.25
 STOPPED_AFTER_S: Final = 5.0
 """After so long without a future replica a move counts as stopped. While one replica replaces the
 other there may be none for a moment."""
-Held = dict["PartitionId", tuple[int, int]]
+Held = dict[PartitionId, tuple[int, int]]
 """Sizes and offset lags of replicas in a log directory."""
 
 
@@ -67,7 +65,7 @@ def list_directories(
     held: list[Row] = []
     client.metadata()
     for node in nodes or client.broker_ids:
-        for result in _describe(client, node):
+        for result in describe_directories(client, node):
             current = _held(result, topics, future=False)
             future = _held(result, topics, future=True)
             directories.append(
@@ -125,29 +123,17 @@ def move(
     """
     client.metadata()
     wanted = _replicas_on(client, node, selections)
-    topics: dict[str, TopicPartitions] = {}
-    for name, index in sorted(wanted):
-        topics.setdefault(name, TopicPartitions(name=name)).partitions.append(index)
-    directory = AlterReplicaLogDir(path=path, topics=list(topics.values()))
-    answer = client.ask_broker(node, AlterReplicaLogDirsRequest(dirs=[directory]))
-    refusals = {}
-    for topic in answer.results:
-        for result in topic.partitions:
-            if result.error_code == ErrorCode.LOG_DIR_NOT_FOUND:
-                paths = ", ".join(each.log_dir for each in _describe(client, node))
-                raise click.ClickException(
-                    f"{path} is no log directory of node {node}. It has {paths}."
-                )
-            if result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT:
-                raise click.ClickException(
-                    f"{path} of node {node} takes no replicas: cordoned.log.dirs names it."
-                )
-            if result.error_code:
-                refusals[f"{topic.name}-{result.partition_index}"] = error_text(result)
-    raise_refusals(refusals)
+    results = begin_moves(client, node, path, wanted)
+    raise_refusals(
+        {
+            f"{name}-{index}": error_text(result)
+            for (name, index), result in results.items()
+            if result.error_code
+        }
+    )
     if not no_wait:
         with output.labelled_progress("Moving", 1) as show:
-            _watch(client, node, path, wanted, show)
+            watch_moves(client, node, path, wanted, show)
     verb = "are being moved to" if no_wait else "are in"
     output.done(
         f"{len(wanted)} replicas {verb} {path} of node {node}",
@@ -155,7 +141,40 @@ def move(
     )
 
 
-def _watch(
+def begin_moves(
+    client: ClusterClient, node: int, path: str, names: Iterable[PartitionId]
+) -> dict[PartitionId, PartitionResult]:
+    """Ask a broker to move its replicas of these partitions to a log directory; the result of each.
+
+    A broker that does not have a replica (REPLICA_NOT_AVAILABLE) remembers the directory and
+    places the replica there when it gets it. Raises ClickException if the path is no log directory
+    of the broker, or takes no replicas.
+    """
+    topics: dict[str, TopicPartitions] = {}
+    for name, index in sorted(names):
+        topics.setdefault(name, TopicPartitions(name=name)).partitions.append(index)
+    directory = AlterReplicaLogDir(path=path, topics=list(topics.values()))
+    answer = client.ask_broker(node, AlterReplicaLogDirsRequest(dirs=[directory]))
+    results = by_id(answer.results)
+    codes = {result.error_code for result in results.values()}
+    if ErrorCode.LOG_DIR_NOT_FOUND in codes:
+        raise no_such_directory(node, path, describe_directories(client, node))
+    if ErrorCode.INVALID_REPLICA_ASSIGNMENT in codes:
+        raise click.ClickException(
+            f"{path} of node {node} takes no replicas: cordoned.log.dirs names it."
+        )
+    return results
+
+
+def no_such_directory(
+    node: int, path: str, directories: Iterable[DescribeLogDirsResult]
+) -> click.ClickException:
+    """The error for a path that is no log directory of a broker."""
+    paths = ", ".join(each.log_dir for each in directories)
+    return click.ClickException(f"{path} is no log directory of node {node}. It has {paths}.")
+
+
+def watch_moves(
     client: ClusterClient,
     node: int,
     path: str,
@@ -167,7 +186,7 @@ def _watch(
     left = set(wanted)
     idle_since: dict[PartitionId, float] = {}
     while left:
-        everywhere = _describe(client, node)
+        everywhere = describe_directories(client, node)
         current: Held = {}
         arrived: set[PartitionId] = set()
         future: Held = {}
@@ -200,7 +219,8 @@ def _watch(
             time.sleep(POLL_S)
 
 
-def _describe(client: ClusterClient, node: int) -> list[DescribeLogDirsResult]:
+def describe_directories(client: ClusterClient, node: int) -> list[DescribeLogDirsResult]:
+    """The log directories of a broker. ClickException if there is no such broker, or no answer."""
     if node not in client.broker_ids:
         raise no_such_node(node, client.broker_ids)
     answer = client.ask_broker(node, DescribeLogDirsRequest(topics=None))
@@ -224,7 +244,11 @@ def _replicas_on(
     client: ClusterClient, node: int, selections: tuple[TopicSelection, ...]
 ) -> set[PartitionId]:
     """The replicas of a broker that are selected. ClickException if a selection has none."""
-    here = {name for result in _describe(client, node) for name in _held(result, (), future=False)}
+    here = {
+        name
+        for result in describe_directories(client, node)
+        for name in _held(result, (), future=False)
+    }
     wanted: set[PartitionId] = set()
     for selection in selections:
         found = {name for name in here if selection.has(*name)}

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "certificate": ("odradek.node.cli.certificate", "certificate"),
     "log": ("odradek.node.cli.log", "log"),
     "logdir": ("odradek.node.cli.logdir", "logdir"),
+    "reassign": ("odradek.node.cli.reassign", "reassign_partitions"),
     "completion": ("odradek.node.cli.completion", "completion"),
 }
 

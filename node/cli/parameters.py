@@ -68,6 +68,14 @@ def size(value: str) -> int:
     return int(match[1]) * SIZE_UNITS[match[2].lower()]
 
 
+def rate(value: str) -> int:
+    """`50M`, `200k/s`: bytes per second."""
+    byte_count = size(value.removesuffix("/s"))
+    if byte_count == 0:
+        raise click.BadParameter("a throttle of 0 would stop all copies; pass 1 or more")
+    return byte_count
+
+
 def pair(value: str) -> tuple[str, str]:
     """`key=value` -> (key, value); the value may be empty and may have equals signs."""
     key, equals, text = value.partition("=")

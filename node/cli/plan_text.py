@@ -150,9 +150,9 @@ def plan_document(
                 strict=True,
             )
         ],
-        "moves": [_move_document(move) for move in plan.moves],
+        "moves": [move_document(move) for move in plan.moves],
         "leader_moves": leader_move_count,
-        "under_way": [_move_document(move) for move in ongoing],
+        "under_way": [move_document(move) for move in ongoing],
         "obstacles": [
             {"topic": each.topic, "partition": each.number, "reason": each.reason}
             for each in plan.unmovable
@@ -163,7 +163,8 @@ def plan_document(
     }
 
 
-def _move_document(move: PartitionMove) -> Json:
+def move_document(move: PartitionMove) -> Json:
+    """A move as JSON."""
     return {
         "topic": move.topic,
         "partition": move.number,

@@ -6,13 +6,19 @@ no reassignment. A topic that is deleted, or a partition that another client rea
 affects no other move.
 """
 
+import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.cluster.balance.model import PartitionMove
+import msgspec
+
+from odradek.cluster.balance.model import Partition, PartitionMove
+from odradek.cluster.balance.planner import move_of
+from odradek.cluster.balance.replica_distribution import target_replicas
 from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
 from odradek.node.cli.offsets import PartitionId, by_id, by_topic
 from odradek.node.cli.output import size_text
@@ -249,6 +255,24 @@ def elect_preferred_leaders(
         for name, result in elect_leaders(client, names).items()
         if result.error_code not in _ACCEPTED
     }
+
+
+def ongoing_move(partition: Partition) -> PartitionMove:
+    """The move that an ongoing reassignment makes."""
+    move = move_of(partition, target_replicas(partition))
+    return msgspec.structs.replace(move, adding=partition.adding, removing=partition.removing)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C, and SIGINT also where a shell had it ignored."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def seconds_text(seconds: float) -> str:

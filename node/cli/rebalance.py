@@ -8,8 +8,7 @@ next run, or `--cancel`, removes the throttles.
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -18,14 +17,12 @@ from typing import Final, ParamSpec, TypeVar
 import click
 import msgspec
 
-from odradek.cluster.balance.model import Partition, PartitionMove, ReassignmentPlan
-from odradek.cluster.balance.planner import broker_loads, move_of, plan_moves
-from odradek.cluster.balance.replica_distribution import target_replicas
+from odradek.cluster.balance.model import PartitionMove, ReassignmentPlan
+from odradek.cluster.balance.planner import broker_loads, plan_moves
 from odradek.node.cli.cluster_client import ClusterClient, raise_refusals, with_client
-from odradek.node.cli.not_found import no_such_node
 from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Json, Output, first_names, size_text
-from odradek.node.cli.parameters import size
+from odradek.node.cli.parameters import rate
 from odradek.node.cli.plan_text import (
     counted,
     leader_moves,
@@ -39,9 +36,12 @@ from odradek.node.cli.reassignment import (
     ReassignmentRunner,
     cancel_reassignments,
     elect_preferred_leaders,
+    interruptible,
+    ongoing_move,
 )
 from odradek.node.cli.replica_placement import (
     ClusterView,
+    check_nodes,
     describe_partitions,
     list_reassignments,
     view_cluster,
@@ -49,7 +49,7 @@ from odradek.node.cli.replica_placement import (
 from odradek.node.cli.replication_throttles import (
     ThrottledResources,
     cordon,
-    find_throttles,
+    leftover_throttles,
     throttle,
     unthrottle,
 )
@@ -72,14 +72,6 @@ class RebalanceOptions:
     yes: bool
     dry_run: bool
     cancel: bool
-
-
-def rate(value: str) -> int:
-    """`50M`, `200k/s`: bytes per second."""
-    byte_count = size(value.removesuffix("/s"))
-    if byte_count == 0:
-        raise click.BadParameter("a throttle of 0 would stop all copies; pass 1 or more")
-    return byte_count
 
 
 def with_options(command: Callable[P, R]) -> Callable[..., R]:
@@ -152,7 +144,7 @@ def rebalance(
     if both := set(exclude) & set(include):
         raise click.UsageError(f"Node {min(both)} cannot be both excluded and included.")
     view = view_cluster(client, topics=topics)
-    _check_nodes(view, (*exclude, *include))
+    check_nodes(view, (*exclude, *include))
     if options.cancel:
         _cancel(client, view, output, set(topics))
         return
@@ -187,7 +179,7 @@ def drain(node_id: int, options: RebalanceOptions, client: ClusterClient, output
     """
     client.time_each_answer()
     view = view_cluster(client)
-    _check_nodes(view, (node_id,))
+    check_nodes(view, (node_id,))
     if options.cancel:
         _cancel(client, view, output, {p.topic for p in view.on(node_id)})
         _uncordon(client, node_id)
@@ -308,7 +300,7 @@ class _PlanExecution:
         """Carry the plan out. If interrupted, cancels all moves in progress and raises Abort."""
         moves, ongoing = self._plan.moves, self._ongoing
         total = sum(move.copied_bytes for move in (*moves, *ongoing))
-        with _interruptible(), self._throttled((*moves, *ongoing)):
+        with interruptible(), self._throttled((*moves, *ongoing)):
             runner = ReassignmentRunner(
                 self._client, moves, in_progress=ongoing, batch=self._options.batch
             )
@@ -372,20 +364,6 @@ class _PlanExecution:
         unpreferred = [n for n in names if exist[n].leader_id != exist[n].replica_nodes[0]]
         for (topic, number), reason in elect_preferred_leaders(self._client, unpreferred).items():
             self._output.hint(f"{topic}-{number} keeps its leader: {reason}")
-
-
-def leftover_throttles(client: ClusterClient, view: ClusterView) -> ThrottledResources:
-    """Throttles of all topics and of the brokers that are not fenced."""
-    topics = sorted({topic for topic, _ in describe_partitions(client)})
-    return find_throttles(
-        client, topics, [node.node_id for node in view.nodes if not node.is_fenced]
-    )
-
-
-def ongoing_move(partition: Partition) -> PartitionMove:
-    """The move that an ongoing reassignment makes."""
-    move = move_of(partition, target_replicas(partition))
-    return msgspec.structs.replace(move, adding=partition.adding, removing=partition.removing)
 
 
 def _print_result(
@@ -454,13 +432,6 @@ def _cancel(client: ClusterClient, view: ClusterView, output: Output, topics: se
     raise_refusals({f"{topic}-{number}": reason for (topic, number), reason in kept.items()})
 
 
-def _check_nodes(view: ClusterView, node_ids: Iterable[int]) -> None:
-    known = sorted(node.node_id for node in view.nodes)
-    for node_id in node_ids:
-        if node_id not in known:
-            raise no_such_node(node_id, known)
-
-
 def _cordon(client: ClusterClient, node_id: int, output: Output) -> None:
     refusal = cordon(client, node_id, is_cordoned=True)
     if refusal is not None:
@@ -471,15 +442,3 @@ def _uncordon(client: ClusterClient, node_id: int) -> None:
     refusal = cordon(client, node_id, is_cordoned=False)
     if refusal is not None:
         raise click.ClickException(f"node {node_id} cannot be included: {refusal}")
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C, and SIGINT also where a shell had it ignored."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from odradek.cluster.balance.model import Partition, RegisteredBroker
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
-from odradek.node.cli.not_found import TOPIC, raise_refusal
+from odradek.node.cli.not_found import TOPIC, no_such_node, raise_refusal
 from odradek.node.cli.offsets import PartitionId, by_id, by_topic
 from odradek.protocol.messages.cluster import (
     DescribeLogDirsRequest,
@@ -78,6 +78,14 @@ def view_cluster(client: ClusterClient, *, topics: Iterable[str] = ()) -> Cluste
         ],
         cordoned=frozenset(cordoned),
     )
+
+
+def check_nodes(view: ClusterView, node_ids: Iterable[int]) -> None:
+    """ClickException that names the first node that the cluster does not have."""
+    known = sorted(node.node_id for node in view.nodes)
+    for node_id in node_ids:
+        if node_id not in known:
+            raise no_such_node(node_id, known)
 
 
 def _describe_consistently(

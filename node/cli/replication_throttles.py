@@ -12,6 +12,7 @@ from typing import Final
 from odradek.cluster.balance.model import PartitionMove
 from odradek.node.cli import configs
 from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
+from odradek.node.cli.replica_placement import ClusterView, describe_partitions
 from odradek.protocol.errors import ErrorCode
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -68,6 +69,14 @@ def find_throttles(
             for broker in brokers
             if any(configs.own_configs(client, configs.BROKER, [str(broker)], RATES).values())
         ),
+    )
+
+
+def leftover_throttles(client: ClusterClient, view: ClusterView) -> ThrottledResources:
+    """Throttles of all topics and of the brokers that are not fenced."""
+    topics = sorted({topic for topic, _ in describe_partitions(client)})
+    return find_throttles(
+        client, topics, [node.node_id for node in view.nodes if not node.is_fenced]
     )
 
 

@@ -2,6 +2,7 @@
 follow, and while processes are killed (KIP-113): nothing is lost, and no replica leaves its ISR
 because of a move."""
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from odradek.protocol.messages.partitions import TopicPartitions
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import Cluster, cluster
 from tests.e2e.test_log_directories import begin_move
+from tests.e2e.test_rebalance import odradek
 from tests.e2e.workload import Workload
 from tests.support.waiting import wait_until
 
@@ -160,5 +162,29 @@ def test_replicas_move_while_they_lead_and_follow_and_processes_are_killed(tmp_p
         # All is read from the replicas that have moved.
         lead(nodes, MOVER, *ALL)
         workload.end()
+        a_plan_moves_replicas_to_nodes_and_directories(nodes, tmp_path)
         assert anomalies(workload.history) == []
         assert "Traceback" not in nodes[MOVER].log()
+
+
+def a_plan_moves_replicas_to_nodes_and_directories(nodes: Cluster, tmp_path: Path) -> None:
+    """A plan of kafka-reassign-partitions: one replica is new on its node, the other one is not."""
+    paths = {"data": str(nodes[MOVER].data), "second-1": str(tmp_path / "second-1")}
+    other = paths["second-1" if directories(nodes)[1] == "data" else "data"]
+    second = paths["second-1"]
+    partitions = [
+        {"topic": "new", "partition": 0, "replicas": [MOVER, 0], "log_dirs": [second, "any"]},
+        {"topic": TOPIC, "partition": 1, "replicas": [1, 2, 0], "log_dirs": [other, "any", "any"]},
+    ]
+    nodes.create_at("new", [[2, 0]], {})
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    ran = odradek(nodes, "reassign", "start", "--plan", str(plan), "--yes", "-o", "json")
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)
+    assert (result["moved"], result["directory_moves"], result["failed"]) == (1, 2, {})
+    assert paths[directories(nodes)[1]] == other
+    wait_until(lambda: nodes.partitions("new")[0].replica_nodes == [MOVER, 0], what="new has moved")
+    usage = nodes[MOVER].ask(DescribeLogDirsRequest(topics=None)).results
+    held = [each.log_dir for each in usage for topic in each.topics if topic.name == "new"]
+    assert held == [second]

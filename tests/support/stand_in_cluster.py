@@ -39,9 +39,12 @@ from odradek.protocol.codec import (
     encode_response,
     encode_response_header,
 )
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -75,7 +78,12 @@ from odradek.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from odradek.protocol.messages.partitions import DetailedPartitionResult, DetailedTopicResults
+from odradek.protocol.messages.partitions import (
+    DetailedPartitionResult,
+    DetailedTopicResults,
+    PartitionResult,
+    TopicPartitionResults,
+)
 from tests.support.controller_harness import ControllerHarness, topic_id
 
 _LENGTH: Final = Struct(">i")
@@ -90,6 +98,9 @@ class StandInCluster:
         self.step_bytes = 1 << 40
         self.sizes: dict[tuple[str, int], int] = {}
         self.copied: dict[tuple[str, int], int] = {}
+        self.log_dirs = ["/data"]
+        self.directories: dict[tuple[int, str, int], str] = {}
+        """Of replicas, also future ones, that are not in the first directory."""
         self.requests: list[tuple[int, object]] = []
         self.before: Callable[[object], None] = lambda _request: None
         self._lock = threading.Lock()
@@ -126,6 +137,10 @@ class StandInCluster:
     def reassign(self, topic: str, number: int, *replicas: int) -> None:
         """Begin a reassignment."""
         self.harness.do(AlterPartitionReassignments((Reassignment(topic, number, replicas),)))
+
+    def cancel(self, topic: str, number: int) -> None:
+        """Cancel a reassignment."""
+        self.harness.do(AlterPartitionReassignments((Reassignment(topic, number, None),)))
 
     def replicas(self, topic: str) -> list[tuple[int, ...]]:
         return [partition.replicas for partition in self.harness.partitions(topic)]
@@ -302,9 +317,13 @@ class StandInCluster:
         asked = None
         if request.topics is not None:
             asked = {(topic.name, n) for topic in request.topics for n in topic.partitions}
-        topics = []
+        cordoned = self.configs(ConfigResourceType.BROKER, str(node)).get("cordoned.log.dirs")
+        folders = {
+            path: DescribeLogDirsResult(log_dir=path, is_cordoned=bool(cordoned))
+            for path in self.log_dirs
+        }
         for topic in image.topics_by_name.values():
-            partitions = []
+            held: dict[str, DescribeLogDirsTopic] = {}
             for number, state in enumerate(topic.partitions):
                 name = (topic.name, number)
                 if node not in state.replicas or not (asked is None or name in asked):
@@ -312,13 +331,31 @@ class StandInCluster:
                 size = self.sizes[name]
                 if node in state.adding_replicas:
                     size = self.copied.get(name, 0)
-                partitions.append(
+                path = self.directories.get((node, *name), self.log_dirs[0])
+                held.setdefault(path, DescribeLogDirsTopic(name=topic.name)).partitions.append(
                     DescribeLogDirsPartition(partition_index=number, partition_size=size)
                 )
-            topics.append(DescribeLogDirsTopic(name=topic.name, partitions=partitions))
-        cordoned = self.configs(ConfigResourceType.BROKER, str(node)).get("cordoned.log.dirs")
-        folder = DescribeLogDirsResult(log_dir="/data", topics=topics, is_cordoned=bool(cordoned))
-        return DescribeLogDirsResponse(results=[folder])
+            for path, described in held.items():
+                folders[path].topics.append(described)
+        return DescribeLogDirsResponse(results=list(folders.values()))
+
+    def _moved(self, node: int, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+        """A replica is in another directory at once; one that is not here will be there."""
+        results = []
+        for folder in request.dirs:
+            for topic in folder.topics:
+                answer = TopicPartitionResults(name=topic.name)
+                for number in topic.partitions:
+                    code = ErrorCode.LOG_DIR_NOT_FOUND
+                    if folder.path in self.log_dirs:
+                        self.directories[node, topic.name, number] = folder.path
+                        is_here = node in self.replicas(topic.name)[number]
+                        code = ErrorCode.NONE if is_here else ErrorCode.REPLICA_NOT_AVAILABLE
+                    answer.partitions.append(
+                        PartitionResult(partition_index=number, error_code=code)
+                    )
+                results.append(answer)
+        return AlterReplicaLogDirsResponse(results=results)
 
     def _described(self, _node: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         results = []
@@ -381,6 +418,7 @@ _ANSWERS: Final[dict[type, Callable[..., object]]] = {
     AlterPartitionReassignmentsRequest: StandInCluster._altered,
     ElectLeadersRequest: StandInCluster._elected,
     DescribeLogDirsRequest: StandInCluster._log_dirs,
+    AlterReplicaLogDirsRequest: StandInCluster._moved,
     DescribeConfigsRequest: StandInCluster._described,
     IncrementalAlterConfigsRequest: StandInCluster._configured,
 }

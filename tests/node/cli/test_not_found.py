@@ -50,6 +50,7 @@ TOPIC_COMMANDS = [
     "group rewind a-group -t {} --to earliest",
     "cluster rebalance --topic {}",
     "elect {}",
+    "reassign start {} --to 0 -y",
     "group lag --all -t {}",
 ]
 

@@ -11,6 +11,7 @@ from odradek.node.cli.parameters import (
     moment_text,
     pair,
     principal,
+    rate,
     size,
     topic_selection,
 )
@@ -115,3 +116,10 @@ def test_a_principal_is_a_user_unless_it_says_otherwise(given: str, meant: str) 
 def test_a_principal_has_a_type_and_a_name(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a principal"):
         principal(text)
+
+
+def test_rates_are_sizes_with_or_without_a_second() -> None:
+    assert rate("50M") == rate("50MB/s") == 50_000_000
+    assert rate("1KiB/s") == 1024
+    with pytest.raises(click.BadParameter):
+        rate("0k")

@@ -7,11 +7,9 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 
-import click
 import pytest
 
 from odradek.cluster.metadata.image import ConfigResourceType, PartitionImage
-from odradek.node.cli.rebalance import rate
 from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     DescribeLogDirsRequest,
@@ -357,10 +355,3 @@ def test_invalid_options_are_refused(
 ) -> None:
     ran = run(*arguments, "--yes")
     assert (ran.exit_code, says in ran.stderr) == (exit_code, True), ran.stderr
-
-
-def test_rates_are_sizes_with_or_without_a_second() -> None:
-    assert rate("50M") == rate("50MB/s") == 50_000_000
-    assert rate("1KiB/s") == 1024
-    with pytest.raises(click.BadParameter):
-        rate("0k")
