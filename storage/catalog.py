@@ -80,6 +80,8 @@ class PartitionRow(msgspec.Struct, frozen=True, array_like=True):
     leader_epochs: tuple[tuple[int, int], ...] = ()
     is_future: bool = False
     """Copied from another log directory, and not in use yet (KIP-113)."""
+    replacements: int = 0
+    """How often this replica has replaced one in another log directory."""
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -326,13 +328,15 @@ class CatalogChange:
 
         self.effects.append(effect)
 
-    def promote_partition(self, number: int) -> None:
-        """A future replica is the current one from now on."""
+    def promote_partition(self, number: int, replacements: int) -> None:
+        """A future replica is the current one from now on, after so many replacements."""
         catalog = self._catalog
         future = catalog.partitions[number]
         self._transaction.delete(_TOPIC_KEY.pack(*future.key), db=catalog.file.numbers)
         self.effects.append(lambda: catalog.numbers.pop(future.key, None))
-        self.put_partition(msgspec.structs.replace(future, is_future=False))
+        self.put_partition(
+            msgspec.structs.replace(future, is_future=False, replacements=replacements)
+        )
 
     def delete_partition(self, number: int) -> None:
         """Remove a partition and its producers. Its extents, and its number, stay in use until the

@@ -36,15 +36,21 @@ class FutureReplicas:
         """The numbers of all future replicas."""
         return sorted(self._catalog.future_replicas)
 
-    def promote(self, number: int, replaced: PartitionLog) -> None:
+    def replacements_of(self, number: int) -> int:
+        """How often a replica has replaced one in another log directory. If a process ends between
+        a replacement and the deletion of the replaced one, this tells the two apart."""
+        return self._catalog.partitions[number].replacements
+
+    def promote(self, number: int, replaced: PartitionLog, replacements: int) -> None:
         """A future replica that has all records of the log that it replaces becomes the current
-        one, with the producers, leader epochs and high watermark of that one. Its records are on
-        disk first, and the change is when this returns. Not inside a turn. Raises StorageError."""
+        one, with the producers, leader epochs and high watermark of that one. `replacements` is one
+        more than those of that one. Its records are on disk first, and the change is when this
+        returns. Not inside a turn. Raises StorageError."""
         log = self._logs[number]
         assert log.log_end_offset == replaced.log_end_offset, "the future replica is behind"
         self._sync()
         with self._catalog.change() as change:
-            change.promote_partition(number)
+            change.promote_partition(number, replacements)
         # Producers without records are known to the old log only.
         log.producers = dict(replaced.producers)
         log.dirty_producers = log.dirty_producers | log.producers.keys()

@@ -254,7 +254,12 @@ class HostedPartitions:
 
     def _delete_duplicates(self) -> None:
         """A process that ended while it moved replicas may have left two of a partition. The one
-        with fewer records was in use before the other."""
+        with fewer records, or as many and fewer replacements, was in use before the other."""
+
+        def precedence(location: PartitionLocation) -> tuple[int, int]:
+            replicas = self.stores[location[0]].future_replicas
+            return self.log(location).log_end_offset, replicas.replacements_of(location[1])
+
         kept: dict[tuple[bytes, int], PartitionLocation] = {}
         for store_id, store in self.stores.items():
             futures = set(store.future_replicas.numbers())
@@ -266,7 +271,7 @@ class HostedPartitions:
                 if other is None:
                     kept[key] = location
                     continue
-                lesser = min(other, location, key=lambda each: self.log(each).log_end_offset)
+                lesser = min(other, location, key=precedence)
                 kept[key] = location if lesser == other else other
                 self.stores[lesser[0]].delete_partitions([lesser[1]])
 

@@ -301,12 +301,13 @@ class ReplicaMoves:
         source = self._partitions.log(move.source)
         store, number = self._partitions.stores[move.target[0]], move.target[1]
         store.set_settings(number, source.settings)
-        store.future_replicas.promote(number, source)
+        replaced = self._partitions.stores[move.source[0]].future_replicas
+        store.future_replicas.promote(number, source, replaced.replacements_of(move.source[1]) + 1)
 
     def _replace(self, key: TopicIdPartition, move: _Move) -> None:
         """The future replica has become the replica: delete the other one. If the process ends
-        before, `HostedPartitions` keeps the one with more records. Raises StorageError if the other
-        one cannot be deleted: then the process must end, because both would be found."""
+        before, `HostedPartitions` deletes it. Raises StorageError if the other one cannot be
+        deleted: then the process must end, because both would be found."""
         del self._moves[key]
         self._partitions.relocate(move.source, move.target)
         topic_name = self._partitions.log(move.target).topic_name

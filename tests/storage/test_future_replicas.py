@@ -61,7 +61,7 @@ def test_a_promoted_replica_has_the_state_of_the_one_that_it_replaces(tmp_path: 
     future = create_future(new_store)
     for batch in read_all(source, current):
         append_now(new_store, future, batch, origin=AppendOrigin.REPLICATION)
-    new_store.future_replicas.promote(future, replaced)
+    new_store.future_replicas.promote(future, replaced, 1)
     log = new_store.partitions()[future]
     assert new_store.number_of(TOPIC_ID, 0) == future
     assert new_store.future_replicas.numbers() == []
@@ -78,6 +78,7 @@ def test_a_promoted_replica_has_the_state_of_the_one_that_it_replaces(tmp_path: 
     new_store.close()
     again = open_store(tmp_path / "new")
     assert again.number_of(TOPIC_ID, 0) == future
+    assert again.future_replicas.replacements_of(future) == 1
     assert again.partitions()[future].producers.keys() == {8}
     again.close()
     old_store.close()
@@ -88,7 +89,7 @@ def test_a_replica_that_is_behind_is_not_promoted(tmp_path: Path) -> None:
     current, future = create(old_store), create_future(new_store)
     append_now(old_store, current, batch_of(1))
     with pytest.raises(AssertionError, match="behind"):
-        new_store.future_replicas.promote(future, old_store.partitions()[current])
+        new_store.future_replicas.promote(future, old_store.partitions()[current], 1)
     assert new_store.number_of(TOPIC_ID, 0) is None
     old_store.close()
     new_store.close()
