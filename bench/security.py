@@ -29,6 +29,7 @@ from odradek.cluster.metadata.acls import AclBinding, AclOperation, ResourceType
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.scram import ScramMechanism, salted_password
 from odradek.node.blocking_client import BlockingClient
+from odradek.node.cli.acl import creation_of
 from odradek.node.embedded import EmbeddedBroker
 from odradek.node.router.authorizer import DENIALS
 from odradek.node.secured_broker import SecuredBroker
@@ -39,7 +40,7 @@ from odradek.protocol.codec import (
     encode_request,
     encode_request_header,
 )
-from odradek.protocol.messages.acls import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.acls import CreateAclsRequest
 from odradek.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -172,18 +173,7 @@ class Node:
     def create_acls(self, wanted: list[AclBinding]) -> None:
         """Create the bindings."""
         for start in range(0, len(wanted), 1_000):
-            creations = [
-                AclCreation(
-                    resource_type=each.resource_type,
-                    resource_name=each.resource_name,
-                    resource_pattern_type=each.pattern_type,
-                    principal=each.principal,
-                    host=each.host,
-                    operation=each.operation,
-                    permission_type=each.permission_type,
-                )
-                for each in wanted[start : start + 1_000]
-            ]
+            creations = [creation_of(each) for each in wanted[start : start + 1_000]]
             for result in self._broker.ask(CreateAclsRequest(creations=creations)).results:
                 assert not result.error_code, result.error_message
 

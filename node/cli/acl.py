@@ -249,20 +249,22 @@ def described(client: ClusterClient, wanted: AclBindingFilter) -> Iterator[AclBi
             )
 
 
+def creation_of(binding: AclBinding) -> AclCreation:
+    """A binding, as CreateAcls has it."""
+    return AclCreation(
+        resource_type=binding.resource_type,
+        resource_name=binding.resource_name,
+        resource_pattern_type=binding.pattern_type,
+        principal=binding.principal,
+        host=binding.host,
+        operation=binding.operation,
+        permission_type=binding.permission_type,
+    )
+
+
 def created(client: ClusterClient, bindings: Sequence[AclBinding]) -> dict[str, str]:
     """Create the bindings; why some were refused, by their texts."""
-    creations = [
-        AclCreation(
-            resource_type=each.resource_type,
-            resource_name=each.resource_name,
-            resource_pattern_type=each.pattern_type,
-            principal=each.principal,
-            host=each.host,
-            operation=each.operation,
-            permission_type=each.permission_type,
-        )
-        for each in bindings
-    ]
+    creations = [creation_of(each) for each in bindings]
     answer = client.ask(CreateAclsRequest(creations=creations))
     return {
         _text(binding): error_text(result)

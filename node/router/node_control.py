@@ -6,6 +6,7 @@ started by hand has no supervisor and changes itself.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
@@ -31,8 +32,8 @@ class NodeControl:
         self._link = link
         self._pending: dict[int, Reply[None]] = {}
         self._next_id = 0
-        link.on_log_levels_changed = self._on_changed
-        link.on_settings_changed = self._on_settings
+        link.on_log_levels_changed = partial(self._on_answer, ErrorCode.KAFKA_STORAGE_ERROR)
+        link.on_settings_changed = partial(self._on_answer, ErrorCode.INVALID_CONFIG)
 
     def change_log_levels(self, changes: Mapping[str, str | None]) -> Reply[None]:
         """Change levels on all processes of the node; the changes have passed `check_level`. Done
@@ -62,20 +63,12 @@ class NodeControl:
         self._link.send(ChangeSettings(self._next_id, dict(overrides), is_trial))
         return reply
 
-    def _on_settings(self, message: SettingsChanged) -> None:
+    def _on_answer(self, code: ErrorCode, message: LogLevelsChanged | SettingsChanged) -> None:
+        """The supervisor has answered; a problem of the node is the error `code`."""
         reply = self._pending.pop(message.request_id, None)
         if reply is None:
             return
         if message.problem:
-            reply.fail(ApiError(ErrorCode.INVALID_CONFIG, message.problem))
-        else:
-            reply.resolve(None)
-
-    def _on_changed(self, message: LogLevelsChanged) -> None:
-        reply = self._pending.pop(message.request_id, None)
-        if reply is None:
-            return
-        if message.problem:
-            reply.fail(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, message.problem))
+            reply.fail(ApiError(code, message.problem))
         else:
             reply.resolve(None)

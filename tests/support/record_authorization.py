@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from odradek.cluster.metadata.acls import AclBinding
+from odradek.node.cli.acl import creation_of
 from odradek.protocol.apis import APIS
 from odradek.protocol.messages.acls import (
-    AclCreation,
     AclFilter,
     CreateAclsRequest,
     CreateAclsResponse,
@@ -249,18 +249,7 @@ class Recorder:
             permission_type=1,
         )
         self.admin.ask(DeleteAclsRequest(filters=[remove]), ACL_VERSION, DeleteAclsResponse)
-        add = [
-            AclCreation(
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-                resource_pattern_type=each.pattern_type,
-                principal=each.principal,
-                host=each.host,
-                operation=each.operation,
-                permission_type=each.permission_type,
-            )
-            for each in wanted
-        ]
+        add = [creation_of(each) for each in wanted]
         if add:
             self.admin.ask(CreateAclsRequest(creations=add), ACL_VERSION, CreateAclsResponse)
         self._given = wanted

@@ -13,6 +13,7 @@ import pytest
 from odradek.cluster.controller.commands import CreateAcls, DeleteAcls
 from odradek.cluster.metadata.acls import AclBinding, AclBindingFilter
 from odradek.cluster.metadata.authorizer_settings import STANDARD_AUTHORIZER
+from odradek.node.cli.acl import creation_of
 from odradek.node.router import cooperative_iteration
 from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.dispatch import HANDLERS
@@ -26,7 +27,6 @@ from odradek.node.router.handlers.metadata import handle_metadata
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.acls import (
-    AclCreation,
     AclFilter,
     CreateAclsRequest,
     DeleteAclsRequest,
@@ -57,18 +57,7 @@ def harness(tmp_path: Path) -> Iterator[GroupHarness]:
 
 
 def create(harness: GroupHarness, *bindings: AclBinding, version: int | None = None) -> list[int]:
-    creations = [
-        AclCreation(
-            resource_type=each.resource_type,
-            resource_name=each.resource_name,
-            resource_pattern_type=each.pattern_type,
-            principal=each.principal,
-            host=each.host,
-            operation=each.operation,
-            permission_type=each.permission_type,
-        )
-        for each in bindings
-    ]
+    creations = [creation_of(each) for each in bindings]
     answer = harness.call(handle_create_acls, CreateAclsRequest(creations=creations), version)
     return [result.error_code for result in answer.results]
 
