@@ -31,6 +31,7 @@ from odradek.storage.client_batches import prepare
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import KEY, NUMBER, STAMP, STAMP_SIZE
 from odradek.storage.log_append import LogAppend
+from odradek.storage.mapped_pages import MAPPED_PAGES
 from odradek.storage.partition_log import PartitionLog, Savepoint
 from odradek.storage.reserve import DISK_FULL, is_disk_full_error
 from odradek.storage.segment import Segment
@@ -46,6 +47,7 @@ from odradek.storage.validation import (
 
 _pack_offset = Struct(">q").pack_into
 _pack_int32 = Struct(">i").pack_into
+_note_read = MAPPED_PAGES.note
 
 _STAMP_IN_PLACE_MIN = 8 << 10
 
@@ -180,6 +182,7 @@ class Turn:
         """
         transaction = self._transaction
         if self.failure is None and transaction is not None:
+            _note_read(self.appended_bytes)
             try:
                 for log, _ in self._savepoints.values():
                     if log.uncheckpointed_batches >= self._checkpoint_batches:
@@ -251,6 +254,8 @@ class Turn:
             append.log_append_time_ms = self.now_ms
             set_log_append_time(append.arena, append.start, self.now_ms)
             header = unpack_header(append.arena, append.start)
+        log.client_bytes += append.length
+        log.client_records += header.last_offset_delta + 1
         return self._put(log, append, header, None)
 
     def _append_several(self, log: PartitionLog, append: LogAppend) -> AppendResult:

@@ -231,6 +231,8 @@ class Catalog:
         self.refill_reserves()
         self.change_count = 0
         """Changes committed so far. A plan is valid as long as it is the same."""
+        self.rewrite_count = 0
+        """Segments rewritten, merged or compacted since the store was opened."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after every committed change. The store increments the status generation."""
 

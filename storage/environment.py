@@ -149,6 +149,14 @@ def open_environment(
             return opened
 
 
+def open_environments() -> list[Environment]:
+    """All that are open in this process; none of them is unmapped as long as it is in the list.
+    Not those that are just being closed."""
+    # References are copied at once: another thread may open an environment.
+    held = [reference() for reference in _OPEN.valuerefs()]
+    return [each for each in held if each is not None]
+
+
 def sync_directory(directory: Path) -> None:
     """Sync a folder, so that its new files survive a power loss. Raises StorageError."""
     with storage_errors(directory.name):

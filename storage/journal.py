@@ -29,6 +29,7 @@ from struct import Struct
 from odradek.protocol.checksum import crc32c
 from odradek.storage.environment import StorageError, storage_errors
 from odradek.storage.layout import FILE_MODE, journal_path
+from odradek.storage.mapped_pages import MAPPED_PAGES
 
 _HEAD = Struct("<III")
 _MAGIC = 0x4A524E4C
@@ -121,7 +122,9 @@ def map_file(path: Path) -> memoryview:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            MAPPED_PAGES.watch(mapping)
+            return memoryview(mapping)
     except FileNotFoundError:
         return memoryview(b"")
 

@@ -111,9 +111,8 @@ class Maintenance:
             if cause != self._logged_failure:
                 self._logged_failure = cause
                 log.warning(
-                    "maintenance of %s stopped and starts over later: %s",
-                    self._catalog.directory,
-                    error,
+                    "maintenance of a store stopped and starts over later",
+                    extra={"path": str(self._catalog.directory), "reason": str(error)},
                 )
         finally:
             self._running = None
@@ -186,9 +185,12 @@ class Maintenance:
             if fault is not None:
                 self._uncleanable[plan.number] = plan.clean + plan.dirty
                 log.error(
-                    "partition %d is not compacted, its records are malformed: %s",
-                    plan.number,
-                    fault,
+                    "a partition is not compacted, its records are malformed",
+                    extra={
+                        "path": str(self._catalog.directory),
+                        "partition_number": plan.number,
+                        "reason": str(fault),
+                    },
                 )
 
     def _plans(self, now_ms: int) -> list[CompactionPlan]:

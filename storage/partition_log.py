@@ -79,6 +79,8 @@ class PartitionLog:
         "active_bytes",
         "active_first_append_ms",
         "active_first_offset",
+        "client_bytes",
+        "client_records",
         "dirty_producers",
         "epoch_recorded",
         "epochs",
@@ -122,6 +124,9 @@ class PartitionLog:
         self.producers: dict[int, ProducerStateEntry] = {}
         self.undecided = UndecidedTransactions()
 
+        self.client_bytes = self.client_records = 0
+        """Put for clients since the store was opened, for the metrics. A turn that fails leaves
+        what it counted."""
         self.producer_undo: list[tuple[int, ProducerStateEntry | None]] = []
         self.flushed_offset = 0
         """Everything below was synced. For flush.messages."""

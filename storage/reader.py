@@ -31,6 +31,7 @@ from odradek.storage.layout import (
     STATUS_NAME,
 )
 from odradek.storage.leader_epochs import LeaderEpochs
+from odradek.storage.mapped_pages import MAPPED_PAGES
 from odradek.storage.producer_state import ActiveProducer, describe_producers
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.status import StatusTable
@@ -44,6 +45,7 @@ from odradek.storage.transactions import AbortedTransactionRow
 _unpack_place = Struct(">I12xq").unpack_from
 """Partition number and base offset of a stamped value, without its key."""
 
+_note_read = MAPPED_PAGES.note
 _SEGMENTS_OPEN_MAX = 64
 BATCHES_PER_READ_MAX = 4_000
 """What one read returns at most: a few milliseconds of looking at batches, however small."""
@@ -127,6 +129,7 @@ class StoreReader:
                 min_one_batch,
             )
             if result is not None:
+                _note_read(result.byte_count)
                 return result
         return ReadResult([], 0, offset, offset, None)
 

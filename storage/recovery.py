@@ -17,6 +17,7 @@ from pathlib import Path
 
 from odradek.storage.journal import map_file
 from odradek.storage.layout import KEY, KEY_SIZE
+from odradek.storage.mapped_pages import MAPPED_PAGES
 from odradek.storage.pages import Meta, PageError, PageFile
 from odradek.storage.salvage import Salvage, parse_whole_value
 
@@ -83,6 +84,7 @@ class Examination:
                     pass
                 continue
             for node in nodes:
+                MAPPED_PAGES.note(node.size)
                 value = parse_whole_value(node.data, is_exact=True)
                 if value is None or len(node.key) != KEY_SIZE:
                     raise PageError(f"the batch under key {node.key.hex()} is corrupt")

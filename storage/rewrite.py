@@ -132,6 +132,7 @@ class SegmentRewrite:
                     change.delete_extent(move.number, source.segment_id)
             if taken:
                 change.put_segment(self._row(valid, taken))
+                catalog.rewrite_count += 1
         self._is_swapped = bool(taken)
 
     def _is_valid(self, move: PartitionRewrite) -> bool:

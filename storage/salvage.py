@@ -17,9 +17,11 @@ from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records import batch_size, is_crc_valid, read_header
 from odradek.storage.journal import frames
 from odradek.storage.layout import KEY, KEY_SIZE, STAMP, STAMP_SIZE
+from odradek.storage.mapped_pages import MAPPED_PAGES
 from odradek.storage.pages import LEAF, OVERFLOW, PAGE_HEAD_SIZE, PageError, PageFile
 
 _FIELDS = 6
+_PAGES_PER_NOTE = 256
 _NO_JOURNAL = memoryview(b"")
 
 
@@ -75,11 +77,15 @@ class Salvage:
 
     def scan(self) -> None:
         pages = self._pages
-        number = 0
+        number = noted = 0
         while number < pages.page_count:
             number += self._scan_page(number)
+            if number >= noted + _PAGES_PER_NOTE:
+                MAPPED_PAGES.note((number - noted) * pages.page_size)
+                noted = number
         journal_at = len(pages.view)
         for at, end in frames(self._journal):
+            MAPPED_PAGES.note(end - at)
             while (value := parse_whole_value(self._journal[at:end], is_exact=False)) is not None:
                 self._note(value, journal_at + at)
                 at += STAMP_SIZE + value[5]
@@ -140,6 +146,7 @@ class Salvage:
 
     def batch(self, found: BatchLocation) -> memoryview:
         """The record batch without its stamp, as a view of the file."""
+        MAPPED_PAGES.note(found.size)
         view, at = self._pages.view, found.position
         if at >= len(view):
             view, at = self._journal, at - len(view)

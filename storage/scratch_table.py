@@ -12,8 +12,8 @@ from struct import Struct
 
 import lmdb
 
-from odradek.storage.environment import storage_errors
-from odradek.storage.layout import FILE_MODE, lock_path
+from odradek.storage.environment import open_environment, storage_errors
+from odradek.storage.layout import lock_path
 
 _NUMBER = Struct(">q")
 _MAP_BYTES = 64 << 30  # address space, not disk
@@ -28,18 +28,10 @@ class ScratchTable:
         """Create the table. A file of this name is overwritten."""
         self._path = path
         path.unlink(missing_ok=True)
-        with storage_errors(path.name):
-            self._lmdb = lmdb.open(
-                str(path),
-                subdir=False,
-                map_size=_MAP_BYTES,
-                sync=False,
-                metasync=False,
-                lock=False,
-                readahead=False,
-                meminit=True,
-                mode=FILE_MODE,
-            )
+        self._environment = open_environment(
+            path, map_bytes=_MAP_BYTES, database_count=0, create=True
+        )
+        self._lmdb = self._environment.lmdb
         self._reading: lmdb.Transaction[bytes] | None = None
 
     def put_all(self, numbers: Mapping[bytes, int]) -> Iterator[None]:
@@ -71,7 +63,8 @@ class ScratchTable:
     def remove(self) -> None:
         """Close and unlink the file."""
         self._end_reading()
-        self._lmdb.close()
+        # With the last reference it is closed.
+        del self._lmdb, self._environment
         self._path.unlink(missing_ok=True)
         lock_path(self._path).unlink(missing_ok=True)
 

@@ -42,6 +42,7 @@ from odradek.storage.layout import (
     STAMP_SIZE,
     segment_path,
 )
+from odradek.storage.mapped_pages import MAPPED_PAGES
 from odradek.storage.timestamps import TimestampIndexer
 
 _DATABASE_COUNT = 8
@@ -49,6 +50,7 @@ _EXTENT = Struct(">qqqqqq")
 _TURN_BYTES_MAX = 2 << 20
 _HEADER_FIELDS = Struct(">i7xi8xq")  # from byte 12: leader epoch, last offset delta, max timestamp
 _HEADER_FIELDS_AT = 12
+_note_read = MAPPED_PAGES.note
 
 
 class Extent(NamedTuple):
@@ -148,6 +150,7 @@ class Segment:
         the base offset `offset` on. The read transaction lasts as long as the iteration."""
         with self.begin() as transaction:
             for key, value in rows_from(transaction, self.batches, KEY.pack(first, offset), end):
+                _note_read(len(value))
                 number, base_offset = KEY.unpack(key)
                 yield StoredBatch(
                     number, base_offset, value[STAMP_SIZE:], OFFSET.unpack_from(value, 8)[0]

@@ -78,7 +78,8 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     cleaner_backoff_ms: int = 15_000
     """Kafka's log.cleaner.backoff.ms."""
     compaction_keys_max: int = 400_000
-    """Keys in the offset map of a compaction pass: about 60 MB while it runs."""
+    """Keys in the offset map of a compaction pass: about 60 MB while it runs. More are in a
+    file."""
     checkpoint_batches: int = 128
     """After this many batches of a partition its state is written into the segment, which limits
     what is read when the store is opened after a kill."""

@@ -292,6 +292,13 @@ class BrokerSettings:
         enforced_by="odradek.node.router.group_lag_metrics",
         validator=one_of("none", "topic", "partition"),
     )
+    metrics_series_max: int = integer(
+        2_000,
+        "How many series each process names of a metric whose number grows with topics, partitions,"
+        " groups or users. The others are one series, with _other as their labels.",
+        enforced_by="odradek.node.metrics.registry",
+        validator=at_least(1),
+    )
     group_max_session_timeout_ms: int = integer(
         1_800_000,
         "The longest session timeout that a member of a classic group may request.",

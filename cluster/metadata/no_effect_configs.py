@@ -294,7 +294,7 @@ _TIMESTAMP_BOUNDS: Final = (
 _ONLY: Final[Mapping[str, tuple[tuple[ConfigValue, ...], str]]] = {
     "alter.config.policy.class.name": ((), _PLUGINS),
     "client.quota.callback.class": ((), _PLUGINS),
-    "config.providers": (((),), "Values are taken as they are written, not looked up elsewhere."),
+    "config.providers": (((),), "Values are looked up in the node's own configuration only."),
     "create.topic.policy.class.name": ((), _PLUGINS),
     "group.share.assignors": ((("simple",),), "There is one assignor of share groups: simple."),
     "log.cleaner.enable": (

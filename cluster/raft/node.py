@@ -95,6 +95,8 @@ class RaftNode:
         self.leadership: Leadership | None = None
         self.dropped_count = 0
         self._election: Election | None = None
+        self.election_count = 0
+        """Elections that this member has begun: terms in which it was a candidate."""
         self._following = FollowerLog(own_id, self.log)
         self._has_followed_hint = False
         self._reported_state = SoftState(Role.FOLLOWER, self.term, None)
@@ -260,6 +262,7 @@ class RaftNode:
         self.role = Role.CANDIDATE
         self.leader_id = None
         self.term += 1
+        self.election_count += 1
         self.vote = self.own_id
         self._outbox.discard_pending()
         self._ask_for_votes(

@@ -292,6 +292,9 @@ class SimulatedStore:
 
     # -- reading and writing -----------------------------------------------------------------------
 
+    def refresh(self) -> None:
+        """There are no files that a reader could keep open."""
+
     def read(
         self,
         number: int,

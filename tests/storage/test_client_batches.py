@@ -161,9 +161,9 @@ def test_a_large_value_is_not_read() -> None:
     settings = LogSettings(max_message_bytes=200 << 20)
     batch = build_batch([Record(i, NOW_MS, None, bytes(20 << 20)) for i in range(3)])
     append = append_of(batch)
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(list(prepare(append, settings, NOW_MS))) <= 6
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(

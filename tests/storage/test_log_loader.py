@@ -45,7 +45,7 @@ def state_of(log: PartitionLog) -> dict[str, object]:
     """The state of a log that must not depend on its history."""
     volatile = {"dirty_producers", "unsealed_producers", "producer_undo", "flushed_offset",
                 "unchecked_batches", "active_first_append_ms", "indexer", "epochs",
-                "undecided"}  # fmt: skip
+                "undecided", "client_bytes", "client_records"}  # fmt: skip
     state = {name: getattr(log, name) for name in PartitionLog.__slots__ if name not in volatile}
     state["max_timestamp"] = log.indexer.max_timestamp
     state["epochs"] = log.epochs.entries

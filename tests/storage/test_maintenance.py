@@ -19,6 +19,7 @@ from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.status import ReplicaRole
 from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
+from tests.support.log_lines import log_lines, log_text
 from tests.support.stores import (
     NOW_MS,
     ModelLog,
@@ -233,7 +234,7 @@ def test_a_run_that_fails_on_a_full_disk_starts_over_later(
         )  # a map too small: as a full disk
         drain(store, NOW_MS + 1_000)
         drain(store, NOW_MS + 2_000)
-    assert len([text for text in caplog.messages if "maintenance of" in text]) == 1, "logged once"
+    assert len([text for text in log_lines(caplog) if "maintenance of" in text]) == 1, "logged once"
     assert segment_ids(tmp_path) == [1, 2]
     drain(store, NOW_MS + 3_000)
     assert segment_ids(tmp_path) == [2, 5]
@@ -270,11 +271,11 @@ def test_a_partition_that_cannot_be_compacted_is_retried_after_it_has_changed(
     assert store.maintenance(NOW_MS) is None
     for at in range(1, 4):
         drain(store, NOW_MS + 1_000 * at)
-    assert caplog.text.count("is not compacted") == 1
+    assert log_text(caplog).count("is not compacted") == 1
     append_now(store, number, batch_of(1))
     store.roll(NOW_MS)
     drain(store, NOW_MS + 4_000)
-    assert caplog.text.count("is not compacted") == 2
+    assert log_text(caplog).count("is not compacted") == 2
     store.close()
 
 

@@ -163,6 +163,7 @@ OURS: Final = {
     "group.ephemeral.ttl.ms",
     "group.lag.metrics",
     "internal.topics.replication.adaptive",
+    "metrics.series.max",
     "proxy.protocol.enable",
     "proxy.protocol.trusted.addresses",
     "transaction.watchdog.abort.enable",

@@ -23,6 +23,7 @@ from odradek.cluster.metadata.node_settings import StartupSettings
 
 OURS = re.compile(
     r"group\.(ephemeral|lag)\.|transaction\.watchdog\.|proxy\.protocol\.|internal\.topics\."
+    r"|metrics\.series\."
 )
 THROTTLES = (
     "follower.replication.throttled.rate",
@@ -91,7 +92,7 @@ def test_values_are_checked_as_in_kafka(key: str, good: str, bad: str | None) ->
         ("remote.log.storage.system.enable", "false", "true", "tiered storage"),
         ("transaction.two.phase.commit.enable", "false", "true", "two-phase"),
         ("group.share.assignors", "simple", "mine", "simple"),
-        ("config.providers", "", "file", "not looked up"),
+        ("config.providers", "", "file", "own configuration only"),
     ],
 )
 def test_a_value_that_needs_a_missing_feature_is_refused_with_the_reason(
