@@ -98,6 +98,10 @@ fix: .venv/.test
 
 docs: .venv/.test
 	$(BIN)/python -m tests.support.compatibility_page docs/compatibility.md
+	$(BIN)/python -m tests.support.metrics_page docs/metrics.md
+	$(BIN)/python -m tests.support.chart_readme helm/odradek/README.md
+	$(BIN)/python -m tests.support.monitoring helm/odradek/files/alert-rules.yaml
+	$(BIN)/python -m tests.support.dashboard helm/odradek/files/dashboard.json
 
 # Each exits with 1 if a figure falls short of what bench/promises.py promises, and names it.
 bench: .venv/.test

@@ -36,6 +36,7 @@ from odradek.protocol.messages import (
     telemetry,
     tokens,
     topics,
+    traces,
     transactions,
 )
 
@@ -156,6 +157,7 @@ class ApiKey(IntEnum):
     RELOAD_SHARE_STATE = 20_007, 0, 0, 0, rewinds.ReloadShareStateRequest
     DESCRIBE_CONFIG_SOURCES = 20_008, 0, 0, 0, configs.DescribeConfigSourcesRequest
     DESCRIBE_CLIENTS = 20_009, 0, 0, 0, clients.DescribeClientsRequest
+    TRACE_REQUESTS = 20_010, 0, 0, 0, traces.TraceRequestsRequest
 
 
 PRIVATE_KEY_MIN: Final = 20_001

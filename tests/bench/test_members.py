@@ -20,7 +20,10 @@ def test_partitions_are_shared_when_each_has_one_owner_and_nobody_has_too_many()
 
 
 @pytest.mark.e2e
-def test_times_count_to_the_last_change(kafka_broker: "EmbeddedBroker") -> None:
+def test_times_count_to_the_last_change(
+    kafka_broker: "EmbeddedBroker", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.members.SETTLED_S", 0.5)
     topic = f"members-{uuid4().hex[:8]}"
     kafka_broker.create_topic(topic, partitions=4)
     with GroupMembers(kafka_broker.bootstrap_servers, topic, 4, "consumer") as members:
