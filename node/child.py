@@ -34,12 +34,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from odradek.node.metrics.registry import FamilyLines
 from odradek.node.observability import (
     CANDIDATE_VARIABLE,
+    LINK_BUFFER_BYTES,
     LINK_KIND,
     LINK_VARIABLE,
     BeginControlledShutdown,
     CandidateRefused,
+    CatchUpReport,
     ChangeLogLevels,
     ChangeSettings,
     CollectMetrics,
@@ -53,7 +56,6 @@ from odradek.node.observability import (
     ProcessPrepared,
     ProcessReady,
     ResizeWorkers,
-    Sample,
     SettingsChanged,
     SettingsOverridden,
     ShutdownAllowed,
@@ -66,8 +68,9 @@ from odradek.node.observability import (
     encode_link,
     receive_message,
 )
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 # Batches of a megabyte are allocated and freed all the time. malloc must not map and unmap each of
@@ -148,6 +151,9 @@ class Child:
         """Why it could not write its files when it last reported; empty if it could."""
         self.listeners = ListenerReport([], is_serving=True)
         """What it says of its listeners for clients, if it has some."""
+        self.catching_up = ""
+        """What the node still lacks since its start, as a sentence; empty if that is nothing."""
+        self._has_caught_up = False
         self.on_storage_report: Callable[[Child], None] = lambda _child: None
         self.on_details: Callable[[Child], None] = lambda _child: None
         """The details of a child that is ready have changed."""
@@ -173,8 +179,9 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._quick_exits = 0
-        self._samples: list[Sample] = []
-        self._on_samples: Callable[[list[Sample]], None] | None = None
+        self._parts: list[FamilyLines] = []
+        self._on_metrics: Callable[[list[FamilyLines]], None] | None = None
+        self._metrics_request_id = 0
 
     @property
     def pid(self) -> int | None:
@@ -187,6 +194,8 @@ class Child:
         self._is_candidate = candidate is not None
         own_end, child_end = socket.socketpair(socket.AF_UNIX, LINK_KIND)
         own_end.setblocking(False)
+        # The kernel gives what it allows. Metrics of many partitions are some messages.
+        child_end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LINK_BUFFER_BYTES)
         with child_end:
             self._process = subprocess.Popen(
                 self._command,
@@ -203,6 +212,12 @@ class Child:
         self._started_at = now
         timeouts = self._timeouts
         self.deadline = now + (timeouts.prepare if self._is_candidate else timeouts.start)
+
+    def continue_from(self, former: "Child") -> None:
+        """Keep what the supervisor knows of the child that this one replaces."""
+        self.restart_count = former.restart_count
+        self.catching_up = former.catching_up
+        self._has_caught_up = former._has_caught_up
 
     def take_over(self, now: float) -> None:
         """The other child has ended: start with the configuration of the node."""
@@ -230,7 +245,11 @@ class Child:
             try:
                 message = decode_from_child(payload)
             except msgspec.DecodeError:
-                log.error("%s sent a malformed message: %r", self.name, payload[:40])
+                log.error(
+                    "a process of this node sent a malformed message",
+                    child=self.name,
+                    reason=repr(payload[:40]),
+                )
                 continue
             match message:
                 case ProcessHeartbeat():
@@ -244,16 +263,17 @@ class Child:
                     elif self.state is ChildState.READY:
                         self.on_details(self)
                 case MetricsReport():
-                    self._samples.extend(message.samples)
-                    if message.is_last and self._on_samples is not None:
-                        on_samples, self._on_samples = self._on_samples, None
-                        on_samples(self._samples)
+                    self._take_metrics(message)
                 case StorageReport():
                     self.storage_problem = message.problem
                     self.failed_log_dirs = message.failed_log_dirs
                     self.on_storage_report(self)
                 case ListenerReport():
                     self.listeners = message
+                case CatchUpReport():
+                    # Once: leaders tell of a replica that falls behind later.
+                    self._has_caught_up |= not message.problem
+                    self.catching_up = "" if self._has_caught_up else message.problem
                 case ShutdownAllowed():
                     self.can_shut_down = True
                 case ResizeWorkers():
@@ -274,13 +294,23 @@ class Child:
             if self.state is ChildState.READY:
                 self.deadline = time.monotonic() + self._timeouts.heartbeat
 
-    def collect(self, on_samples: Callable[[list[Sample]], None]) -> bool:
-        """Request the child's metrics; False if it is not ready."""
+    def collect(self, on_metrics: Callable[[list[FamilyLines]], None]) -> bool:
+        """Request the child's metrics; False if it is not ready. `on_metrics` gets them, unless
+        they are requested once more before."""
         if self.state is not ChildState.READY:
             return False
-        self._samples = []
-        self._on_samples = on_samples
-        return self._send(CollectMetrics())
+        self._parts = []
+        self._on_metrics = on_metrics
+        self._metrics_request_id += 1
+        return self._send(CollectMetrics(self._metrics_request_id))
+
+    def _take_metrics(self, message: MetricsReport) -> None:
+        if message.request_id != self._metrics_request_id or self._on_metrics is None:
+            return  # of an earlier request
+        self._parts += message.parts
+        if message.is_last:
+            on_metrics, self._on_metrics = self._on_metrics, None
+            on_metrics(self._parts)
 
     def begin_controlled_shutdown(self) -> bool:
         """Have the child begin the controlled shutdown; False if it is not ready."""
@@ -314,11 +344,20 @@ class Child:
                 else self._timeouts.heartbeat
             )
             what = "not ready" if self.state is ChildState.STARTING else "without a heartbeat"
-            log.error("%s is %s after %.1f s: killing it", self.name, what, waited)
+            log.error(
+                "a process of this node is killed: it does not respond",
+                child=self.name,
+                reason=what,
+                duration_ms=int(waited * 1000),
+            )
             self.kill()
             self.deadline = now + self._timeouts.heartbeat
         elif self.state is ChildState.STOPPING:
-            log.error("%s did not stop in %.0f s: killing it", self.name, self._timeouts.stop)
+            log.error(
+                "a process of this node is killed: it did not stop in time",
+                child=self.name,
+                duration_ms=int(self._timeouts.stop * 1000),
+            )
             self.kill()
             self.deadline = float("inf")
 
@@ -333,11 +372,17 @@ class Child:
         status = _describe_exit(process.returncode)
         if self.state is ChildState.STOPPING:
             if process.returncode:
-                log.error("%s exited with %s", self.name, status)
+                log.error(
+                    "a process of this node failed while it stopped", child=self.name, status=status
+                )
             self.state = ChildState.ENDED
             return True
         if self._is_candidate:
-            log.error("%s, which was to replace the present one, exited with %s", self.name, status)
+            log.error(
+                "a process that was to replace the present one has exited",
+                child=self.name,
+                status=status,
+            )
             self.state = ChildState.ENDED
             return True
         if self.state is ChildState.STARTING:
@@ -345,7 +390,13 @@ class Child:
         delay = self._restart_delay(now)
         # A problem of the storage is in the log already, once and not with every attempt.
         level = logging.INFO if self.storage_problem else logging.ERROR
-        log.log(level, "%s exited with %s; restarting in %.1f s", self.name, status, delay)
+        log.log(
+            level,
+            "a process of this node has exited and is restarted",
+            child=self.name,
+            status=status,
+            delay_ms=int(delay * 1000),
+        )
         self.restart_count += 1
         self.state = ChildState.WAITING
         self.deadline = now + delay

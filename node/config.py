@@ -10,9 +10,7 @@ cluster's dynamic configuration.
 """
 
 import difflib
-import hashlib
 import os
-import tempfile
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,7 +31,6 @@ from odradek.cluster.metadata.listener_addresses import (
 )
 from odradek.cluster.metadata.settings import static_config_error
 from odradek.node.config_parsers import (
-    RUN_FOLDER_LENGTH_MAX,
     parse_arena_bytes,
     parse_choice,
     parse_cluster_id,
@@ -45,7 +42,9 @@ from odradek.node.config_parsers import (
     parse_router_count,
     parse_run_folder,
 )
+from odradek.node.config_providers import resolve
 from odradek.node.config_sources import (
+    SECRET_FILE,
     ConfigurationError,
     Setting,
     chains,
@@ -54,6 +53,8 @@ from odradek.node.config_sources import (
     merge,
 )
 from odradek.node.cpu_affinity import ProcessorSets, node_processor_sets
+from odradek.node.default_folders import default_data_folder, default_run_folder
+from odradek.node.machine_defaults import default_arena_bytes, default_worker_count
 from odradek.node.peer_config import (
     PeerConfig,
     SeedConfig,
@@ -74,7 +75,6 @@ STORE_COUNT_MAX = 256
 DEFAULT_STORE_COUNT = 8
 _REQUEST_BYTES_MAX = "socket.request.max.bytes"
 _SECRET = "cluster.secret"
-_SECRET_FILE = "cluster.secret.file"
 HIDDEN = "[hidden]"
 """In place of a secret value."""
 
@@ -277,8 +277,12 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def arena_problem(self) -> str:
         """Why the arena is too small; empty if it is not."""
-        default = BROKER_CONFIGS[_REQUEST_BYTES_MAX].default
-        request_bytes_max = int(self.static_configs.get(_REQUEST_BYTES_MAX) or default or 0)
+        # By default a request may be so large, unless the container is too small for it.
+        default = min(
+            int(BROKER_CONFIGS[_REQUEST_BYTES_MAX].default or 0),
+            default_arena_bytes(is_dev=self.profile == "dev") // 2,
+        )
+        request_bytes_max = int(self.static_configs.get(_REQUEST_BYTES_MAX) or default)
         text = (
             f"arena.bytes={self.arena_bytes}: it must be at least twice {_REQUEST_BYTES_MAX},"
             f" which is {request_bytes_max}. Increase it, or reduce {_REQUEST_BYTES_MAX}."
@@ -353,10 +357,10 @@ def load(
     """
     sources = (
         from_file(file) if file is not None else {},
-        from_environment(environment),
+        from_environment(environment, is_secret),
         {key: Setting(text, "the command line") for key, text in (options or {}).items()},
     )
-    config = _ConfigReader(merge(*sources)).read()
+    config = _ConfigReader(resolve(merge(*sources), environment)).read()
     shown = {
         key: tuple((HIDDEN if is_secret(key) else each.text, each.origin) for each in chain)
         for key, chain in chains(*sources).items()
@@ -368,31 +372,6 @@ def is_secret(key: str) -> bool:
     """Whether the value of a key must not be shown."""
     definition = broker_config(key)
     return key == _SECRET or (definition is not None and definition.is_sensitive)
-
-
-def default_data_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """The data folder if none is configured."""
-    home = environment.get("XDG_DATA_HOME")
-    base = Path(home) if home else Path.home() / ".local" / "share"
-    return base / "odradek"
-
-
-def default_run_folder(data_folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """A path for this data folder that is short enough for Unix sockets and private to the user."""
-    name = hashlib.sha256(str(data_folder).encode()).hexdigest()[:12]
-    base = environment.get("XDG_RUNTIME_DIR", "")
-    if not base or not os.access(base, os.W_OK) or len(base) > RUN_FOLDER_LENGTH_MAX // 2:
-        base = tempfile.gettempdir()
-    return Path(base) / f"odradek-{os.getuid()}-{name}"
-
-
-def default_worker_count() -> int:
-    """One per core but one, at most four: the router needs a core of its own."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, min(4, cores - 1))
 
 
 def _address(host: str, port: int) -> str:
@@ -441,7 +420,7 @@ class _ConfigReader:
                 "processor.placement", parse_choice("split", "shared"), "split"
             ),
             arena_bytes=self._parse_setting(
-                "arena.bytes", parse_arena_bytes, 256 << 20 if is_dev else 1 << 30
+                "arena.bytes", parse_arena_bytes, default_arena_bytes(is_dev=is_dev)
             ),
             log_level=self._parse_setting(
                 "log.level", parse_choice("DEBUG", "INFO", "WARNING", "ERROR"), "INFO"
@@ -541,8 +520,8 @@ class _ConfigReader:
         """The file of the cluster's secrets, if there is one, and the secrets."""
         secrets: tuple[str, ...] = ()
         secrets = self._parse_setting(_SECRET, parse_secrets, secrets)
-        file = self._settings.get(_SECRET_FILE)
-        secrets = self._parse_setting(_SECRET_FILE, read_secrets, secrets)
+        file = self._settings.get(SECRET_FILE)
+        secrets = self._parse_setting(SECRET_FILE, read_secrets, secrets)
         return "" if file is None else str(Path(file.text).expanduser()), secrets
 
     def _static_configs(self) -> dict[str, str]:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from odradek.cluster.metadata.listener_addresses import parse_host_and_port
+from odradek.node.machine_defaults import ARENA_BYTES_MIN
 
 NODE_ID_MAX = 2**31 - 1
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
-_ARENA_BYTES_MIN = 16 << 20
 # A Unix socket's path must fit into 108 bytes (sockaddr_un), with the socket's name behind it.
 RUN_FOLDER_LENGTH_MAX = 80
 
@@ -106,7 +106,7 @@ def parse_arena_bytes(text: str) -> int:
     """A number of bytes, or of KiB, MiB or GiB."""
     matched = re.fullmatch(r"(\d{1,15})\s*([kmg]ib)?", text.lower())
     size = int(matched[1]) * _UNITS[matched[2] or ""] if matched else 0
-    if size < _ARENA_BYTES_MIN:
+    if size < ARENA_BYTES_MIN:
         raise ValueError("Must be a number of bytes from 16MiB up, for example 256MiB or 1GiB")
     return size
 

@@ -8,11 +8,14 @@ only I/O is to read the one file.
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 ENVIRONMENT_PREFIX = "ODRADEK_"
+_FILE_SUFFIX: Final = "_FILE"
+SECRET_FILE: Final = "cluster.secret.file"
+"""A setting of its own: the node follows this file."""
 _UNDERSCORES: Final = "._-"
 """What one, two and three underscores in the name of an environment variable stand for."""
 _UNDERSCORES_OF: Final = {letter: "_" * count for count, letter in enumerate(_UNDERSCORES, 1)}
@@ -69,15 +72,37 @@ def environment_name(key: str) -> str:
     return ENVIRONMENT_PREFIX + spelled.upper()
 
 
-def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
-    """`ODRADEK_LOG_RETENTION_MS` is `log.retention.ms`. An underscore is two, a hyphen three."""
-    return {
-        _key_of(name.removeprefix(ENVIRONMENT_PREFIX)): Setting(
-            text, f"environment variable {name}"
-        )
-        for name, text in environment.items()
-        if name.startswith(ENVIRONMENT_PREFIX)
-    }
+def from_environment(
+    environment: Mapping[str, str] = os.environ,
+    is_secret: Callable[[str], bool] = lambda _key: False,
+) -> dict[str, Setting]:
+    """`ODRADEK_LOG_RETENTION_MS` is `log.retention.ms`. An underscore is two, a hyphen three.
+
+    A secret may be in a file that the variable with `_FILE` behind its name names, as container
+    images have it: its text without the line end. Raises ConfigurationError."""
+    settings = {}
+    faults = []
+    for name, text in environment.items():
+        if not name.startswith(ENVIRONMENT_PREFIX):
+            continue
+        key = _key_of(name.removeprefix(ENVIRONMENT_PREFIX))
+        own = name.removesuffix(_FILE_SUFFIX)
+        of_secret = _key_of(own.removeprefix(ENVIRONMENT_PREFIX))
+        if own == name or key == SECRET_FILE or not is_secret(of_secret):
+            settings[key] = Setting(text, f"environment variable {name}")
+            continue
+        if own in environment:
+            faults.append(f"environment variables {own} and {name} are both set. Remove one.")
+        try:
+            content = Path(text).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            faults.append(f"{name}: cannot read {text}: {reason}")
+        else:
+            settings[of_secret] = Setting(content, f"environment variable {name}")
+    if faults:
+        raise ConfigurationError(*faults)
+    return settings
 
 
 def _key_of(name: str) -> str:
@@ -96,7 +121,7 @@ def from_file(path: Path) -> dict[str, Setting]:
         raise ConfigurationError(f"the configuration file {path} is not UTF-8 text") from error
     if path.suffix == ".toml":
         return _from_toml(text, path)
-    return _from_properties(text, path)
+    return from_properties(text, path)
 
 
 def _from_toml(text: str, path: Path) -> dict[str, Setting]:
@@ -141,7 +166,8 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _from_properties(text: str, path: Path) -> dict[str, Setting]:
+def from_properties(text: str, path: Path) -> dict[str, Setting]:
+    """`key=value` lines. ConfigurationError shows those that are none."""
     settings: dict[str, Setting] = {}
     faults = []
     continued = ""

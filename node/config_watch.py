@@ -6,14 +6,14 @@ refused as a whole: the node keeps what it has, and says so once in the log, in 
 probes, until the file is valid again. The supervisor looks once a second.
 """
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from odradek.node.config import NodeConfig
 from odradek.node.config_sources import ConfigurationError
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 LOOK_S = 1.0
 
@@ -62,7 +62,7 @@ class ConfigFileWatch:
         self.accepted = config
         self.applied_count += 1
         if self.problem:
-            log.info("%s is valid again", self._name)
+            log.info("the configuration file is valid again", path=self._name)
         self.problem = ""
 
     def refuse(self, error: ConfigurationError) -> None:
@@ -70,9 +70,10 @@ class ConfigFileWatch:
         self.problem = "; ".join(error.faults)
         self.refused_count += 1
         log.error(
-            "%s has changed and is refused as a whole, the configuration stays as it was: %s",
-            self._name,
-            self.problem,
+            "the changed configuration file is refused as a whole, the configuration stays as"
+            " it was",
+            path=self._name,
+            reason=self.problem,
         )
 
     @property

@@ -20,7 +20,6 @@ address cannot be bound, or a process does not start with it, the node keeps wha
 the supervisor.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -39,11 +38,13 @@ from odradek.node.configuration_rollout import ConfigurationRollout
 from odradek.node.data_folder import check_meta_properties, read_meta_properties
 from odradek.node.listener_security import check_tls
 from odradek.node.log_levels import merged_levels
+from odradek.node.metrics.registry import Metrics
 from odradek.node.node_overrides import with_overrides
-from odradek.node.observability import ChangeLogLevels, Metrics
+from odradek.node.observability import ChangeLogLevels
 from odradek.node.process_replacement import ProcessReplacement
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _LIVE_FIELDS: Final = (
     "controlled_shutdown_ms",
@@ -164,7 +165,7 @@ def _check_identity(running: NodeConfig, after: NodeConfig) -> None:
 
 
 def _log_effect() -> None:
-    log.info("The changed configuration file is in effect")
+    log.info("the changed configuration file is in effect")
 
 
 class ConfigurationUpdates:
@@ -276,9 +277,9 @@ class ConfigurationUpdates:
         watch.accept(after)
         for key in self._current().restart_keys:
             log.warning(
-                "%s has changed in the configuration file and needs a restart: %s",
-                key,
-                RESTART_REASONS.get(key, "it is read when the node starts"),
+                "a setting has changed in the configuration file and needs a restart",
+                key=key,
+                reason=RESTART_REASONS.get(key, "it is read when the node starts"),
             )
 
     def fail_log_dirs(self, failed: Mapping[str, str]) -> None:
@@ -296,15 +297,15 @@ class ConfigurationUpdates:
         for before, after in zip(config.further_log_dirs, further, strict=True):
             if before != after:
                 log.error(
-                    "Log directory %s is offline, with its replicas, until this node is started"
-                    " again: %s",
-                    after.path,
-                    after.problem,
+                    "a log directory is offline, with its replicas, until this node is"
+                    " started again",
+                    path=after.path,
+                    reason=after.problem,
                 )
         try:
             self._adopt(msgspec.structs.replace(config, further_log_dirs=further))
         except OSError as error:
-            log.error("That a log directory has failed cannot be stored: %s", error.strerror)
+            log.error("that a log directory has failed cannot be stored", reason=error.strerror)
             return
         self._rollout.begin(lambda: None)
 
@@ -319,7 +320,11 @@ class ConfigurationUpdates:
             child.answer_log_levels(message.request_id, problem)
             return
         for name, level in message.levels.items():
-            log.warning("The log level of %s is %s", name, level or "that of its parent again")
+            log.warning(
+                "a log level has changed",
+                changed_logger=name,
+                new_level=level or "that of its parent",
+            )
         self._rollout.begin(lambda: child.answer_log_levels(message.request_id))
 
     @property
@@ -343,22 +348,18 @@ class ConfigurationUpdates:
     def register_metrics(self, metrics: Metrics) -> None:
         """The metrics of the configuration file."""
         watch = self._watch
-        metrics.counter(
-            "odradek_config_file_changes",
-            "Changes of the configuration file that were applied or refused",
+        metrics.read(
+            "odradek_config_file_changes_total",
             lambda: {
                 "applied": 0 if watch is None else watch.applied_count,
                 "refused": 0 if watch is None else watch.refused_count,
             },
-            label="result",
         )
-        metrics.gauge(
+        metrics.read(
             "odradek_config_file_refused",
-            "1 while the configuration file is not valid and an older one is in effect",
             lambda: bool(self._current().file_problem),
         )
-        metrics.gauge(
+        metrics.read(
             "odradek_config_restart_pending",
-            "Settings that have changed in the configuration file and need a restart",
             lambda: len(self._current().restart_keys),
         )

@@ -6,12 +6,13 @@ since an idle processor looks stolen there. So each side gets processors of its 
 to its number of processes, and moves freely among them. Other programs are not kept out.
 """
 
-import logging
 import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-log = logging.getLogger(__name__)
+from odradek.node.structured_log import get_logger
+
+log = get_logger(__name__)
 
 
 class ProcessorSets(NamedTuple):
@@ -46,4 +47,4 @@ def set_affinity(processors: Iterable[int]) -> None:
         os.sched_setaffinity(0, processors)
     except OSError as error:
         # Some sandboxes forbid it. Only speed depends on it.
-        log.info("Cannot set the CPU affinity: %s", error)
+        log.info("the CPU affinity cannot be set", reason=str(error))

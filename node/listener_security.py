@@ -5,7 +5,6 @@ says so. Called by supervisor.py, and by the router for listeners that are added
 """
 
 import ipaddress
-import logging
 from collections.abc import Iterable
 
 from odradek.cluster.metadata.config_layers import ConfigLayer
@@ -14,10 +13,11 @@ from odradek.cluster.metadata.settings import listener_settings, settings_of_lis
 from odradek.cluster.metadata.tls_settings import TlsSettings
 from odradek.node.config import ListenerConfig, NodeConfig
 from odradek.node.config_sources import ConfigurationError
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.key_stores import KeyStoreError
 from odradek.node.wire.tls_context import make_tls_context
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 def check_tls(config: NodeConfig) -> None:
@@ -58,10 +58,11 @@ def warn_of_open_listeners(
     else:
         problem = f"Whoever listens to the network reads what goes through {_named(in_clear)}"
     log.warning(
-        "%s. Bind 127.0.0.1 if only programs of this machine need it. `odradek format --hardened`"
-        " makes a node with TLS, logins and ACLs; docs/security.md says how to protect this one;"
-        " `odradek doctor --security` says what is open.",
-        problem,
+        "listeners are open to others on the network",
+        reason=problem,
+        action="bind 127.0.0.1 if only programs of this machine need it; `odradek format"
+        " --hardened` makes a node with TLS, logins and ACLs; docs/security.md says how"
+        " to protect this one; `odradek doctor --security` says what is open",
     )
 
 

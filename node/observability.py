@@ -1,28 +1,29 @@
-"""Logging, metrics, and the link between a process and its supervisor.
+"""The link between a process and its supervisor.
 
-Logs go to stderr: text on a terminal, JSON lines elsewhere. Metrics are read on request; the hot
-paths only count in integers of their own. `SupervisorLink` is the child's end of a socket pair: the
-child sends heartbeats, readiness and metrics, the supervisor requests metrics and stops the child.
+`SupervisorLink` is the child's end of a socket pair: the child sends heartbeats, readiness and
+metrics, the supervisor requests metrics and stops the child.
 Invariant: the link never blocks and never raises; a child whose supervisor has died stops.
 """
 
 import contextlib
-import logging
 import os
 import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from odradek.node.config import NodeConfig
 from odradek.node.config_sources import ConfigurationError
-from odradek.node.log_levels import set_log_levels
+from odradek.node.metrics.process_metrics import register_process_metrics
+from odradek.node.metrics.registry import FamilyLines, Metrics
+from odradek.node.metrics.report import SlicedReport
+from odradek.node.structured_log import configure_logging, finish_logging, say_repeated_lines
 
 if TYPE_CHECKING:
     # A supervisor has no event loop: 2 MB.
@@ -38,189 +39,11 @@ that the node is to have."""
 # parent process id reports it.
 LINK_KIND = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
 MESSAGE_BYTES_MAX = 64 * 1024
+LINK_BUFFER_BYTES = 1 << 20
 HEARTBEAT_S = 1.0
 _POLL_S = 0.02
-_SAMPLES_OF_A_MESSAGE = 64
+_FULL_BUFFER_S = 0.001
 _WAITING_MESSAGES_MAX = 1_000
-
-FLOOD_WINDOW_S = 10.0
-FLOOD_LINES_MAX = 20
-"""Clients can cause log lines: the limit for one line of the code in a window."""
-
-
-# -- logging ---------------------------------------------------------------------------------------
-
-
-def configure_logging(config: NodeConfig, process: str) -> None:
-    """Log to stderr in the configured format."""
-    is_text = config.log_format == "text" or (config.log_format == "auto" and sys.stderr.isatty())
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(TextFormatter(process) if is_text else JsonFormatter(process))
-    handler.addFilter(RepeatedLineFilter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    set_log_levels(config.log_level, config.log_levels)
-    logging.raiseExceptions = False
-    # They cost time for each line, and no format shows them.
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-
-    def log_failure(
-        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
-    ) -> None:
-        root.critical("%s failed and exits", process, exc_info=(kind, error, traceback))
-
-    sys.excepthook = log_failure
-
-
-class TextFormatter(logging.Formatter):
-    """`12:00:01.123 WARN  router-0  message`."""
-
-    def __init__(self, process: str) -> None:
-        super().__init__()
-        self._process = f"{process:<10}"
-
-    def format(self, record: logging.LogRecord) -> str:
-        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        level = "WARN" if record.levelno == logging.WARNING else record.levelname
-        line = f"{clock}.{int(record.msecs):03d} {level:<5} {self._process} {record.getMessage()}"
-        if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return line
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time (RFC 3339), level, process, logger, message, exception."""
-
-    def __init__(self, process: str) -> None:
-        super().__init__()
-        self._process = process
-
-    def format(self, record: logging.LogRecord) -> str:
-        clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        entry = {
-            "time": f"{clock}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "process": self._process,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(entry).decode()
-
-
-class RepeatedLineFilter(logging.Filter):
-    """Passes `FLOOD_LINES_MAX` records of one line of the code in a window; counts the others."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._seen: dict[tuple[str, int], tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        source = (record.name, record.lineno)
-        now = self._clock()
-        since, count = self._seen.get(source, (now, 0))
-        if now - since >= FLOOD_WINDOW_S:
-            suppressed = count - FLOOD_LINES_MAX
-            if suppressed > 0:
-                record.msg = f"{record.getMessage()} ({suppressed} similar lines suppressed)"
-                record.args = ()
-            since, count = now, 0
-        self._seen[source] = (since, count + 1)
-        return count < FLOOD_LINES_MAX
-
-
-# -- metrics ---------------------------------------------------------------------------------------
-
-
-class Sample(msgspec.Struct, frozen=True, array_like=True):
-    """A metric's value. `kind` is counter or gauge; `labels` are pairs of name and value."""
-
-    name: str
-    kind: str
-    help: str
-    value: float
-    labels: tuple[tuple[str, str], ...] = ()
-
-
-Reading = Callable[[], float | Mapping[str, float] | Mapping[tuple[str, ...], float]]
-Labels = str | Callable[[], tuple[str, ...]]
-"""The name of the one label, or a function that returns the names of several."""
-
-
-class Metrics:
-    """The metrics of a process: names, and functions that read the values on request."""
-
-    def __init__(self) -> None:
-        self._readings: list[tuple[str, str, str, Labels, Reading]] = []
-        self._sample_sources: list[Callable[[], Iterable[Sample]]] = []
-
-    def counter(self, name: str, help_text: str, reading: Reading, *, label: Labels = "") -> None:
-        """A count since the start. With `label`, `reading` maps label values to counts."""
-        self._readings.append((name, "counter", help_text, label, reading))
-
-    def gauge(self, name: str, help_text: str, reading: Reading, *, label: Labels = "") -> None:
-        """A value that goes up and down. With `label` the reading maps label values to values; with
-        several labels, tuples of label values."""
-        self._readings.append((name, "gauge", help_text, label, reading))
-
-    def samples(self, source: Callable[[], Iterable[Sample]]) -> None:
-        """Metrics whose names are only known when they are read."""
-        self._sample_sources.append(source)
-
-    def collect(self) -> list[Sample]:
-        """Read all metrics."""
-        samples = [
-            Sample("odradek_process_cpu_seconds", "counter", "CPU time used", time.process_time()),
-            Sample("odradek_process_resident_bytes", "gauge", "Resident memory", resident_bytes()),
-        ]
-        for name, kind, help_text, label, reading in self._readings:
-            value = reading()
-            if isinstance(value, Mapping):
-                names = (label,) if isinstance(label, str) else label()
-                for key, of_label in value.items():
-                    texts = (key,) if isinstance(key, str) else key
-                    labels = tuple(zip(names, texts, strict=True))
-                    samples.append(Sample(name, kind, help_text, float(of_label), labels))
-            else:
-                # float: a bool is not a number in the exposition format.
-                samples.append(Sample(name, kind, help_text, float(value)))
-        for source in self._sample_sources:
-            samples += source()
-        return samples
-
-
-def resident_bytes() -> float:
-    """Resident memory of this process; 0 where it is not known."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
-
-
-def exposition(processes: Mapping[str, Iterable[Sample]]) -> str:
-    """The samples of all processes in Prometheus' text format, with `process` as a label."""
-    families: dict[str, tuple[str, str, list[str]]] = {}
-    for process, samples in processes.items():
-        for sample in samples:
-            _, _, lines = families.setdefault(sample.name, (sample.kind, sample.help, []))
-            labels = "".join(f',{name}="{_escaped(value)}"' for name, value in sample.labels)
-            lines.append(f'{sample.name}{{process="{process}"{labels}}} {sample.value:.17g}')
-    text = []
-    for name, (kind, help_text, lines) in sorted(families.items()):
-        text.append(f"# HELP {name} {help_text}")
-        text.append(f"# TYPE {name} {kind}")
-        text.extend(lines)
-    return "\n".join(text) + "\n"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-# -- the link to the supervisor --------------------------------------------------------------------
 
 
 class ProcessHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
@@ -236,7 +59,8 @@ class ProcessReady(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
 class MetricsReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     """A part of the child's metrics; `is_last` ends the response to one `CollectMetrics`."""
 
-    samples: list[Sample]
+    request_id: int
+    parts: list[FamilyLines]
     is_last: bool
 
 
@@ -254,6 +78,13 @@ class ListenerReport(msgspec.Struct, frozen=True, array_like=True, tag="listener
 
     problems: list[str]
     is_serving: bool
+
+
+class CatchUpReport(msgspec.Struct, frozen=True, array_like=True, tag="catchup"):
+    """What this node lacks of the partitions that it has replicas of, as a sentence; empty: it has
+    caught up since its start."""
+
+    problem: str
 
 
 class ShutdownAllowed(msgspec.Struct, frozen=True, array_like=True, tag="released"):
@@ -338,7 +169,9 @@ class StopProcess(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
 
 
 class CollectMetrics(msgspec.Struct, frozen=True, array_like=True, tag="collect"):
-    """Send the metrics."""
+    """Send the metrics, in `MetricsReport`s with this number."""
+
+    request_id: int
 
 
 class StorageState(msgspec.Struct, frozen=True, array_like=True, tag="storage"):
@@ -355,6 +188,7 @@ FromChild = (
     | MetricsReport
     | StorageReport
     | ListenerReport
+    | CatchUpReport
     | ShutdownAllowed
     | ResizeWorkers
     | ChangeLogLevels
@@ -403,7 +237,8 @@ class SupervisorLink:
     ) -> None:
         """`config_path` is the file with the node's configuration."""
         self.name = name
-        self.metrics = Metrics()
+        self.metrics = Metrics(name)
+        register_process_metrics(self.metrics)
         self.before_report: Callable[[Callable[[], None]], None] = lambda report: report()
         """Gets a function that sends the metrics, and calls it within a second, when the metrics
         are up to date."""
@@ -423,9 +258,11 @@ class SupervisorLink:
         self._next_poll = self._next_heartbeat = 0.0
         self._is_stopping = False
         self._timer: asyncio.TimerHandle | None = None
+        self._on_report: Callable[[], None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
         # Messages for which the supervisor's buffer has no room yet.
         self._waiting: deque[bytes] = deque()
+        self._reports: deque[SlicedReport] = deque()
         if connection is not None:
             connection.setblocking(False)
 
@@ -450,10 +287,11 @@ class SupervisorLink:
     def poll(self) -> bool:
         """Send a heartbeat if due, handle messages; True when it is time to stop. Cheap."""
         now = time.monotonic()
-        if now >= self._next_poll:
+        if now >= self._next_poll or self.is_busy:
             self._next_poll = now + _POLL_S
             if now >= self._next_heartbeat:
                 self._next_heartbeat = now + HEARTBEAT_S
+                say_repeated_lines()
                 if not self._waiting:
                     self.send(ProcessHeartbeat())
                 if os.getppid() != self._parent:
@@ -461,7 +299,14 @@ class SupervisorLink:
             if self._waiting:
                 self._send_waiting()
             self._receive()
+            if self._reports and not self._waiting and self._reports[0].run():
+                self._reports.popleft()
         return self._is_stopping
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether `poll` has something to do that no socket announces: it is due at once."""
+        return bool(self._reports or self._waiting)
 
     def watch(self, loop: "asyncio.AbstractEventLoop", on_stop: Callable[[], None]) -> None:
         """Do the work of `poll` in an event loop; `on_stop` is called once."""
@@ -476,6 +321,15 @@ class SupervisorLink:
                 if self._connection is not None:
                     loop.remove_reader(self._connection.fileno())
                 on_stop()
+
+        def send_report() -> None:
+            if self._connection is not None:
+                poll()
+                if self.is_busy:
+                    # Other work of the loop between two slices; a full buffer gets some time.
+                    loop.call_later(_FULL_BUFFER_S if self._waiting else 0, send_report)
+
+        self._on_report = send_report
 
         def heartbeat() -> None:
             poll()
@@ -512,7 +366,7 @@ class SupervisorLink:
                 case StopProcess():
                     self._is_stopping, self.is_replaced = True, message.is_replaced
                 case CollectMetrics():
-                    self.before_report(self._report)
+                    self.before_report(partial(self._begin_report, message.request_id))
                 case BeginControlledShutdown():
                     self.is_in_controlled_shutdown = True
                 case StorageState():
@@ -539,7 +393,7 @@ class SupervisorLink:
             check(NodeConfig.load_json(Path(candidate)))
         except ConfigurationError as error:
             self._connection.send(encode_link(CandidateRefused("; ".join(error.faults))))
-            sys.stderr.flush()
+            finish_logging()
             os._exit(1)
         self._connection.send(encode_link(ProcessPrepared()))
         while not isinstance(self._next_message(self._connection), TakeOver):
@@ -551,7 +405,7 @@ class SupervisorLink:
         payload = receive_message(connection)
         message = _decode_to_child(payload) if payload else StopProcess()
         if isinstance(message, StopProcess):
-            sys.stderr.flush()
+            finish_logging()
             os._exit(0)
         return message
 
@@ -562,21 +416,12 @@ class SupervisorLink:
             self.on_configuration(config)
         self.send(ConfigurationApplied(revision))
 
-    def _report(self) -> None:
-        samples = self.metrics.collect()
-        for start in range(0, len(samples), _SAMPLES_OF_A_MESSAGE):
-            part = samples[start : start + _SAMPLES_OF_A_MESSAGE]
-            self._report_part(part, is_last=start + len(part) == len(samples))
+    def _begin_report(self, request_id: int) -> None:
+        def send(parts: list[FamilyLines], is_last: bool) -> None:
+            self.send(MetricsReport(request_id, parts, is_last))
 
-    def _report_part(self, samples: list[Sample], *, is_last: bool) -> None:
-        message = encode_link(MetricsReport(samples, is_last))
-        if len(message) <= MESSAGE_BYTES_MAX or len(samples) == 1:
-            self._send_encoded(message)
-            return
-        # Labels of clients may be long, and the supervisor would read a part of the message.
-        half = len(samples) // 2
-        self._report_part(samples[:half], is_last=False)
-        self._report_part(samples[half:], is_last=is_last)
+        self._reports.append(SlicedReport(self.metrics.collect(), send))
+        self._on_report()
 
     def send(self, message: FromChild) -> None:
         """Send a message, as soon as the supervisor's buffer has room."""

@@ -6,7 +6,6 @@ is answered when all processes have it but the routers, which are replaced last 
 answer on. What cannot take effect is told, and the node keeps what it has. Owned by the supervisor.
 """
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,8 +21,9 @@ from odradek.node.configuration_updates import replaced_kinds
 from odradek.node.node_overrides import with_overrides
 from odradek.node.observability import ChangeSettings
 from odradek.node.process_replacement import ProcessReplacement
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 ANSWER_S_MAX = 25.0
 """Less than clients wait, 30 s by default."""
@@ -133,7 +133,7 @@ class OverrideUpdates:
             if problem:
                 self._refused, self._problem = overrides, problem
                 log.error(
-                    "What is set for this node through the cluster is not in effect: %s", problem
+                    "what is set for this node through the cluster is not in effect", reason=problem
                 )
             self._answer(overrides, problem)
 

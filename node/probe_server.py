@@ -1,22 +1,23 @@
 """The probes and metrics of a node over HTTP: /livez, /readyz and /metrics.
 
-Metrics are those of all processes: each is asked, and the answer is given when all have answered
-or after a second. Owned by the supervisor, in whose loop it runs; `http.listen` may change while
-the node runs. Invariant: no process that does not answer keeps a probe waiting.
+Metrics are those of all processes (metrics/endpoint.py). Owned by the supervisor, in whose loop it
+runs; `http.listen` may change while the node runs. Invariant: no process that does not answer keeps
+a probe waiting.
 """
 
+import platform
 import selectors
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
+from odradek import __version__
 from odradek.node.child import Child, ChildState
 from odradek.node.config import NodeConfig
 from odradek.node.config_sources import ConfigurationError
-from odradek.node.http_server import HttpServer, Respond, Route
-from odradek.node.observability import Metrics, Sample, exposition
-
-_METRICS_S = 1.0
+from odradek.node.http_server import HttpRequest, HttpServer, Respond, Route
+from odradek.node.metrics.endpoint import MetricsEndpoint
+from odradek.node.metrics.process_metrics import register_process_metrics
+from odradek.node.metrics.registry import Metrics
 
 
 class ProbeServer:
@@ -40,10 +41,10 @@ class ProbeServer:
         self._hindrances = hindrances
         self._problems = problems
         self._began_at = time.monotonic()
-        self._scrapes: list[_Scrape] = []
-        self.metrics = Metrics()
+        self.metrics = Metrics("supervisor")
         """Of the supervisor itself."""
         self._register_metrics()
+        self._endpoint = MetricsEndpoint(self.metrics, children, time.monotonic)
         self._http = self._serve(config)
 
     @property
@@ -54,21 +55,17 @@ class ProbeServer:
     @property
     def next_deadline(self) -> float:
         """When `turn` has something to do, at the latest."""
-        return min((scrape.deadline for scrape in self._scrapes), default=float("inf"))
+        return self._endpoint.deadline
 
     def turn(self, now: float) -> None:
         """Answer requests for metrics that are complete or due; close old connections."""
-        for scrape in list(self._scrapes):
-            if not scrape.missing or now >= scrape.deadline:
-                self._scrapes.remove(scrape)
-                scrape.respond(200, exposition(scrape.samples))
+        self._endpoint.tick(now)
         if self._http is not None:
             self._http.sweep()
 
     def on_exit(self, name: str) -> None:
         """A process has ended: nobody waits for its metrics."""
-        for scrape in self._scrapes:
-            scrape.missing.discard(name)
+        self._endpoint.on_exit(name)
 
     def follow(self, before: NodeConfig, config: NodeConfig) -> bool:
         """Listen at the http.listen of `config`; whether it is another one than `before`. Raises
@@ -99,9 +96,9 @@ class ProbeServer:
         if config.http_port is None:
             return None
         routes: dict[str, Route] = {
-            "/livez": lambda respond: respond(200, "alive\n"),
+            "/livez": lambda _request, respond: respond(200, "alive\n"),
             "/readyz": self._readyz,
-            "/metrics": self._scrape,
+            "/metrics": self._endpoint.serve,
         }
         return HttpServer(
             self._selector,
@@ -111,7 +108,7 @@ class ProbeServer:
             clock=time.monotonic,
         )
 
-    def _readyz(self, respond: Respond) -> None:
+    def _readyz(self, _request: HttpRequest, respond: Respond) -> None:
         children = list(self._children())
         text = "".join(f"{child.name} {child.state.name.lower()}\n" for child in children)
         is_ready = not self._is_stopping() and all(
@@ -123,48 +120,24 @@ class ProbeServer:
         for child in children:
             is_ready = is_ready and child.listeners.is_serving
             text += "".join(f"{each}\n" for each in child.listeners.problems)
+            if child.catching_up:
+                is_ready = False
+                text += f"{child.catching_up}\n"
         text += self._problems()
         respond(200 if is_ready else 503, text)
 
-    def _scrape(self, respond: Respond) -> None:
-        scrape = _Scrape(
-            respond, time.monotonic() + _METRICS_S, {"supervisor": self.metrics.collect()}
-        )
-        for child in self._children():
-
-            def on_samples(samples: list[Sample], name: str = child.name) -> None:
-                scrape.samples[name] = samples
-                scrape.missing.discard(name)
-
-            if child.collect(on_samples):
-                scrape.missing.add(child.name)
-        self._scrapes.append(scrape)
-
     def _register_metrics(self) -> None:
-        self.metrics.gauge(
-            "odradek_uptime_seconds",
-            "Time since the node was started",
-            lambda: time.monotonic() - self._began_at,
-        )
-        self.metrics.counter(
-            "odradek_child_restarts",
-            "How often the supervisor restarted this process",
+        metrics = self.metrics
+        register_process_metrics(metrics)
+        build = __version__, platform.python_version()
+        metrics.read("odradek_build_info", lambda: {build: 1})
+        metrics.read("odradek_uptime_seconds", lambda: time.monotonic() - self._began_at)
+        metrics.read("odradek_processes_not_scraped", lambda: self._endpoint.missing_count)
+        metrics.read(
+            "odradek_process_restarts_total",
             lambda: {child.name: child.restart_count for child in self._children()},
-            label="child",
         )
-        self.metrics.gauge(
-            "odradek_child_ready",
-            "1 if this process is ready",
+        metrics.read(
+            "odradek_process_ready",
             lambda: {child.name: child.state is ChildState.READY for child in self._children()},
-            label="child",
         )
-
-
-@dataclass(slots=True)
-class _Scrape:
-    """A request for metrics: answered when no process is `missing`, or at the deadline."""
-
-    respond: Respond
-    deadline: float
-    samples: dict[str, list[Sample]]
-    missing: set[str] = field(default_factory=set)

@@ -16,7 +16,6 @@ there is at most one process of a name that has taken over.
 """
 
 import contextlib
-import logging
 from collections.abc import Callable, Container, Iterable
 from enum import Enum, auto
 from pathlib import Path
@@ -24,8 +23,9 @@ from pathlib import Path
 from odradek.node.child import Child, ChildPlan, ChildState
 from odradek.node.config import NodeConfig
 from odradek.node.config_sources import ConfigurationError
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class _Phase(Enum):
@@ -72,6 +72,11 @@ class ProcessReplacement:
     def is_active(self) -> bool:
         """Whether processes are being replaced."""
         return self._phase is not _Phase.IDLE
+
+    @property
+    def successors(self) -> Iterable[Child]:
+        """Those that have not taken over, which are not among `children`."""
+        return self._successors.values()
 
     def begin(
         self,
@@ -143,7 +148,7 @@ class ProcessReplacement:
         except OSError as error:
             self._end_unchanged(f"it cannot be stored: {error.strerror}")
         else:
-            log.info("Replacing %s", ", ".join(self._successors))
+            log.info("processes of this node are replaced", child=", ".join(self._successors))
             self._phase = _Phase.SWITCH
 
     def _end_unchanged(self, problem: str) -> None:
@@ -184,7 +189,7 @@ class ProcessReplacement:
     def _take_over(self, former: Child, now: float) -> None:
         children, plan = self._children(), self._plans[0]
         successor = self._successors.pop(plan.name, None) or self._make_child(plan)
-        successor.restart_count = former.restart_count
+        successor.continue_from(former)
         children[children.index(former)] = self._current = successor
         self.replaced_count += 1
         successor.take_over(now)
@@ -193,7 +198,7 @@ class ProcessReplacement:
         """A successor has ended before it was ready. It starts again by itself, with the former
         configuration."""
         self._problem = f"{failed.name} did not become ready with it; see its errors in the log"
-        log.error("%s. The former configuration is used again", self._problem)
+        log.error("the former configuration is used again", reason=self._problem)
         self._end_successors()
         self._phase = _Phase.GO_BACK
         self._plans = [self._plans[0], *reversed(self._switched)]
@@ -201,7 +206,7 @@ class ProcessReplacement:
         try:
             self._revert()
         except (ConfigurationError, OSError) as error:
-            log.error("The former configuration cannot be restored: %s", error)
+            log.error("the former configuration cannot be restored", reason=str(error))
 
     def _end(self) -> None:
         self._phase = _Phase.IDLE

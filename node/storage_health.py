@@ -12,13 +12,13 @@ until the node is started again. The supervisor puts that into the configuration
 all processes follow.
 """
 
-import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from odradek.node.observability import StorageReport, StorageState
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class StorageHealth:
@@ -99,12 +99,13 @@ class NodeStorage:
         known, self._causes = self._causes, {_cause(text) for text in self._problems.values()}
         if not self._causes <= known:
             log.error(
-                "%s cannot be written: %s. Until it can, writes get KAFKA_STORAGE_ERROR",
-                self._folder,
-                self.problem,
+                "files cannot be written: until they can, writes get KAFKA_STORAGE_ERROR",
+                path=str(self._folder),
+                reason=self.problem,
+                action="free space, or repair the disk",
             )
         elif before and not self.problem:
-            log.warning("%s can be written again", self._folder)
+            log.warning("files can be written again", path=str(self._folder))
 
 
 def joined(problems: Iterable[str]) -> str:

@@ -23,7 +23,6 @@ One thread, one selector, no event loop library: the supervisor has to be small 
 """
 
 import contextlib
-import logging
 import os
 import selectors
 import shutil
@@ -47,13 +46,19 @@ from odradek.node.configuration_updates import ConfigurationUpdates
 from odradek.node.controller.clean_shutdown import record_clean_shutdown
 from odradek.node.data_folder import FolderLock, StateFile, adopt_meta_properties
 from odradek.node.listener_security import check_tls, warn_of_open_listeners
-from odradek.node.observability import configure_logging
+from odradek.node.orphans import reap_orphans
 from odradek.node.override_updates import OverrideUpdates
 from odradek.node.probe_server import ProbeServer
 from odradek.node.process_replacement import ProcessReplacement
 from odradek.node.storage_health import NodeStorage
+from odradek.node.structured_log import (
+    configure_logging,
+    finish_logging,
+    get_logger,
+    say_repeated_lines,
+)
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 EXIT_FAILED = 1
 STATE_NAME = "node.json"
@@ -106,7 +111,7 @@ def run(
     """
     configure_logging(config, "supervisor")
     if config.settings_without_effect:
-        log.warning("These settings have no effect: %s", ", ".join(config.settings_without_effect))
+        log.warning("settings have no effect", key=", ".join(config.settings_without_effect))
     try:
         config.data_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,6 +121,7 @@ def run(
     lock = FolderLock(config.data_folder)
     try:
         config = adopt_meta_properties(config, formats=formats)
+        configure_logging(config, "supervisor")  # with the node's id
         for listener in config.listeners:
             check_address(listener)
         check_tls(config)
@@ -134,6 +140,7 @@ def run(
         )
         return supervisor.run()
     finally:
+        finish_logging()
         lock.release()
 
 
@@ -245,6 +252,7 @@ class Supervisor:
     # -- the loop ---------------------------------------------------------------------------------
 
     def _turn(self, now: float) -> None:
+        say_repeated_lines()
         due = min(child.deadline for child in self._children if child.state is not ChildState.ENDED)
         due = min(due, self._probes.next_deadline)
         if self._controlled_shutdown_deadline is not None:
@@ -252,6 +260,7 @@ class Supervisor:
         for key, _ in self._selector.select(max(0.0, min(_TICK_S, due - now))):
             key.data()
         now = time.monotonic()
+        reap_orphans({child.pid for child in (*self._children, *self._replacement.successors)})
         for child in self._children:
             if child.reap(now):
                 self._on_exit(child)
@@ -278,9 +287,10 @@ class Supervisor:
             child.state = ChildState.ENDED
         elif not self._has_been_ready and child.failures_before_ready >= FIRST_START_FAILURES_MAX:
             log.critical(
-                "%s failed %d times before the node was ready. Giving up; see its errors above",
-                child.name,
-                child.failures_before_ready,
+                "a process of this node failed before the node was ready, and the node gives up",
+                child=child.name,
+                count=child.failures_before_ready,
+                action="see the errors of the process above",
             )
             self._exit_code = EXIT_FAILED
             self._begin_stop()
@@ -309,7 +319,7 @@ class Supervisor:
 
     def _on_child_ready(self, child: Child) -> None:
         """A child is ready. The node is ready when all of them are."""
-        log.info("%s is ready", child.name)
+        log.info("a process of this node is ready", child=child.name)
         if self._storage.problem:
             self._send_storage_state()
         self._keep_ports(child)
@@ -321,11 +331,10 @@ class Supervisor:
             if not self._has_been_ready:
                 self._has_been_ready = True
                 log.info(
-                    "Node %d of cluster %s is ready at %s after %.2f s",
-                    self._config.node_id,
-                    self._config.cluster_id,
-                    state.bootstrap,
-                    time.monotonic() - self._began_at,
+                    "the node is ready",
+                    cluster_id=self._config.cluster_id,
+                    address=state.bootstrap,
+                    duration_ms=int((time.monotonic() - self._began_at) * 1000),
                 )
                 self._on_ready(state)
 
@@ -341,9 +350,9 @@ class Supervisor:
                 and requested != (self._resized_config or self._config).worker_count
             ):
                 log.info(
-                    "Changing the number of workers to %d from %d",
-                    requested,
-                    self._config.worker_count,
+                    "the number of workers changes",
+                    count=requested,
+                    former_count=self._config.worker_count,
                 )
                 self._resized_config = self._config.with_workers(requested)
                 for worker in self._workers():
@@ -433,10 +442,12 @@ class Supervisor:
         while self._signals:
             name = signal.Signals(self._signals.pop(0)).name
             if self._stop_round is None:
-                log.info("%s: shutting down. A second signal kills the node at once", name)
+                log.info(
+                    "shutting down", signal=name, action="a second signal kills the node at once"
+                )
                 self._begin_stop()
             else:
-                log.warning("%s again: killing all processes", name)
+                log.warning("a second signal: all processes are killed", signal=name)
                 self._controlled_shutdown_deadline = None
                 for child in self._children:
                     child.kill()
@@ -462,9 +473,9 @@ class Supervisor:
         self._controlled_shutdown_deadline = None
         if not is_done:
             log.warning(
-                "Controlled shutdown timed out after %.1f s (controlled.shutdown.timeout.ms):"
-                " stopping with partitions that this node still leads",
-                self._config.controlled_shutdown_ms / 1000,
+                "controlled shutdown timed out (controlled.shutdown.timeout.ms): stopping"
+                " with partitions that this node still leads",
+                duration_ms=self._config.controlled_shutdown_ms,
             )
         return False
 
@@ -524,7 +535,9 @@ class Supervisor:
             self._state_file.write(msgspec.json.encode(state))
         except OSError as error:
             # A full disk must not stop the node.
-            log.warning("Cannot write %s: %s", STATE_NAME, error.strerror)
+            log.warning(
+                "the state of the node cannot be written", path=STATE_NAME, reason=error.strerror
+            )
 
     # -- probes -----------------------------------------------------------------------------------
 
@@ -535,23 +548,10 @@ class Supervisor:
     def _register_metrics(self) -> None:
         metrics = self._probes.metrics
         self._updates.register_metrics(metrics)
-        metrics.gauge(
-            "odradek_config_settings_refused",
-            "1 while what is set for this node through the cluster is not in effect",
-            lambda: bool(self._overrides.problem_text),
-        )
-        metrics.counter(
-            "odradek_processes_replaced",
-            "Processes that were replaced to start with a changed configuration",
-            lambda: self._replacement.replaced_count,
-        )
-        metrics.gauge(
+        metrics.read("odradek_config_settings_refused", lambda: bool(self._overrides.problem_text))
+        metrics.read("odradek_processes_replaced_total", lambda: self._replacement.replaced_count)
+        metrics.read(
             "odradek_offline_log_directories",
-            "Log directories that are offline; the data folder is if it cannot be written",
             lambda: bool(self._storage.problem) + self._updates.offline_log_dir_count,
         )
-        metrics.counter(
-            "odradek_storage_problems",
-            "How often processes reported that they could not write their files",
-            lambda: self._storage.problem_count,
-        )
+        metrics.read("odradek_storage_problems_total", lambda: self._storage.problem_count)

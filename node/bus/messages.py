@@ -17,7 +17,7 @@ from odradek.storage.producer_state import ActiveProducer
 
 R = TypeVar("R")
 
-BUS_VERSION = 2
+BUS_VERSION = 3
 UNSENT: Final = 0
 """The id of a request before WorkerClient sends it."""
 
@@ -202,6 +202,29 @@ class ReplicaMoveBegun(_Message, frozen=True, array_like=True, tag=18, gc=False)
     error_code: int
 
 
+class TraceRequest(_Message, frozen=True, array_like=True, tag=19, gc=False):
+    """The request with this id, which follows, is traced: RequestTraced comes before its reply."""
+
+    request_id: int
+
+
+class TracedSpan(_Message, frozen=True, array_like=True, gc=False):
+    """One stage of a request in another process: `[start_ns, end_ns)` of the machine's monotonic
+    clock."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    attributes: tuple[tuple[str, str], ...] = ()
+
+
+class RequestTraced(_Message, frozen=True, array_like=True, tag=31, gc=False):
+    """What the worker did for a traced request. It comes just before the reply."""
+
+    request_id: int
+    spans: tuple[TracedSpan, ...]
+
+
 AppendReply: TypeAlias = Appended | RequestFailed
 """Of appends and transaction markers."""
 DeleteRecordsReply: TypeAlias = RecordsDeleted | RequestFailed
@@ -233,6 +256,7 @@ ToWorker = (
     | WriteMarker
     | MoveReplica
     | RelayResponse
+    | TraceRequest
 )
 ToRouter = (
     WorkerGreeting
@@ -244,6 +268,7 @@ ToRouter = (
     | ProducersDescribed
     | ReplicaMoveBegun
     | RelayRequest
+    | RequestTraced
 )
 
 
@@ -295,13 +320,14 @@ class CommandSubmitted(_Message, frozen=True, array_like=True, tag=25, gc=False)
     """The reply to a command: it is committed, and visible in every process of this node.
 
     `reply` is the command's own reply, encoded by cluster.controller.commands, or empty if
-    `error_code` is set.
+    `error_code` is set. `stages` are those of the command in the controller.
     """
 
     request_id: int
     error_code: int
     reply: bytes
     error_message: str | None = None
+    stages: tuple[TracedSpan, ...] = ()
 
 
 class DescribeQuorum(_Message, frozen=True, array_like=True, tag=26, gc=False):

@@ -14,7 +14,6 @@ rejected by the owner gets a reason, which both sides log.
 
 import contextlib
 import errno
-import logging
 import socket as sockets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,8 +41,9 @@ from odradek.node.bus.endpoint import (
     set_options,
 )
 from odradek.node.bus.peer_messages import PEER_VERSION, PeerHeader, PeerMessage, PeerRejected
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _QUEUE_FRAMES = 1_000
 _HANDSHAKE_MS = 3_000
@@ -335,10 +335,10 @@ class PeerBus:
                 return
         self._unauthenticated_logged_at = now
         log.error(
-            "rejected a connection to the peer address %s: wrong or missing cluster secret."
-            " If it is a node of this cluster, set the same `cluster.secret` on it. (An old"
-            " cluster.bundle has the secret of then.)",
-            address,
+            "rejected a connection to the peer address: wrong or missing cluster secret",
+            peer_address=address,
+            action="if it is a node of this cluster, set the same `cluster.secret` on it; an"
+            " old cluster.bundle has the secret of then",
         )
 
     def _on_handshake_failed(self, member: int, *, is_timeout: bool) -> None:
@@ -350,10 +350,10 @@ class PeerBus:
         if is_timeout:
             if self._handshake_timeouts.get(member, 0) % _FAILURES_PER_LOG_LINE == 0:
                 log.warning(
-                    "%s accepts connections but did not answer for %d ms: it is frozen or"
+                    "a peer accepts connections but did not answer: it is frozen or"
                     " overloaded, or packets are lost",
-                    self._name(member),
-                    _HANDSHAKE_MS,
+                    **self._peer_fields(member),
+                    duration_ms=_HANDSHAKE_MS,
                 )
             self._handshake_timeouts[member] = self._handshake_timeouts.get(member, 0) + 1
             return
@@ -364,10 +364,11 @@ class PeerBus:
             return
         self._failure_logged_at[member] = now
         log.error(
-            "the handshake with %s failed. Set the same `cluster.secret` on every node. (An old"
-            " cluster.bundle has the secret of then.) If it is the same, something on the network"
-            " closes the connections.",
-            self._name(member),
+            "the handshake with a peer failed",
+            **self._peer_fields(member),
+            action="set the same `cluster.secret` on every node (an old cluster.bundle has"
+            " the secret of then); if it is the same, something on the network closes"
+            " the connections",
         )
 
     def take_stopped(self) -> list[int]:
@@ -430,7 +431,7 @@ class PeerBus:
         if len(self._rejected_at) >= _HEADERS_MAX:
             self._rejected_at.clear()
         self._rejected_at[reason] = now
-        log.error("rejected a node: %s", reason)
+        log.error("rejected a node", reason=reason)
         with contextlib.suppress(zmq.ZMQError):  # it may be disconnected
             self._router.send_multipart((connection, encode(rejection)), zmq.NOBLOCK)
 
@@ -440,13 +441,16 @@ class PeerBus:
                 rejection = self._decode_rejection(payload)
             except msgspec.DecodeError:
                 continue
-            log.error("%s rejects this node: %s", self._name(member), rejection.reason)
+            log.error(
+                "a node rejects this node", **self._peer_fields(member), reason=rejection.reason
+            )
             if rejection.is_replaced:
                 self.replaced_by.add(member)
 
-    def _name(self, member: int) -> str:
-        name = "the node" if member < 0 else f"node {node_id_of(member)}"
-        return f"{name} at {self._others[member]}"
+    def _peer_fields(self, member: int) -> dict[str, object]:
+        """Who a line is about. The id of a node that has not introduced itself is not known."""
+        known: dict[str, object] = {"peer_address": self._others[member]}
+        return known if member < 0 else {"peer_node": node_id_of(member), **known}
 
     # -- sockets -----------------------------------------------------------------------------------
 

@@ -37,9 +37,16 @@ from odradek.node.bus.endpoint import (
 from odradek.node.config import WORKER_LISTENER_PREFIX
 from odradek.storage.layout import index_of
 
+HANDSHAKE_MS = 3_000
+"""How long a handshake may take. A listener that is replaced may leave one without an answer."""
+
 # A peer whose machine is gone sends nothing. Without heartbeats the connection would stay open
 # until the kernel gives up.
-_HEARTBEATS: SocketOptions = ((zmq.HEARTBEAT_IVL, 1_000), (zmq.HEARTBEAT_TIMEOUT, 3_000))
+_LIVENESS: SocketOptions = (
+    (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
+    (zmq.HEARTBEAT_IVL, 1_000),
+    (zmq.HEARTBEAT_TIMEOUT, 3_000),
+)
 _COPY_BYTES_MAX = 64 << 10
 _RESPONSES_MAX = 100
 
@@ -98,7 +105,7 @@ class ReplicaListener:
         """Handshakes of clients without the key."""
         try:
             if not self._keys:
-                self.socket = bind_endpoint(context, address, _HEARTBEATS)
+                self.socket = bind_endpoint(context, address, _LIVENESS)
                 return
             host, _, port = address.removeprefix("tcp://").rpartition(":")
             self._curve = CurveListener(
@@ -114,7 +121,7 @@ class ReplicaListener:
 
     def _make_socket(self) -> Socket:
         socket = self._context.socket(zmq.ROUTER)
-        set_options(socket, (*LISTENING, *_HEARTBEATS))
+        set_options(socket, (*LISTENING, *_LIVENESS))
         return socket
 
     def _listen(self, curve: CurveListener) -> None:
@@ -169,7 +176,7 @@ class WorkerLink(DealerLink):
     ) -> None:
         self._address = address
         self._keys = ConnectingKeys(keys)
-        options = (*_HEARTBEATS, *self._keys.options)
+        options = (*_LIVENESS, *self._keys.options)
         events = zmq.Event.HANDSHAKE_SUCCEEDED | HANDSHAKE_FAILURES
         super().__init__(context, address, identity, options, events)
 

@@ -10,7 +10,9 @@ once for each await, by what it awaits, on the loop's thread.
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from time import perf_counter_ns
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+from odradek.node.bus.request_trace import RequestTrace
 
 T = TypeVar("T")
 
@@ -64,6 +66,32 @@ class Reply(Generic[T]):
         return self._value  # type: ignore[return-value]  # resolve() was given a T
 
 
+class TracedReply(Reply[T]):
+    """A reply that is a span of the trace for which the thread works. `on_resolved` is called
+    before the one that waits is resumed."""
+
+    __slots__ = ("_on_resolved", "_trace", "span")
+
+    def __init__(
+        self,
+        trace: RequestTrace,
+        name: str,
+        attributes: dict[str, str] | None = None,
+        on_resolved: Callable[[T], object] | None = None,
+    ) -> None:
+        super().__init__()
+        self._trace = trace
+        self._on_resolved = on_resolved
+        self.span = trace.begin(name, attributes=attributes)
+
+    def resolve(self, value: T) -> None:
+        if not self.is_done:
+            self._trace.end(self.span)
+            if self._on_resolved is not None:
+                self._on_resolved(value)
+        super().resolve(value)
+
+
 class drive(Generic[T]):
     """Run `coroutine` now. When it has ended, call `finish` exactly once, with `(value, None)` or
     `(None, error)`, in the same iteration of the loop."""
@@ -89,7 +117,7 @@ class drive(Generic[T]):
             if not isinstance(error, Exception):
                 raise
         else:
-            if type(awaited) is Reply:
+            if isinstance(awaited, Reply):
                 awaited.on_done(self._step)
             elif isinstance(awaited, asyncio.Future):
                 # A future sets this flag when it is awaited. A task resets it in the same way.
@@ -146,8 +174,41 @@ class WorkMeter:
         return self._spent_ns + perf_counter_ns() - self._began_ns - WorkMeter._nested_ns
 
 
+class TraceScope:
+    """While a coroutine runs, the thread works for this trace, or for none; with a meter, the time
+    is measured as well."""
+
+    __slots__ = ("_meter", "_outer", "_trace")
+
+    def __init__(self, trace: RequestTrace | None, meter: WorkMeter | None = None) -> None:
+        self._trace = trace
+        self._meter = meter
+        self._outer: RequestTrace | None = None
+
+    def begin(self) -> None:
+        trace = self._trace
+        self._outer, RequestTrace.current = RequestTrace.current, trace
+        if trace is not None:
+            trace.step_ns = perf_counter_ns()
+        if self._meter is not None:
+            self._meter.begin()
+
+    def end(self) -> None:
+        if self._meter is not None:
+            self._meter.end()
+        RequestTrace.current, self._outer = self._outer, None
+
+
+class StepObserver(Protocol):
+    """Called before and after each step of a coroutine."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
 class MeasuredDrive(drive[T]):
-    """`drive` that measures. The meter still runs in `finish`."""
+    """`drive` with a meter or a trace. Each step is observed, with the call of `finish`."""
 
     __slots__ = ("_meter",)
 
@@ -155,7 +216,7 @@ class MeasuredDrive(drive[T]):
         self,
         coroutine: Coroutine[Any, None, T],
         finish: Callable[[T | None, BaseException | None], None],
-        meter: WorkMeter,
+        meter: StepObserver,
     ) -> None:
         self._meter = meter
         super().__init__(coroutine, finish)
@@ -169,7 +230,7 @@ class MeasuredDrive(drive[T]):
 
 
 def start_coroutine(coroutine: Coroutine[Any, Any, T]) -> Reply[T]:
-    """Run it now. The reply gets its result."""
+    """Run it now. The reply gets its result. What it does is part of the trace that is current."""
     reply: Reply[T] = Reply()
 
     def finish(value: T | None, error: BaseException | None) -> None:
@@ -178,5 +239,9 @@ def start_coroutine(coroutine: Coroutine[Any, Any, T]) -> Reply[T]:
         else:
             reply.resolve(value)  # type: ignore[arg-type]  # without an error there is a value
 
-    drive(coroutine, finish)
+    trace = RequestTrace.current
+    if trace is None:
+        drive(coroutine, finish)
+    else:
+        MeasuredDrive(coroutine, finish, TraceScope(trace))
     return reply

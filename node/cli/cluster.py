@@ -12,7 +12,9 @@ import click
 from odradek.node.cli import configs
 from odradek.node.cli.catch_up import catch_up_progress
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
+from odradek.node.cli.cluster_secret import new_secret
 from odradek.node.cli.cluster_up import start_node, stop_node, up
+from odradek.node.cli.eligible_leaders import with_eligible_leaders
 from odradek.node.cli.findings import Finding, PartitionView
 from odradek.node.cli.group_explain import finding_rows, print_findings
 from odradek.node.cli.listener_problems import listener_findings, listener_problems
@@ -20,15 +22,22 @@ from odradek.node.cli.output import Output, Row, first_names
 from odradek.node.cli.quorum import quorum_state
 from odradek.node.cli.rebalance import rebalance
 from odradek.node.cli.replica_findings import below_minimum_findings, replica_findings
+from odradek.node.cli.scale_down import scale_down
+from odradek.node.cli.scale_up import scale_up
 from odradek.node.cli.storage_problems import storage_findings, storage_problems
 from odradek.protocol.messages.cluster import DescribeQuorumResponsePartitionData
 from odradek.protocol.messages.metadata import (
+    ApiVersionsRequest,
     DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataResponse,
 )
 
 MIN_IN_SYNC: Final = "min.insync.replicas"
+_QUORUM_ADVICE: Final = (
+    "Start the voters that are down, or repair the network between them; their logs say whom they"
+    " do not reach. An election takes less than a second."
+)
 
 
 @dataclass
@@ -81,7 +90,7 @@ def cluster() -> None:
     """Run a local cluster; show the health of any cluster; move replicas."""
 
 
-for command in (up, stop_node, start_node, rebalance):
+for command in (up, stop_node, start_node, rebalance, scale_up, scale_down, new_secret):
     cluster.add_command(command)
 
 
@@ -109,6 +118,7 @@ def status(client: ClusterClient, output: Output) -> None:
     ]
     quorum, controller = health.quorum, controller_of(health)
     findings = [
+        *quorum_findings(health, client),
         *storage_findings(health.storage_problems),
         *listener_findings(listener_problems(client, sorted(health.serving))),
         *replica_findings(health.views, health.fenced),
@@ -117,8 +127,8 @@ def status(client: ClusterClient, output: Output) -> None:
     facts: dict[str, str | int | None] = {
         "cluster_id": health.cluster.cluster_id,
         "active_controller": None if controller < 0 else f"node {controller}",
-        "quorum_epoch": quorum.leader_epoch if quorum is not None else None,
-        "votes": None if quorum is None else len(quorum.current_voters),
+        "quorum_epoch": None if quorum is None or quorum.error_code else quorum.leader_epoch,
+        "votes": None if quorum is None or quorum.error_code else len(quorum.current_voters),
         "topics": len(health.metadata.topics),
         "partitions": health.partition_count,
         "under_replicated": len(health.under_replicated),
@@ -158,6 +168,28 @@ def status(client: ClusterClient, output: Output) -> None:
         click.get_current_context().exit(1)
 
 
+def quorum_findings(health: ClusterHealth, client: ClusterClient) -> list[Finding]:
+    """A finding if the quorum has no leader."""
+    if controller_of(health) >= 0:
+        return []
+    # Metadata has no addresses of fenced brokers.
+    client.learn(
+        {broker.broker_id: (broker.host, broker.port) for broker in health.cluster.brokers}
+    )
+    silent = [
+        str(broker)
+        for broker in sorted(health.serving | health.fenced)
+        if client.ask_node(broker, ApiVersionsRequest()) is None
+    ]
+    who = f" No answer from broker {', '.join(silent)}." if silent else ""
+    what = (
+        "The metadata quorum has no leader: less than a majority of its voters run and reach each"
+        " other. Nothing can be created or changed, and partitions whose leader fails get no other"
+        f" one.{who}"
+    )
+    return [Finding(about="quorum", what=what, advice=_QUORUM_ADVICE)]
+
+
 def _below_minimum(client: ClusterClient, health: ClusterHealth) -> list[Finding]:
     """Findings about min.insync.replicas, which only topics with replicas out of sync are asked
     for."""
@@ -195,7 +227,9 @@ def _cluster_health(client: ClusterClient) -> ClusterHealth:
     raise_on_error(cluster, "the cluster cannot be described")
     metadata = client.metadata(None)
     problems = storage_problems(client, (broker.broker_id for broker in cluster.brokers))
-    return ClusterHealth(cluster, metadata, quorum_state(client), problems)
+    health = ClusterHealth(cluster, metadata, quorum_state(client), problems)
+    health.views = with_eligible_leaders(client, health.views)
+    return health
 
 
 def nodes_of(health: ClusterHealth) -> Sequence[Row]:

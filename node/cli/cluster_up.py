@@ -144,7 +144,7 @@ def _control(action: str, node_id: int, data: Path | None, output: Output) -> No
 
 
 def _folder(data: Path | None) -> Path:
-    from odradek.node.config import default_data_folder
+    from odradek.node.default_folders import default_data_folder
 
     return data or default_data_folder().with_name("odradek-cluster")
 

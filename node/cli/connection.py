@@ -20,19 +20,15 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from odradek.node.blocking_client import BlockingClient
-from odradek.node.cli.bootstrap import (
-    Address,
-    NoBrokerAnswersError,
-    address_text,
-    first_to_answer,
-)
 from odradek.node.cli.profiles import BOOTSTRAP, read_profile
-from odradek.node.cli.security import Security
 
 if TYPE_CHECKING:
-    # confluent-kafka must not be imported before a command needs it.
+    # Neither confluent-kafka nor the codec may be imported before a command needs it.
     from confluent_kafka import Consumer, Producer
+
+    from odradek.node.blocking_client import BlockingClient
+    from odradek.node.cli.bootstrap import Address, NoBrokerAnswersError
+    from odradek.node.cli.security import Security
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,6 +58,8 @@ class ClusterConnection:
     def prepare(self) -> None:
         """ClickException if the properties are wrong. `connect` in threads needs this before."""
         if self._security is None:
+            from odradek.node.cli.security import Security
+
             self._security = Security.of(self.properties)
             self._check_properties()
 
@@ -88,6 +86,8 @@ class ClusterConnection:
 
         librdkafka would retry forever.
         """
+        from odradek.node.cli.bootstrap import NoBrokerAnswersError, first_to_answer
+
         self.prepare()
         try:
             self.answered, client = first_to_answer(self.connect, self.addresses, self.timeout_s)
@@ -105,6 +105,8 @@ class ClusterConnection:
 
     def _common(self) -> dict[str, str | int]:
         """ClickException if no broker answers."""
+        from odradek.node.cli.bootstrap import address_text
+
         if self.answered is None:
             self.check_reachable()
         assert self.answered is not None

@@ -365,7 +365,7 @@ def _is_loopback(found: ProbeResult) -> bool:
 def _row(source: str, node_id: int | None, found: ProbeResult) -> Row:
     return {
         "address": str(found.address),
-        "told_as": source,
+        "source": source,
         "node": node_id,
         "resolves_to": ", ".join(found.resolved) or None,
         "connect_ms": None if found.connected_ms is None else round(found.connected_ms, 1),

@@ -79,6 +79,8 @@ class PartitionView:
     """The replicas on brokers that are fenced."""
     offline: tuple[int, ...] = ()
     """The replicas on other brokers that are in an offline log directory."""
+    eligible: tuple[int, ...] = ()
+    """Without a leader and an ISR: the replicas that may lead it, or the last ones that could."""
     min_in_sync: int = 1
     log_start_offset: int = -1
     last_stable_offset: int = -1
@@ -266,12 +268,13 @@ def partition_findings(
 def _of_partition(view: PartitionView, readers: Iterable[ExplainedReader]) -> Iterator[Advised]:
     if view.leader < 0:
         # With eligible leader replicas (KIP-966) the ISR may be empty.
-        last = f"; last in sync: {_numbers(view.in_sync)}" if view.in_sync else ""
+        back = view.in_sync or view.eligible
+        last = f"; last in sync: {_numbers(back)}" if back else ""
         where = "replica is on broker" if len(view.replicas) == 1 else "replicas are on brokers"
         yield (
             f"{view.name} has no leader: it can be neither read nor written. Its {where}"
             f" {_numbers(view.replicas)}{last}.",
-            f"Start broker {_numbers(view.in_sync or view.replicas)}.",
+            f"Start broker {_numbers(back or view.replicas)}.",
         )
         return
     if view.high_watermark < 0:

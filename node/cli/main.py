@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "config": ("odradek.node.cli.config", "config"),
     "broker": ("odradek.node.cli.broker", "broker"),
     "client": ("odradek.node.cli.client", "client"),
+    "trace": ("odradek.node.cli.trace", "trace"),
     "cluster": ("odradek.node.cli.cluster", "cluster"),
     "elect": ("odradek.node.cli.elect", "elect"),
     "feature": ("odradek.node.cli.feature", "feature"),

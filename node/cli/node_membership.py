@@ -22,6 +22,7 @@ from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_
 from odradek.node.cli.not_found import no_such_node
 from odradek.node.cli.output import Output, first_names
 from odradek.node.cli.quorum import Quorum, add_voter, describe, remove_voter
+from odradek.node.cli.replication_throttles import cordon
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import DescribeQuorumReplicaState, UnregisterBrokerRequest
 from odradek.protocol.messages.metadata import (
@@ -163,6 +164,38 @@ def promote_to_voters(node_ids: Sequence[int], client: ClusterClient, output: Ou
     return chosen
 
 
+def take_votes(node_ids: Sequence[int], client: ClusterClient) -> list[int]:
+    """Take the votes of those of these nodes that have one; who had one."""
+    taken = []
+    for node_id in node_ids:
+        voter = _quorum_with_leader(client).voter(node_id)
+        if voter is not None:
+            remove_voter(client, voter)
+            taken.append(node_id)
+    return taken
+
+
+def unregister_stopped(
+    node_ids: Sequence[int], client: ClusterClient, output: Output, *, waits: bool
+) -> list[int]:
+    """Unregister those of these brokers that are stopped, or all once they are; their ids."""
+    unregistered = []
+    for node_id in node_ids:
+        broker = _broker(node_id, client)
+        if broker is not None and (waits or broker.is_fenced):
+            _unregister(node_id, client, output)
+            unregistered.append(node_id)
+    return unregistered
+
+
+def members(client: ClusterClient) -> tuple[set[int], set[int]]:
+    """The ids of all registered brokers, and of all members of the quorum."""
+    answer = client.ask(DescribeClusterRequest(include_fenced_brokers=True))
+    raise_on_error(answer, "the cluster is not described")
+    quorum = _quorum_with_leader(client)
+    return {broker.broker_id for broker in answer.brokers}, set(quorum.voter_ids)
+
+
 # -- steps -----------------------------------------------------------------------------------------
 
 
@@ -241,6 +274,10 @@ def _unregister(node_id: int, client: ClusterClient, output: Output) -> None:
             f"node {node_id} is no longer a voter, but it still runs and would register itself"
             " again: stop it, then run this command again",
         )
+    # Its settings outlive the broker: a node that gets its id later would get no replicas.
+    refusal = cordon(client, node_id, is_cordoned=False)
+    if refusal is not None:
+        output.hint(f"If there is a node {node_id} again, it may get no replicas: {refusal}")
     answer = client.ask(UnregisterBrokerRequest(broker_id=node_id))
     if answer.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
         raise_on_error(answer, f"node {node_id} cannot be unregistered")

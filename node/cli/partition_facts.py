@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient
+from odradek.node.cli.eligible_leaders import with_eligible_leaders
 from odradek.node.cli.findings import BlockingTransaction, PartitionView
 from odradek.node.cli.group_queries import GroupQueries
 from odradek.node.cli.offsets import PartitionId, by_id, by_topic
@@ -48,7 +49,8 @@ def collect_partition_views(
         )
         for partition_id, state in states.items()
     }
-    return _with_transactions(client, queries, views, now_ms)
+    led = with_eligible_leaders(client, views.values())
+    return _with_transactions(client, queries, {view.partition_id: view for view in led}, now_ms)
 
 
 def _reports(

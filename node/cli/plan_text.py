@@ -152,7 +152,7 @@ def plan_document(
         ],
         "moves": [move_document(move) for move in plan.moves],
         "leader_moves": leader_move_count,
-        "under_way": [move_document(move) for move in ongoing],
+        "in_progress": [move_document(move) for move in ongoing],
         "obstacles": [
             {"topic": each.topic, "partition": each.number, "reason": each.reason}
             for each in plan.unmovable

@@ -53,7 +53,7 @@ class RequestedReassignment:
         moves = (*self.moves, *self.ongoing)
         return {
             "moves": [move_document(move) for move in self.moves],
-            "under_way": [move_document(move) for move in self.ongoing],
+            "in_progress": [move_document(move) for move in self.ongoing],
             "directory_moves": [
                 {"node": node, "directory": path, "topic": topic, "partition": number}
                 for (node, path), names in self.directories.items()

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 import click
 import msgspec
 
-from odradek.cluster.balance.model import PartitionMove, ReassignmentPlan
+from odradek.cluster.balance.model import Partition, PartitionMove, ReassignmentPlan
 from odradek.cluster.balance.planner import broker_loads, plan_moves
 from odradek.node.cli.cluster_client import ClusterClient, raise_refusals, with_client
 from odradek.node.cli.offsets import PartitionId
@@ -148,6 +148,21 @@ def rebalance(
     if options.cancel:
         _cancel(client, view, output, set(topics))
         return
+    balance(client, view, options, output, topics=topics, exclude=exclude, include=include)
+
+
+def balance(
+    client: ClusterClient,
+    view: ClusterView,
+    options: RebalanceOptions,
+    output: Output,
+    *,
+    topics: Sequence[str] = (),
+    exclude: Sequence[int] = (),
+    include: Sequence[int] = (),
+) -> None:
+    """Balance the replicas and leaders of all topics, or of those in `view`, which are `topics`.
+    Nodes to exclude are drained, those to include get replicas although they were drained."""
     emptied = (view.cordoned | set(exclude)) - set(include)
     nodes = [
         msgspec.structs.replace(node, is_draining=node.node_id in emptied) for node in view.nodes
@@ -159,7 +174,7 @@ def rebalance(
     if not work.confirm():
         return
     for node_id in sorted(set(exclude) - view.cordoned):
-        _cordon(client, node_id, output)
+        cordon_node(client, node_id, output)
     for node_id in sorted(set(include) & view.cordoned):
         _uncordon(client, node_id)
     outcome = work.execute()
@@ -184,16 +199,40 @@ def drain(node_id: int, options: RebalanceOptions, client: ClusterClient, output
         _cancel(client, view, output, {p.topic for p in view.on(node_id)})
         _uncordon(client, node_id)
         return
-    began = view
-    plan = _plan_drain(view, node_id)
+    drained = drain_nodes(client, view, (node_id,), options, output)
+    if drained is not None:
+        print_drained(view, drained, output)
+        raise_if_left(drained.view, (node_id,))
+
+
+class Drained(NamedTuple):
+    """What a drain has done, and the cluster after it."""
+
+    view: ClusterView
+    plan: ReassignmentPlan
+    outcome: ReassignmentOutcome
+
+
+def drain_nodes(
+    client: ClusterClient,
+    view: ClusterView,
+    node_ids: Sequence[int],
+    options: RebalanceOptions,
+    output: Output,
+) -> Drained | None:
+    """Move every replica off these nodes, to others than these, and cordon them; None if there was
+    nothing to move, or with --dry-run. ClickException if that is impossible: nothing is changed."""
+    plan = _plan_drain(view, node_ids)
     if plan.unmovable:
-        raise click.ClickException(_obstacles_message([node_id], plan))
+        raise click.ClickException(_obstacles_message(node_ids, plan))
     work = _PlanExecution(client, view, plan, options, output, is_full_rebalance=False)
     if not work.confirm():
-        if not options.dry_run and node_id not in view.cordoned:
-            _cordon(client, node_id, output)
-        return
-    _cordon(client, node_id, output)
+        if not options.dry_run:
+            for node_id in sorted(set(node_ids) - view.cordoned):
+                cordon_node(client, node_id, output)
+        return None
+    for node_id in node_ids:
+        cordon_node(client, node_id, output)
     total = ReassignmentOutcome()
     for _ in range(DRAIN_ROUNDS):
         outcome = work.execute()
@@ -201,23 +240,36 @@ def drain(node_id: int, options: RebalanceOptions, client: ClusterClient, output
         total.deleted += outcome.deleted
         total.failed = outcome.failed
         view = view_cluster(client)
-        if not view.on(node_id) or outcome.failed:
+        if not _left_on(view, node_ids) or outcome.failed:
             break
-        plan_of_rest = _plan_drain(view, node_id)
+        plan_of_rest = _plan_drain(view, node_ids)
         work = _PlanExecution(client, view, plan_of_rest, options, output, is_full_rebalance=False)
-    _print_result(began, view, plan, total, output)
-    if left := view.on(node_id):
+    return Drained(view, plan, total)
+
+
+def print_drained(began: ClusterView, drained: Drained, output: Output) -> None:
+    """What a drain has moved."""
+    _print_result(began, drained.view, drained.plan, drained.outcome, output)
+
+
+def raise_if_left(view: ClusterView, node_ids: Sequence[int]) -> None:
+    """ClickException if there are replicas on these nodes."""
+    if left := _left_on(view, node_ids):
         raise click.ClickException(
-            f"node {node_id} still has {len(left)} replicas, of"
+            f"node {', '.join(map(str, node_ids))} still has {len(left)} replicas, of"
             f" {first_names(f'{p.topic}-{p.number}' for p in left)}; run the command again"
         )
 
 
-def _plan_drain(view: ClusterView, node_id: int) -> ReassignmentPlan:
+def _left_on(view: ClusterView, node_ids: Sequence[int]) -> list[Partition]:
+    return [partition for node_id in node_ids for partition in view.on(node_id)]
+
+
+def _plan_drain(view: ClusterView, node_ids: Sequence[int]) -> ReassignmentPlan:
     nodes = [
         msgspec.structs.replace(
             node,
-            is_draining=node.node_id == node_id,
+            is_draining=node.node_id in node_ids,
             is_cordoned=node.node_id in view.cordoned,
         )
         for node in view.nodes
@@ -424,7 +476,7 @@ def _cancel(client: ClusterClient, view: ClusterView, output: Output, topics: se
         f"{len(stopped)} reassignments cancelled; throttles of {len(left.topics)} topics and"
         f" {len(left.brokers)} nodes removed.",
         {
-            "called_off": [{"topic": topic, "partition": number} for topic, number in stopped],
+            "cancelled": [{"topic": topic, "partition": number} for topic, number in stopped],
             "unthrottled_topics": sorted(left.topics),
             "unthrottled_nodes": sorted(left.brokers),
         },
@@ -432,7 +484,8 @@ def _cancel(client: ClusterClient, view: ClusterView, output: Output, topics: se
     raise_refusals({f"{topic}-{number}": reason for (topic, number), reason in kept.items()})
 
 
-def _cordon(client: ClusterClient, node_id: int, output: Output) -> None:
+def cordon_node(client: ClusterClient, node_id: int, output: Output) -> None:
+    """Place no new replicas on a node; a hint if that is refused."""
     refusal = cordon(client, node_id, is_cordoned=True)
     if refusal is not None:
         output.hint(f"New topics may still be placed on node {node_id}: {refusal}")

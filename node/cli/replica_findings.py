@@ -30,7 +30,9 @@ def replica_findings(views: Iterable[PartitionView], fenced: Collection[int] = (
 
 
 def _fenced(broker: int, behind: list[PartitionView], views: list[PartitionView]) -> Finding:
-    leaderless = [view for view in views if view.leader < 0 and broker in view.in_sync]
+    leaderless = [
+        view for view in views if view.leader < 0 and broker in (view.in_sync or view.eligible)
+    ]
     lost = f" Without a leader until it is back: {_names(leaderless)}." if leaderless else ""
     lost += f" Its replicas are not in sync in {_names(behind)}." if behind else ""
     return Finding(

@@ -7,6 +7,7 @@ that is not formatted, because a node that lost its disk must not start empty.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -37,12 +38,17 @@ CLIENT_VARIABLES = (
     "ODRADEK_CLUSTER_PROFILE",
 )
 # Defaults of `serve`: a broker for development that logs little.
-SERVE_DEFAULTS = {"ODRADEK_PROFILE": "dev", "ODRADEK_LOG_LEVEL": "WARNING"}
+SERVE_DEFAULTS = {"profile": "dev", "log.level": "WARNING"}
+# Further ones, as KEY=VALUE with blanks between them. For images of containers: unlike variables of
+# the settings themselves, these do not override a file of `node start`.
+SERVE_DEFAULTS_VARIABLE = "ODRADEK_SERVE_DEFAULTS"
 
 # name below `odradek node` -> module and the click command in it
 NODE_COMMANDS: Mapping[str, tuple[str, str]] = {
     "add": ("odradek.node.cli.node_membership", "add"),
     "drain": ("odradek.node.cli.rebalance", "drain"),
+    "rack": ("odradek.node.cli.kubernetes_rack", "rack"),
+    "ready": ("odradek.node.cli.ready", "ready"),
     "remove": ("odradek.node.cli.node_membership", "remove"),
 }
 
@@ -128,11 +134,36 @@ def serve(
             "http.listen": http,
             "log.level": log_level,
         }
-        config, watch = _watched(None, {**SERVE_DEFAULTS, **os.environ}, settings, options)
+        config, watch = _watched(
+            None, {**serve_defaults(os.environ), **os.environ}, settings, options
+        )
         if attached:
             threading.Thread(target=_stop_with_stdin, daemon=True).start()
         exit_code = _run(config, formats=True, output=output, watch=watch)
     click.get_current_context().exit(exit_code)
+
+
+class NodeStartError(click.ClickException):
+    """The node does not start. Where its log is JSON, this is a line of it, too."""
+
+    def __init__(self, log_format: str, heading: str, *reasons: str) -> None:
+        super().__init__("\n  ".join([heading, *reasons] if heading else reasons))
+        self._log_format = log_format
+        self._reasons = reasons
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write it to stderr."""
+        from odradek.node.structured_log import is_text_format, line_of
+
+        if is_text_format(self._log_format):
+            super().show(file)
+            return
+        record = logging.LogRecord(
+            __name__, logging.CRITICAL, __file__, 0, "the node does not start", (), None
+        )
+        record.reason = "; ".join(self._reasons)
+        record.action = "correct what the reason names, then start the node again"
+        click.echo(line_of(record, self._log_format, "supervisor"), file=file, err=True)
 
 
 class NodeCommands(LazyGroup):
@@ -189,10 +220,15 @@ def _watched(
     settings: tuple[tuple[str, str], ...],
     options: Mapping[str, object],
 ) -> tuple[NodeConfig, ConfigFileWatch]:
-    """The configuration of a node and what follows its files, or ClickException."""
+    """The configuration of a node and what follows its files, or NodeStartError."""
+    from odradek.node.config_sources import ConfigurationError
     from odradek.node.config_watch import ConfigFileWatch
 
-    config = load_node(file, environment, settings, options)
+    try:
+        config = _read(file, environment, settings, options)
+    except ConfigurationError as fault:
+        log_format = _written_log_format(file, environment, settings)
+        raise NodeStartError(log_format, "wrong settings", *fault.faults) from fault
     return config, ConfigFileWatch(
         file, lambda: _read(file, environment, settings, options), config
     )
@@ -231,9 +267,41 @@ def _read(
                 f" it in the configuration file, or the environment variable"
                 f" {environment_name(key)}."
             )
-    variables = {name: text for name, text in environment.items() if name not in CLIENT_VARIABLES}
+    others = (*CLIENT_VARIABLES, SERVE_DEFAULTS_VARIABLE)
+    variables = {name: text for name, text in environment.items() if name not in others}
     chosen = {key: str(value) for key, value in options.items() if value is not None}
     return load(file=file, environment=variables, options={**dict(settings), **chosen})
+
+
+def _written_log_format(
+    file: Path | None, environment: Mapping[str, str], settings: tuple[tuple[str, str], ...]
+) -> str:
+    """The `log.format` of a configuration that cannot be used, as far as it can be found."""
+    from odradek.node.config_sources import ConfigurationError, environment_name, from_file
+
+    written = dict(settings).get("log.format") or environment.get(environment_name("log.format"))
+    if written is None and file is not None:
+        with suppress(ConfigurationError):
+            found = from_file(file).get("log.format")
+            written = None if found is None else found.text
+    return written if written in ("text", "json") else "auto"
+
+
+def serve_defaults(environment: Mapping[str, str]) -> dict[str, str]:
+    """The defaults of `serve` as environment variables, or NodeStartError."""
+    from odradek.node.config_sources import environment_name
+
+    chosen = dict(SERVE_DEFAULTS)
+    for word in environment.get(SERVE_DEFAULTS_VARIABLE, "").split():
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise NodeStartError(
+                environment.get(environment_name("log.format"), "auto"),
+                "",
+                f"{SERVE_DEFAULTS_VARIABLE}: {word!r} is not of the form KEY=VALUE",
+            )
+        chosen[key] = value
+    return {environment_name(key): value for key, value in chosen.items()}
 
 
 def _exit(_number: int, _frame: FrameType | None) -> None:
@@ -263,7 +331,7 @@ def _run(
             watch=watch,
         )
     except ConfigurationError as fault:
-        raise click.ClickException("\n  ".join(fault.faults)) from fault
+        raise NodeStartError(config.log_format, "", *fault.faults) from fault
 
 
 def _notify_systemd(state: str) -> None:

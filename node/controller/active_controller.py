@@ -8,7 +8,6 @@ not committed is lost with leadership. `committed` returns the image that was ma
 decided, so that nothing is replayed twice. A change of the voters is an entry without records.
 """
 
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -33,9 +32,10 @@ from odradek.cluster.raft.ready import Proposal
 from odradek.node.bus.peer_messages import ForwardResponse
 from odradek.node.controller.raft_driver import RaftDriver
 from odradek.node.controller.voter_changes import PeerHeaderLookup, membership_change, refusal_error
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError, ErrorCode
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 DISK_FULL = "The disk of the active controller is full."
 
@@ -190,4 +190,6 @@ def _log_added_replicas(before: MetadataImage, records: Sequence[Record]) -> Non
             if partition is not None and len(record.state.replicas) > len(partition.replicas):
                 added[before.topics_by_id[record.topic_id].name] += 1
     for name, count in added.items():
-        log.info("%s: %d partitions get more replicas, because brokers have joined", name, count)
+        log.info(
+            "partitions get more replicas, because brokers have joined", topic=name, count=count
+        )

@@ -17,7 +17,6 @@ new leader epochs. A node of a cluster is fenced until it has caught up and all 
 apply the metadata; the active controller fences it when its session times out.
 """
 
-import logging
 import secrets
 import uuid
 from collections.abc import Callable
@@ -36,10 +35,11 @@ from odradek.cluster.metadata.image import BrokerImage, MetadataImage
 from odradek.node.bus.peer_messages import ForwardResponse
 from odradek.node.config import NodeConfig
 from odradek.node.controller.bootstrap import registration
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import Uuid
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 RETRY_MS = 200
 REGISTRATION_TIMEOUT_MS = 5_000
@@ -191,11 +191,11 @@ class BrokerLifecycle:
             self.is_refused = code == ErrorCode.KAFKA_STORAGE_ERROR
             if code != ErrorCode.REQUEST_TIMED_OUT and not self.is_refused:
                 log.warning(
-                    "This node is not registered yet: %s",
-                    carried.error_message or ErrorCode(code).message,
+                    "this node is not registered yet",
+                    reason=carried.error_message or ErrorCode(code).message,
                 )
         elif code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
-            log.warning("This broker's epoch is stale. It registers again.")
+            log.warning("this broker's epoch is stale: it registers again")
             self._broker_epoch = None
             self._due_ms = self._now_ms
 

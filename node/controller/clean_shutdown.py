@@ -19,16 +19,16 @@ before workers learn that appends are no longer synced; marked as clean by the s
 workers have closed their stores.
 """
 
-import logging
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from odradek.node.data_folder import write_durably
+from odradek.node.structured_log import get_logger
 from odradek.storage.settings import Durability
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 NAME: Final = "last-run.json"
 UNCLEAN: Final = -1
@@ -59,7 +59,9 @@ def previous_broker_epoch(folder: Path, boot: str, durability: Durability) -> in
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
-        log.warning("%s is damaged; treated as an unclean shutdown: %s", NAME, error)
+        log.warning(
+            "a file is damaged: the last shutdown counts as unclean", path=NAME, reason=str(error)
+        )
         return UNCLEAN
     is_same_start = bool(boot) and run.boot_id == boot
     was_synced = (run.durability or durability) is Durability.COMMIT
@@ -97,4 +99,8 @@ def _write(folder: Path, run: _LastRun) -> None:
     try:
         write_durably(folder / NAME, msgspec.json.encode(run).decode())
     except OSError as error:
-        log.warning("Cannot write %s: %s", NAME, error.strerror)
+        log.warning(
+            "a file cannot be written: the next start counts as one after an unclean shutdown",
+            path=NAME,
+            reason=error.strerror,
+        )

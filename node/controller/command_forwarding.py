@@ -20,12 +20,13 @@ finds its topic's id; others are refused or change nothing more.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
+from time import perf_counter_ns
 
 import msgspec
 
-from odradek.node.bus.messages import CommandSubmitted, SubmitCommand
+from odradek.node.bus.messages import CommandSubmitted, SubmitCommand, TracedSpan
 from odradek.node.bus.peer_messages import ControlMessage, ForwardRequest, ForwardResponse
 from odradek.node.controller.active_controller import DISK_FULL, ActiveController, NotProposedError
 from odradek.protocol.errors import ErrorCode
@@ -34,6 +35,9 @@ RESEND_MS = 1_000
 """Between two requests to a leader that does not respond."""
 RETRY_MS = 50
 """Between two attempts to propose a command."""
+
+STAGES_MAX = 16
+"""Stages of a command that are kept, of many attempts."""
 
 Answer = Callable[[ForwardResponse], None]
 """Sends the response to the sender of the command. Its request id means nothing."""
@@ -60,6 +64,18 @@ class _PendingCommand:
     next_ms: int = 0
     entry_index: int = 0
     response: ForwardResponse | None = None
+    is_committed: bool = False
+    """As this node knows."""
+    stages: list[TracedSpan] | None = None
+    """What has been done for a command of a process of this node, for traces."""
+    stage_ns: int = field(default_factory=perf_counter_ns)
+    """When the stage that goes on began."""
+
+    def end_stage(self, name: str, *attributes: tuple[str, str]) -> None:
+        """A stage ends now, and the next one begins."""
+        began_ns, self.stage_ns = self.stage_ns, perf_counter_ns()
+        if self.stages is not None and len(self.stages) < STAGES_MAX:
+            self.stages.append(TracedSpan(name, began_ns, self.stage_ns, attributes))
 
     @property
     def has_response(self) -> bool:
@@ -97,11 +113,17 @@ class CommandForwarding:
     def submit(self, identity: bytes, message: SubmitCommand, now_ms: int) -> None:
         """A command of a process of this node."""
 
+        stages: list[TracedSpan] = []
+
         def answer(response: ForwardResponse) -> None:
             self._respond(
                 identity,
                 CommandSubmitted(
-                    message.request_id, response.error_code, response.reply, response.error_message
+                    message.request_id,
+                    response.error_code,
+                    response.reply,
+                    response.error_message,
+                    tuple(stages),
                 ),
             )
 
@@ -111,6 +133,7 @@ class CommandForwarding:
             deadline_ms=message.deadline_ms,
             now_ms=now_ms,
             waits_for_processes=True,
+            stages=stages,
         )
 
     def submit_internal(
@@ -147,6 +170,7 @@ class CommandForwarding:
         now_ms: int,
         waits_for_processes: bool = False,
         is_peers: bool = False,
+        stages: list[TracedSpan] | None = None,
     ) -> None:
         self._next_key += 1
         pending = self._pending[self._next_key] = _PendingCommand(
@@ -156,6 +180,7 @@ class CommandForwarding:
             answer=answer,
             waits_for_processes=waits_for_processes,
             is_peers=is_peers,
+            stages=stages,
         )
         self._route(pending, now_ms)
 
@@ -183,6 +208,8 @@ class CommandForwarding:
             return
         pending.response = response
         pending.state = _State.PROPOSED
+        pending.is_committed = False
+        pending.end_stage("decide")
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -224,6 +251,7 @@ class CommandForwarding:
             pending.next_ms = now_ms + RETRY_MS
             return
         pending.state = _State.REPLIED
+        pending.end_stage("forward", ("broker", str(self._leader_id)))
         pending.response, pending.entry_index = message, message.offset
 
     def answer(self, now_ms: int, *, committed: int, applied: int) -> None:
@@ -231,6 +259,13 @@ class CommandForwarding:
         process's image, `applied` the least offset of the other processes of this node."""
         for pending in list(self._pending.values()):
             response = pending.response if pending.has_response else None
+            if (
+                response is not None
+                and not pending.is_committed
+                and pending.entry_index <= committed
+            ):
+                pending.is_committed = True
+                pending.end_stage("commit")
             if response is not None and pending.entry_index <= (
                 applied if pending.waits_for_processes and not response.error_code else committed
             ):
@@ -254,4 +289,5 @@ class CommandForwarding:
 
     def _finish(self, pending: _PendingCommand, response: ForwardResponse) -> None:
         if self._pending.pop(pending.key, None) is not None:
+            pending.end_stage("apply")
             pending.answer(response)

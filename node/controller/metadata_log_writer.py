@@ -5,7 +5,6 @@ write is under way at a time; between `persist` and its result the log belongs t
 Called by `raft_driver`.
 """
 
-import logging
 import os
 import threading
 from queue import SimpleQueue
@@ -18,6 +17,7 @@ from odradek.cluster.raft.configuration import (
 )
 from odradek.cluster.raft.messages import Entry, SnapshotMetadata
 from odradek.cluster.raft.ready import HardState, Ready, ReceivedChunk, Restored
+from odradek.node.structured_log import get_logger
 from odradek.storage.metadata_log import (
     MetadataLog,
     MetadataLogEntry,
@@ -27,7 +27,7 @@ from odradek.storage.metadata_log import (
     StoredHardState,
 )
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class WriteResult(NamedTuple):
@@ -113,12 +113,12 @@ class MetadataLogWriter:
                 return True
             self._incoming = None
             if (writer.size, writer.checksum) != (metadata.size, metadata.checksum):
-                log.error("The received metadata snapshot is corrupt. It is fetched again.")
+                log.error("the received metadata snapshot is corrupt and is fetched again")
                 writer.abort()
                 return False
             writer.commit()
         except (OSError, MetadataLogError) as error:
-            log.error("Cannot store the received metadata snapshot: %s", error)
+            log.error("the received metadata snapshot cannot be stored", reason=str(error))
             if self._incoming is not None:
                 self._incoming.abort()
                 self._incoming = None
@@ -169,7 +169,9 @@ class MetadataLogWriter:
             first_index = max(self._log.first_index, index + 1 - retained_entries)
             self._log.truncate_prefix(first_index)
         except (MetadataLogError, OSError) as error:
-            log.error("Cannot write a metadata snapshot, trying again later: %s", error)
+            log.error(
+                "a metadata snapshot cannot be written and is tried again later", reason=str(error)
+            )
             if writer is not None:
                 writer.abort()
             return None

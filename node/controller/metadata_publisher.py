@@ -5,7 +5,6 @@ snapshot, and then every committed entry. Entries without records (a new leader'
 the voters) are published as empty ones, so that an image's offset is the same in every process.
 """
 
-import logging
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
@@ -26,8 +25,9 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.controller.process_liveness import ProcessLiveness
 from odradek.node.controller.raft_driver import RaftDriver
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 NO_RECORDS = encode_records(())
 _PUBLISH_BYTES_MAX = 4 << 20
@@ -95,10 +95,10 @@ class MetadataPublisher:
         self.liveness.on_response(message.process)
         if message.cluster_id and image.cluster_id and message.cluster_id != image.cluster_id:
             log.error(
-                "%s has metadata of cluster %s, but this is cluster %s: rejected",
-                message.process,
-                message.cluster_id,
-                image.cluster_id,
+                "a process with metadata of another cluster is rejected",
+                child=message.process,
+                peer_cluster_id=message.cluster_id,
+                cluster_id=image.cluster_id,
             )
             return
         self._early[identity] = message

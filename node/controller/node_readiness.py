@@ -4,6 +4,7 @@
     ---------------------------------------------------------------------------------------------
     this broker is registered                              its processes get the metadata
     and not fenced                                         ready is reported to the supervisor
+    its replicas are in sync, once after the start         probes say ready (catch_up.py)
     the controlled shutdown is done, and all processes
     have applied its last offset                           the supervisor may stop the node
     the config `workers` has changed                       the supervisor changes their number
@@ -12,7 +13,6 @@
 Called by the controller's process in every turn.
 """
 
-import logging
 from collections.abc import Set
 
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage
@@ -20,17 +20,24 @@ from odradek.cluster.metadata.settings import broker_settings
 from odradek.node.config import NodeConfig
 from odradek.node.controller.bootstrap import min_insync_warning
 from odradek.node.controller.broker_lifecycle import BrokerLifecycle
+from odradek.node.controller.catch_up import CatchUpLook
 from odradek.node.controller.metadata_publisher import MetadataPublisher
 from odradek.node.node_overrides import node_overrides
 from odradek.node.observability import (
+    CatchUpReport,
     ProcessReady,
     ResizeWorkers,
     SettingsOverridden,
     ShutdownAllowed,
     SupervisorLink,
 )
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+CATCH_UP_LOOK_MS = 500
+PARTITIONS_PER_TURN = 10_000
+"""About 5 ms."""
+
+log = get_logger(__name__)
 
 
 class NodeReadiness:
@@ -53,6 +60,11 @@ class NodeReadiness:
         self._is_complete = False
         self._is_ready = False
         self._has_released = False
+        self._has_caught_up = not config.is_clustered
+        self._catch_up_look: CatchUpLook | None = None
+        self._catch_up_due_ms = 0
+        self._told_behind = ""
+        self._now_ms = 0
         self._applied_configs: object = None
         self._overrides: dict[str, str] | None = None
         """What the supervisor was told last."""
@@ -64,6 +76,7 @@ class NodeReadiness:
 
     def tick(self, image: MetadataImage, now_ms: int) -> None:
         """Send heartbeats and liveness checks that are due; report that the node may stop."""
+        self._now_ms = now_ms
         lifecycle, publisher = self._lifecycle, self._publisher
         # Once: a process that restarts quickly does not make the node ask to be fenced.
         self._is_complete |= self._expected <= publisher.names
@@ -83,9 +96,13 @@ class NodeReadiness:
         self._publisher.serve_waiting(image)
         if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
+            # Before: a probe must not come between the two.
+            self._report_catch_up(image)
             if (warning := min_insync_warning(self._config, image)) is not None:
-                log.warning("%s", warning)
+                log.warning("too few replicas for min.insync.replicas", reason=warning)
             self._supervisor.send(ProcessReady())
+        if self._is_ready and not self._has_caught_up:
+            self._report_catch_up(image)
         if self._is_ready and image.configs is not self._applied_configs:
             self._applied_configs = image.configs
             self._resize_workers(image)
@@ -93,6 +110,23 @@ class NodeReadiness:
             if overrides != self._overrides:
                 self._overrides = overrides
                 self._supervisor.send(SettingsOverridden(overrides))
+
+    def _report_catch_up(self, image: MetadataImage) -> None:
+        """Tell the supervisor what this node lacks, for its probes."""
+        if self._catch_up_look is None:
+            if self._has_caught_up or self._now_ms < self._catch_up_due_ms:
+                return
+            self._catch_up_due_ms = self._now_ms + CATCH_UP_LOOK_MS
+            self._catch_up_look = CatchUpLook(image, self._config.node_id)
+        if self._catch_up_look.proceed(PARTITIONS_PER_TURN):
+            problem = self._catch_up_look.problem
+            self._catch_up_look = None
+        else:
+            problem = self._told_behind or "the replicas of this node are not all looked at yet"
+        self._has_caught_up = not problem
+        if self._has_caught_up or problem != self._told_behind:
+            self._told_behind = problem
+            self._supervisor.send(CatchUpReport(problem))
 
     def _registration(self, image: MetadataImage) -> BrokerImage | None:
         broker = self._lifecycle.broker(image)

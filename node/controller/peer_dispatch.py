@@ -4,7 +4,6 @@ Raft's messages go to the driver, commands to command_forwarding, DescribeQuorum
 connection events to the failure detector. Called by the process in every turn.
 """
 
-import logging
 from collections.abc import Callable, Container
 
 from odradek.cluster.raft.configuration import is_bootstrap_voter, node_id_of
@@ -31,8 +30,9 @@ from odradek.node.controller.failure_detector import FailureDetector
 from odradek.node.controller.peer_directory import EXPIRY_MS, PeerDirectory
 from odradek.node.controller.quorum_view import QuorumView
 from odradek.node.controller.raft_driver import RaftDriver
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 WARN_AGAIN_MS = 5_000
 _OF_LEADERS = (AppendRequest, SnapshotChunk, VoteRequest, TimeoutNow)
@@ -126,10 +126,12 @@ class PeerDispatch:
             if now_ms >= self._warn_again_ms:
                 self._warn_again_ms = now_ms + WARN_AGAIN_MS
                 log.error(
-                    "Node %d has other voters for this cluster id, but this node bootstrapped a"
-                    " single-node cluster. If its disk was wiped: stop it, remove %s and set join.",
-                    node_id_of(message.sender),
-                    self._config.data,
+                    "a node has other voters for this cluster id, but this node bootstrapped"
+                    " a single-node cluster",
+                    peer_node=node_id_of(message.sender),
+                    path=self._config.data,
+                    action="if the disk of this node was wiped: stop it, remove the path and"
+                    " set join",
                 )
             return
         if isinstance(message, FollowRequest):

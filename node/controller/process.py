@@ -9,7 +9,6 @@ one reads the state from the log. A single node is a quorum of one and elects it
 """
 
 import gc
-import logging
 import os
 import random
 import sys
@@ -52,6 +51,7 @@ from odradek.node.controller.clean_shutdown import (
     record_run,
 )
 from odradek.node.controller.command_forwarding import CommandForwarding
+from odradek.node.controller.controller_metrics import ClusterMetrics, register_quorum_metrics
 from odradek.node.controller.failure_detector import FailureDetector
 from odradek.node.controller.metadata_loader import MetadataLoader, image_of_snapshot
 from odradek.node.controller.metadata_publisher import MetadataPublisher
@@ -63,13 +63,14 @@ from odradek.node.controller.quorum_leadership import QuorumLeadership
 from odradek.node.controller.quorum_view import QuorumView
 from odradek.node.controller.raft_driver import RaftDriver, RaftListener
 from odradek.node.controller.voter_changes import peer_refusal
-from odradek.node.observability import SupervisorLink, configure_logging
+from odradek.node.observability import SupervisorLink
 from odradek.node.storage_health import StorageHealth
+from odradek.node.structured_log import configure_logging, finish_logging, get_logger
 from odradek.storage.metadata_log import MetadataLog, MetadataLogError
 from odradek.storage.settings import Durability
 
 # Its __name__ is "__main__".
-log = logging.getLogger("odradek.node.controller.process")
+log = get_logger("odradek.node.controller.process")
 
 _IDLE_POLL_MS = 1_000
 _DISK_CHECK_MS = 1_000
@@ -203,32 +204,22 @@ class ControllerProcess:
             record_interval_durability(self._config.data_folder)
 
     def _register_metrics(self) -> None:
-        gauge, driver = self._supervisor.metrics.gauge, self._driver
-        gauge("odradek_metadata_offset", "Entries applied", lambda: self._loader.image.offset)
-        gauge("odradek_quorum_term", "The quorum's term", lambda: driver.node.term)
-        gauge("odradek_quorum_is_leader", "1 at the active controller", lambda: driver.is_leader)
-        gauge(
-            "odradek_quorum_is_voter",
-            "1 where this node votes",
-            lambda: driver.node.configuration.is_voter(driver.node.own_id),
+        read, driver = self._supervisor.metrics.read, self._driver
+        read("odradek_metadata_offset", lambda: self._loader.image.offset)
+        register_quorum_metrics(self._supervisor.metrics, driver)
+        ClusterMetrics(lambda: self._loader.image, lambda: driver.is_leader).register(
+            self._supervisor.metrics
         )
-        gauge("odradek_commands", "Not answered yet", lambda: len(self._forwarding))
+        read("odradek_commands_pending", lambda: len(self._forwarding))
         peers = self._directory.bus
         if peers is not None:
-            self._supervisor.metrics.counter(
-                "odradek_peer_messages",
-                "What happened between the nodes",
+            read(
+                "odradek_peer_messages_lost_total",
                 lambda: {"dropped": peers.dropped_count, "refused": peers.refused_count},
-                label="event",
             )
-            gauge(
-                "odradek_cluster_secrets",
-                "Secrets that this node accepts: two while the secret is replaced",
-                lambda: len(self._config.cluster_secrets),
-            )
-            gauge(
+            read("odradek_cluster_secrets", lambda: len(self._config.cluster_secrets))
+            read(
                 "odradek_peers_with_other_secrets",
-                "Nodes whose cluster secrets are not those of this node, in the same order",
                 lambda: self._directory.other_secrets_count,
             )
 
@@ -267,6 +258,8 @@ class ControllerProcess:
             self._health.set_problem("metadata", problem)
 
     def _timeout_ms(self) -> int:
+        if self._supervisor.is_busy:
+            return 1
         now_ms = _clock_ms()
         parts = (
             self._driver,
@@ -357,7 +350,7 @@ class ControllerProcess:
 
     def _restart_as_observer(self) -> None:
         drop_bootstrap_voters(self._log)
-        log.warning("This node restarts as an observer without a vote. The reason is logged above.")
+        log.warning("this node restarts as an observer without a vote; the reason is logged above")
         self._close()
         raise SystemExit(0)
 
@@ -404,9 +397,9 @@ def main() -> None:
             StorageHealth(supervisor.send).set_problem("metadata", str(error))
             exit_code = 1
         except UnsupportedFeatureLevelError as error:
-            log.critical("%s", error)
+            log.critical("this node cannot follow the metadata of the cluster", reason=str(error))
             exit_code = 1
-    sys.stderr.flush()
+    finish_logging()
     os._exit(exit_code)
 
 

@@ -12,11 +12,12 @@ then asks to be fenced, other nodes lead its partitions, and it returns by itsel
 controller process itself was paused does not count.
 """
 
-import logging
 from collections.abc import Iterable
 from typing import Final
 
-log = logging.getLogger(__name__)
+from odradek.node.structured_log import get_logger
+
+log = get_logger(__name__)
 
 CHECK_MS: Final = 500
 TIMEOUT_SESSIONS: Final = 3
@@ -47,7 +48,7 @@ class ProcessLiveness:
         if name in self._sent_ms:
             self._sent_ms[name] = None
             if name in self.unresponsive:
-                log.warning("%s responds again", name)
+                log.warning("a process of this node responds again", child=name)
                 self.unresponsive -= {name}
 
     def check(self, now_ms: int) -> bool:
@@ -64,10 +65,10 @@ class ProcessLiveness:
                     self._sent_ms[name] = now_ms
             elif now_ms - sent_ms >= self._timeout_ms and name not in self.unresponsive:
                 log.warning(
-                    "%s has not responded for %d ms. This node asks to be fenced, so that other"
-                    " nodes lead its partitions.",
-                    name,
-                    now_ms - sent_ms,
+                    "a process of this node does not respond: this node asks to be fenced, so"
+                    " that other nodes lead its partitions",
+                    child=name,
+                    duration_ms=now_ms - sent_ms,
                 )
                 self.unresponsive |= {name}
         if is_due:

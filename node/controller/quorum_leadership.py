@@ -10,7 +10,6 @@
 Called by the controller's process and, for applied entries, by its metadata loader.
 """
 
-import logging
 from collections.abc import Callable
 
 from odradek.cluster.controller.state import is_active
@@ -30,9 +29,10 @@ from odradek.node.controller.failure_detector import FailureDetector
 from odradek.node.controller.peer_directory import PeerDirectory
 from odradek.node.controller.raft_driver import RaftDriver
 from odradek.node.controller.voter_changes import pending_voter_update
+from odradek.node.structured_log import get_logger
 from odradek.storage.metadata_log import MetadataLog
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _RESIGN_AGAIN_MS = 10_000
 """Between two resignations for lack of disk space: all disks may be full."""
@@ -82,7 +82,7 @@ class QuorumLeadership:
         try:
             active.tick(now_ms, self._wall_ms())
         except (NoDiskSpaceError, NotProposedError) as error:
-            log.warning("Fencing and preferred leader elections are delayed: %r", error)
+            log.warning("fencing and preferred leader elections are delayed", reason=repr(error))
             active.controller.activate(now_ms)
         if self._directory.has_news:
             update = pending_voter_update(self._driver.node.configuration, self._directory.headers)
@@ -99,7 +99,12 @@ class QuorumLeadership:
         self._failure_detector.set_leader(state.leader_id)
         if self._config.is_clustered:
             leader = None if state.leader_id is None else node_id_of(state.leader_id)
-            log.info("Quorum: %s in term %d, leader %s", state.role, state.term, leader)
+            log.info(
+                "the state of this node in the quorum has changed",
+                role=str(state.role),
+                term=state.term,
+                leader=leader,
+            )
             self._warn_of_lost_vote()
         self._forwarding.set_leader(state.leader_id, self.active, self._clock_ms())
 
@@ -121,8 +126,8 @@ class QuorumLeadership:
         had_vote, self._has_vote = self._has_vote, node.configuration.is_voter(node.own_id)
         if had_vote and not self._has_vote:
             log.warning(
-                "This node is an observer of the quorum. To make it a voter: odradek node add %d",
-                self._config.node_id,
+                "this node is an observer of the quorum",
+                action=f"to make it a voter: odradek node add {self._config.node_id}",
             )
 
     def on_applied(self, entry: Entry, image: MetadataImage) -> None:
@@ -169,7 +174,7 @@ class QuorumLeadership:
             [voter for voter in voters if node_id_of(voter) in staying]
         )
         if successor is not None:
-            log.info("Node %d is asked to lead the quorum", node_id_of(successor))
+            log.info("a node is asked to lead the quorum", peer_node=node_id_of(successor))
 
     def resign_if_full(self) -> None:
         """Resign if a command found no disk space since the last call."""
@@ -181,7 +186,7 @@ class QuorumLeadership:
         has_space = self._log.has_space_for(byte_count)
         now_ms = self._clock_ms()
         if not has_space and self._config.is_clustered and now_ms >= self._resign_again_ms:
-            log.error("Disk full: this node resigns as active controller. Free space.")
+            log.error("disk full: this node resigns as active controller", action="free space")
             self._resign_again_ms = now_ms + _RESIGN_AGAIN_MS
             self._must_resign = True
         return has_space

@@ -13,7 +13,6 @@ there is space and does not follow meanwhile. A leader resigns and restarts the 
 (`on_discard`): what it had not persisted has not happened.
 """
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
@@ -25,9 +24,10 @@ from odradek.cluster.raft.node import RaftNode
 from odradek.cluster.raft.ready import Proposal, Ready, Role, SoftState
 from odradek.cluster.raft.settings import RaftSettings
 from odradek.node.controller.metadata_log_writer import MetadataLogWriter, WriteResult
+from odradek.node.structured_log import get_logger
 from odradek.storage.metadata_log import MetadataLog, MetadataLogFullError
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 RETRY_MS = 250
 """Between two attempts to write to a full disk."""
@@ -248,7 +248,7 @@ class RaftDriver:
         self._persisting = None
         if self._is_full:
             self._is_full = False
-            log.info("The metadata log has disk space again.")
+            log.info("the metadata log has disk space again")
         if result.is_snapshot_corrupt:
             self.node.reject_snapshot()
         self._complete(ready, listener)
@@ -282,10 +282,14 @@ class RaftDriver:
         if not self.is_leader:
             if not was_full:
                 log.error(
-                    "Disk full: this node stops following the metadata. Free space. %s", error
+                    "disk full: this node stops following the metadata",
+                    reason=str(error),
+                    action="free space",
                 )
             return False
-        log.error("Disk full: this node stops leading the quorum. Free space. %s", error)
+        log.error(
+            "disk full: this node stops leading the quorum", reason=str(error), action="free space"
+        )
         self.resign()
         # What needs no disk is still sent: the successor is asked to take over. What is committed
         # meanwhile is reported again.

@@ -8,20 +8,23 @@ line begins a new one.
 """
 
 import json
-import logging
 import os
 import threading
 from collections.abc import Awaitable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from queue import Full, Queue
 from typing import Any, Final, Protocol
 
+from odradek.node.structured_log import get_logger
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.schema import fields_of
+from odradek.protocol.schema import fields_of, is_struct
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
+
+_CODE: Final = "error_code"
 
 QUEUED_LINES_MAX: Final = 10_000
 LISTED_MAX: Final = 100
@@ -72,7 +75,7 @@ DENIALS: Final = frozenset(
         ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
     }
 )
-_NAMED: Final = frozenset(
+NAMED: Final = frozenset(
     {
         *("name", "topic", "topic_name", "topic_names", "topics", "topic_id", "topic_data"),
         *("resources", "resource_type", "resource_name", "resource_pattern_type", "creations"),
@@ -121,13 +124,15 @@ class AuditLog:
         try:
             answer = await response
         except ApiError as error:
-            self._record({error.code}, request, context)
+            self._record(frozenset({error.code}), request, context)
             raise
         if context.api_key in AUDITED or context.was_denied:
-            self._record(set(_error_codes(answer)), request, context)
+            self._record(outcomes(answer), request, context)
         return answer
 
-    def _record(self, codes: set[int], request: object, context: AuditableRequestContext) -> None:
+    def _record(
+        self, codes: frozenset[int], request: object, context: AuditableRequestContext
+    ) -> None:
         is_denied = not DENIALS.isdisjoint(codes)
         if not is_denied and context.api_key not in AUDITED:
             return
@@ -164,7 +169,9 @@ class AuditLog:
             except OSError as error:
                 self.lost_count += 1
                 if not self._has_failed:
-                    log.error("The audit log %s cannot be written: %s", self._path, error)
+                    log.error(
+                        "the audit log cannot be written", path=str(self._path), reason=str(error)
+                    )
                 self._has_failed = True
             else:
                 self._has_failed = False
@@ -186,15 +193,27 @@ class AuditLog:
         return self._file
 
 
+def outcomes(response: object) -> frozenset[int]:
+    """The error codes in a response and its parts, 0 for a part that is done: of the first
+    `10 * LISTED_MAX` of them, for a response may have very many."""
+    return frozenset(islice(_error_codes(response), 10 * LISTED_MAX))
+
+
 def _error_codes(message: object) -> Iterator[int]:
-    """The error codes of a response, of its first partitions and the like at least."""
+    """That of the whole first, unless it only says that the parts have theirs."""
+    own = getattr(message, _CODE, None)
+    if own:
+        yield own
+    has_parts = False
     for field in fields_of(type(message)):
         value = getattr(message, field.name)
-        if field.name == "error_code":
-            yield value
-        elif isinstance(value, list):
-            for each in value[: 10 * LISTED_MAX]:
-                yield from _error_codes(each)
+        if isinstance(value, list):
+            for each in value:
+                for code in _error_codes(each) if is_struct(type(each)) else ():
+                    has_parts = True
+                    yield code
+    if own == 0 and not has_parts:
+        yield own
 
 
 def _summary(value: object) -> Any:  # noqa: ANN401 - what JSON can hold
@@ -211,5 +230,5 @@ def _summary(value: object) -> Any:  # noqa: ANN401 - what JSON can hold
     return {
         field.name: _summary(getattr(value, field.name))
         for field in fields_of(type(value))
-        if field.name in _NAMED
+        if field.name in NAMED
     }

@@ -9,7 +9,6 @@ removed close when their responses are sent.
 """
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,6 +26,7 @@ from odradek.node.listener_security import warn_of_open_listeners
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.tls_listeners import TlsListeners
 from odradek.node.sasl_config import sasl_errors_of
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.acceptor import Acceptor, bind
 from odradek.node.wire.connection import ConnectionServer
 from odradek.node.wire.key_stores import KeyStoreError
@@ -34,7 +34,7 @@ from odradek.node.wire.listeners import ClientListener
 from odradek.node.wire.proxy_protocol import Network
 from odradek.protocol.errors import ApiError, ErrorCode
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 RETRY_S: Final = 5.0
 """Between two attempts to bind a listener."""
@@ -247,7 +247,9 @@ class ClientListeners:
             else:
                 self._close_connections(name)
                 self._tls.forget(name)
-            log.info("listener %s no longer listens at %s:%d", name, before.host, acceptor.port)
+            log.info(
+                "a listener no longer listens", listener=name, host=before.host, port=acceptor.port
+            )
             del self._open[name]
             listening = acceptor.release()
             if listening is not None:
@@ -262,7 +264,9 @@ class ClientListeners:
                 except OSError as error:
                     problems[each.name] = str(error.strerror or error)
                     if self.problems.get(each.name) != problems[each.name]:
-                        log.error("a listener is not open: %s", problems[each.name])
+                        log.error(
+                            "a listener is not open", listener=each.name, reason=problems[each.name]
+                        )
         self.problems = problems
         for listening in free.values():
             listening.close()
@@ -295,11 +299,11 @@ class ClientListeners:
         bound = msgspec.structs.replace(config, port=acceptor.port)
         self._open[config.name] = (bound, acceptor)
         log.info(
-            "listener %s (%s) listens at %s:%d",
-            config.name,
-            config.security_protocol,
-            config.host,
-            acceptor.port,
+            "a listener listens",
+            listener=config.name,
+            security_protocol=config.security_protocol,
+            host=config.host,
+            port=acceptor.port,
         )
 
     def _close_connections(self, name: str) -> None:
@@ -369,7 +373,11 @@ class ClientListeners:
             return self._with_bound_ports(listeners)
         except ConfigurationError as error:
             changed = ", ".join(sorted(LISTENER_KEYS & self._own_configs().keys()))
-            log.error("the listeners stay as they are; see %s: %s", changed, error)
+            log.error(
+                "the listeners stay as they are: their settings contradict each other",
+                key=changed,
+                reason=str(error),
+            )
             return None
 
 

@@ -6,15 +6,15 @@ resolved here has no effect, and is logged.
 """
 
 import asyncio
-import logging
 import socket
 from collections.abc import Iterable, Mapping
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.client_quotas import ClientQuotasImage
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.connection_rates import ConnectionRates, canonical_address, is_address
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class ConnectionLimits:
@@ -71,7 +71,9 @@ def resolve(names: Iterable[str]) -> dict[str, str]:
         try:
             found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            log.warning("the host %s of a connection quota cannot be resolved: %s", name, error)
+            log.warning(
+                "the host of a connection quota cannot be resolved", host=name, reason=str(error)
+            )
             continue
         found.sort(key=lambda entry: entry[0] != socket.AF_INET)
         addresses[name] = str(found[0][4][0])

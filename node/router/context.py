@@ -48,6 +48,7 @@ from odradek.node.router.share.state_effects import ShareStateEffects
 from odradek.node.router.share.state_reload import ShareStateReloader
 from odradek.node.router.telemetry.receiver import TelemetryReceiver
 from odradek.node.router.tls_listeners import TlsListeners
+from odradek.node.router.tracing.tracer import Tracer
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.worker_client import WorkerClient
@@ -70,6 +71,7 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     yielded (cooperative_iteration.py). `throttle_time_ms`: for how long
     the client has to wait, as far as the handler knows (client_quotas.py). `worker_ns`: the time of
     workers for the request. `was_denied`: the authorizer has denied the request something.
+    `may_have_errors`: the response has to be searched for error codes, for the metrics.
     """
 
     api_key: int
@@ -90,6 +92,7 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     close: Callable[[], None] = lambda: None
     is_long: bool = False
     was_denied: bool = False
+    may_have_errors: bool = True
     throttle_time_ms: int = 0
     worker_ns: int = 0
     holds: list[object] = []
@@ -158,6 +161,7 @@ class Services:
         self.telemetry = TelemetryReceiver(
             metadata, lambda: int(loop.time() * 1000), lambda: uuid.uuid4().bytes
         )
+        self.tracer = Tracer(loop, lambda: metadata.image)
         self.producer_ids = ProducerIds(metadata, controller)
         self.fetch_activity = FetchActivity()
         self.fetch_sessions = FetchSessionCache(
@@ -286,6 +290,7 @@ class Services:
 
     def close(self) -> None:
         """Unload all shards and share partitions; pending requests fail."""
+        self.tracer.close()
         self.tls_listeners.close()
         self.group_coordinator.close()
         self.transaction_coordinator.close()

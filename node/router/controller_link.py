@@ -7,7 +7,6 @@ so that a client can use what it has created at once.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -32,12 +31,11 @@ from odradek.node.bus.messages import (
     ToController,
 )
 from odradek.node.bus.metadata_feed import apply_metadata
-from odradek.node.bus.reply import Reply
+from odradek.node.bus.reply import Reply, TracedReply
+from odradek.node.bus.request_trace import RequestTrace
 from odradek.node.observability import StorageState
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import Request
-
-log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -92,7 +90,10 @@ class ControllerLink:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self._storage_problem)
         self._next_id = request_id = self._next_id + 1
         message = SubmitCommand(request_id, encode_command(command), self._now_ms() + timeout_ms)
-        reply: Reply[CommandSubmitted] = Reply()
+        trace = RequestTrace.current
+        reply: Reply[CommandSubmitted] = (
+            Reply() if trace is None else _traced_reply(trace, type(command).__name__)
+        )
         self._pending[request_id] = reply
         self._unanswered[request_id] = self._unsent[request_id] = message
         self._send_unsent()
@@ -191,3 +192,23 @@ class ControllerLink:
 
     def _subscribe(self) -> None:
         self._send([SubscribeMetadata(self._process, self._incarnation, self.image.offset)])
+
+
+def _traced_reply(trace: RequestTrace, command: str) -> TracedReply[CommandSubmitted]:
+    """The reply to a command that is part of a trace, with its stages in the controller."""
+
+    def add_stages(submitted: CommandSubmitted) -> None:
+        for stage in submitted.stages:
+            trace.add(
+                stage.name,
+                stage.start_ns,
+                stage.end_ns,
+                process="controller",
+                parent=reply.span,
+                attributes=dict(stage.attributes),
+            )
+
+    reply: TracedReply[CommandSubmitted] = TracedReply(
+        trace, "controller_command", {"command": command}, add_stages
+    )
+    return reply

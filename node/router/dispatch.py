@@ -7,14 +7,24 @@ Malformed bytes close the connection; any other exception is logged and closes i
 """
 
 import ctypes
-import logging
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-from odradek.node.bus.reply import MeasuredDrive, WorkMeter, drive, start_coroutine
+from odradek.node.bus.reply import (
+    MeasuredDrive,
+    StepObserver,
+    TraceScope,
+    WorkMeter,
+    drive,
+    start_coroutine,
+)
+from odradek.node.bus.request_trace import RequestTrace
+from odradek.node.router.api_groups import GROUP_OF_API, SAMPLE_MASK_OF_API
 from odradek.node.router.audit_log import AuditLog
+from odradek.node.router.authorizer import CLUSTER_PRINCIPAL
+from odradek.node.router.change_log import LOGGED, logged
 from odradek.node.router.client_quotas import has_throttle_time
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import run_in_slices
@@ -49,10 +59,17 @@ from odradek.node.router.handlers import (
     telemetry,
     tokens,
     topics,
+    traces,
     transactional_offsets,
     transactions,
 )
+from odradek.node.router.response_errors import ResponseErrors
+from odradek.node.router.topic_log import caller_fields
+from odradek.node.router.tracing.trace_filter import topics_of
+from odradek.node.router.tracing.tracer import TracedClient
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.connection import Connection, Slot
+from odradek.node.wire.request_times import NOT_MEASURED, RequestTiming
 from odradek.protocol.apis import APIS, Api, ApiKey
 from odradek.protocol.codec import (
     RequestHeader,
@@ -68,7 +85,7 @@ from odradek.protocol.messages.share import ShareFetchResponse
 from odradek.protocol.schema import fields_of
 from odradek.protocol.sliced_release import release_in_slices
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 DECODED_BYTES_MAX = 8 << 20
 """The largest request except Produce. A decoded request can take thirty times its size in memory;
@@ -80,6 +97,9 @@ millisecond."""
 
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Any]]
 """From request class to response class. The table holds handlers of all classes, hence Any."""
+
+_Finish = Callable[[Any, BaseException | None], None]
+"""Called with the response, or with an error."""
 
 HANDLERS: Mapping[int, Handler] = {
     ApiKey.PRODUCE: produce.handle_produce,
@@ -171,6 +191,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.ALTER_SNAPSHOT: rewinds.handle_alter_snapshot,
     ApiKey.RELOAD_SHARE_STATE: rewinds.handle_reload_share_state,
     ApiKey.DESCRIBE_CLIENTS: clients.handle_describe_clients,
+    ApiKey.TRACE_REQUESTS: traces.handle_trace_requests,
 }
 
 
@@ -181,9 +202,12 @@ class Dispatcher:
         self, services: Services, arena: memoryview, audit_log: AuditLog | None = None
     ) -> None:
         self._services = services
+        self._tracer = services.tracer
         self._audit_log = audit_log
         self._arena_address = _address_of(arena)
-        self.request_counts: dict[int, int] = dict.fromkeys(HANDLERS, 0)
+        self.request_counts: dict[tuple[int, int], int] = {}
+        """By API and version."""
+        self.errors = ResponseErrors()
 
     def on_request(self, slot: Slot, frame: memoryview, arena_offset: int) -> None:
         """Start one request. Its slot is completed now or later."""
@@ -191,6 +215,7 @@ class Dispatcher:
         if client.gate is not None and client.gate.takes(slot, frame):
             return
         started_ns = perf_counter_ns() if self._services.client_quotas.is_active else 0
+        is_tracing, trace = self._tracer.is_active, None
         try:
             header = decode_request_header(frame)
             api = APIS.get(header.api_key)
@@ -202,6 +227,11 @@ class Dispatcher:
             ):
                 self._reject(slot, header, api)
                 return
+            if not header.correlation_id & SAMPLE_MASK_OF_API[header.api_key]:
+                group = GROUP_OF_API[header.api_key]
+                slot.timing = RequestTiming(group, client.received_ns, perf_counter_ns())
+            if is_tracing:
+                trace = self._begin_trace(slot, header, len(frame))
             if len(frame) > SLICED_BYTES_MIN and header.api_key != ApiKey.PRODUCE:
                 if len(frame) > DECODED_BYTES_MAX:
                     raise ProtocolError(f"{api.name} request of {len(frame)} bytes is too large")
@@ -216,7 +246,12 @@ class Dispatcher:
             _refuse(client, error)
             _close(slot)
             return
-        self.request_counts[header.api_key] += 1
+        if trace is not None:
+            trace.add("decode", trace.step_ns, perf_counter_ns())
+            if not isinstance(request, bytes):
+                trace.add_topics(topics_of(request))
+        counted = header.api_key, header.api_version
+        self.request_counts[counted] = self.request_counts.get(counted, 0) + 1
         context = RequestContext(
             api_key=header.api_key,
             api_version=header.api_version,
@@ -236,18 +271,73 @@ class Dispatcher:
             close=client.close,
         )
         run = handler(request, context, self._services)
+        if header.api_key in LOGGED and client.peer_principal != CLUSTER_PRINCIPAL:
+            run = logged(run, request, context)
         if self._audit_log is not None:
             run = self._audit_log.recorded(run, request, context)
-        if not started_ns:
-            drive(run, partial(self._finish, slot, api, context))
-        else:
+        finish: _Finish = partial(self._finish, slot, api, context)
+        if not started_ns and not is_tracing:
+            drive(run, finish)
+            return
+        meter = None
+        if started_ns:
             if header.api_key == ApiKey.PRODUCE:
                 # What follows on the connection is not read before this request is answered, and
                 # the client has waited after that.
                 client.throttle(self._services.client_quotas.count_produce(context, len(frame)))
             meter = WorkMeter(perf_counter_ns() - started_ns)
             finish = partial(self._finish_limited, slot, api, context, meter)
-            MeasuredDrive(run, finish, meter)
+        if trace is not None:
+            finish = partial(self._finish_traced, trace, api, finish)
+        # Without a trace, too: a request that is traced may resume this one.
+        observer: StepObserver = TraceScope(trace, meter) if is_tracing or meter is None else meter
+        MeasuredDrive(run, finish, observer)
+        if trace is not None and not trace.answered_ns:
+            trace.has_waited = True
+            trace.add("handle", trace.step_ns, perf_counter_ns())
+
+    def _begin_trace(self, slot: Slot, header: RequestHeader, size: int) -> RequestTrace | None:
+        """The trace of a request, if anybody wants it. It ends with the slot's timing."""
+        client, now_ns = slot.connection, perf_counter_ns()
+        trace = self._tracer.begin(
+            api_key=header.api_key,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            client=TracedClient(
+                client.client_host,
+                client.client_port,
+                client.id,
+                client.listener.name,
+                client.peer_principal,
+            ),
+            received_ns=client.received_ns,
+        )
+        if trace is not None:
+            trace.step_ns = now_ns
+            trace.request_bytes = size
+            trace.add("queue", client.received_ns, now_ns)
+            if slot.timing is None:
+                slot.timing = RequestTiming(NOT_MEASURED, client.received_ns, now_ns)
+            slot.timing.trace = trace
+        return trace
+
+    def _finish_traced(
+        self,
+        trace: RequestTrace,
+        api: Api,
+        finish: _Finish,
+        response: Any,  # noqa: ANN401 - the API's response class
+        error: BaseException | None,
+    ) -> None:
+        trace.answered_ns = perf_counter_ns()
+        trace.add("answer" if trace.has_waited else "handle", trace.step_ns, trace.answered_ns)
+        if isinstance(error, ApiError):
+            trace.error_codes = frozenset({int(error.code)})
+        elif response is not None:
+            trace.error_codes = self.errors.codes(api.key, response)
+        finish(response, error)
+        trace.throttle_time_ms = getattr(response, "throttle_time_ms", 0)
 
     def _offset_of(self, view: memoryview) -> int:
         return _address_of(view) - self._arena_address
@@ -270,9 +360,12 @@ class Dispatcher:
             return
         version = context.api_version
         if context.is_long:
+            self.errors.count_whole(api.key, response)
             slices = _encode_and_release(api.key, version, [response])
             drive(run_in_slices(slices), partial(self._finish_long, slot, api, context))
             return
+        if context.may_have_errors:
+            self.errors.count(api.key, response)
         try:
             body = encode_response(api.key, version, response)
         except ProtocolError as failure:
@@ -337,16 +430,22 @@ class Dispatcher:
         error: BaseException,
     ) -> Any:  # noqa: ANN401 - the API's response class
         if not isinstance(error, ApiError):
-            log.error("%s v%d failed", api.name, context.api_version, exc_info=error)
+            log.error(
+                "a request failed",
+                api=api.name,
+                api_version=context.api_version,
+                **caller_fields(context),
+                exc_info=error,
+            )
             return None
         response = error_response(api, context.api_version, error)
         if response is None:
             log.warning(
-                "%s v%d has no field for %s. Closing the connection of %s",
-                api.name,
-                context.api_version,
-                error,
-                context.client_host,
+                "closing the connection: this version of the response has no field for the error",
+                api=api.name,
+                api_version=context.api_version,
+                **caller_fields(context),
+                reason=str(error),
             )
         return response
 
@@ -363,12 +462,9 @@ class Dispatcher:
                 ]
             )
             return
-        log.warning(
-            "Closing %s:%d: API key %d version %d is not supported",
-            client.client_host,
-            client.client_port,
-            header.api_key,
-            header.api_version,
+        client.log_refusal(
+            f"it asks for version {header.api_version} of API key {header.api_key}, which is not"
+            " supported; docs/compatibility.md has what is"
         )
         _close(slot)
 
@@ -389,6 +485,8 @@ async def _handle_large(
         return None
     if client.is_closed:
         return None
+    if RequestTrace.current is not None:
+        RequestTrace.current.add_topics(topics_of(request))
     context.is_long = True
     held = [request]
     response = start_coroutine(HANDLERS[header.api_key](request, context, services))
@@ -425,11 +523,11 @@ def _encode_and_release(
 
 
 def _refuse(client: Connection, error: ProtocolError) -> None:
-    log.warning("Closing %s:%d: %s", client.client_host, client.client_port, error)
+    client.log_refusal(str(error))
 
 
 def _log_unencodable(api: Api, version: int, error: BaseException | None) -> None:
-    log.error("%s v%d: the response cannot be encoded", api.name, version, exc_info=error)
+    log.error("a response cannot be encoded", api=api.name, api_version=version, exc_info=error)
 
 
 def _close(slot: Slot) -> None:

@@ -4,10 +4,11 @@ It distinguishes a consumer that is paused, or whose application does not poll, 
 nothing to read; fetch sessions do not, and not every client has one. The latest fetch is kept as a
 reference to its partitions. Only when the next fetch may leave out some of them are they copied one
 by one, so that incremental fetches cost the same for any number of partitions. Entries go with
-their connection. Written by handlers/fetch.py, read by handlers/explanations.py.
+their connection. It counts what is sent of each topic, too. Written by handlers/fetch.py, read by
+handlers/explanations.py and router_metrics.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +17,8 @@ from odradek.protocol.messages.diagnostics import ExplainedReader
 
 PARTITIONS_MAX: Final = 20_000
 """Partitions kept for one connection. Above that its earlier fetches are dropped."""
+
+_NOTHING: Final = (0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -37,10 +40,12 @@ class _ConnectionFetches:
 class FetchActivity:
     """The fetches of all connections of one router."""
 
-    __slots__ = ("_connections",)
+    __slots__ = ("_connections", "sent")
 
     def __init__(self) -> None:
         self._connections: dict[int, _ConnectionFetches] = {}
+        self.sent: dict[TopicKey, tuple[int, int]] = {}
+        """Bytes and number of the records in responses, by topic."""
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -74,6 +79,13 @@ class FetchActivity:
         fetches.last_ms = now_ms
         if fetches.errors:
             fetches.errors.clear()
+
+    def record_sent(self, sent: Iterable[tuple[TopicKey, int, int]]) -> None:
+        """A response has records: for each partition its topic, their bytes, and their number."""
+        known = self.sent
+        for topic, byte_count, record_count in sent:
+            before = known.get(topic, _NOTHING)
+            known[topic] = before[0] + byte_count, before[1] + record_count
 
     def record_error(
         self, connection_id: int, topic: TopicKey, partition: int, error_code: int

@@ -23,7 +23,8 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from odradek.node.bus.reply import Reply
+from odradek.node.bus.reply import Reply, TracedReply
+from odradek.node.bus.request_trace import RequestTrace
 from odradek.node.router.logs import StoreLocation
 
 TICK_S = 0.01
@@ -126,6 +127,8 @@ class FetchPurgatory:
         parked = _DelayedFetch(
             next(self._sequence), owner, tuple(locations), tuple(exclusive_watches), tick
         )
+        if RequestTrace.current is not None:
+            parked.reply = TracedReply(RequestTrace.current, "fetch_wait")
         if self._wait_ms_max == 0:
             parked.reply.resolve(False)
             return parked.reply

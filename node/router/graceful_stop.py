@@ -22,16 +22,16 @@ Invariant: step 4 aborts only connections of clients that do not read. Called by
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from odradek.node.router.client_listeners import ClientListeners
 from odradek.node.router.context import Services
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.acceptor import drain, finish_requests
 from odradek.node.wire.connection import ConnectionServer
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 QUIET_S: Final = 0.5
 """Longer than the first retry backoffs of clients: 100 ms in most, 200 to 300 ms in franz-go."""
@@ -65,7 +65,9 @@ async def stop_gracefully(
     cut_off = await drain(socket_server, timeout_s=DRAIN_TIMEOUT_S)
     if cut_off:
         log.warning(
-            "closed %d client connections that did not finish in %g s", cut_off, DRAIN_TIMEOUT_S
+            "closed client connections that did not finish in time",
+            count=cut_off,
+            duration_ms=int(DRAIN_TIMEOUT_S * 1000),
         )
 
 

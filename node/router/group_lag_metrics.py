@@ -4,14 +4,16 @@ Computed when the metrics are scraped: the positions of the groups against the l
 partitions' leaders (DescribeLag), all leaders at once. What lag is, is defined in
 coordinator/group/offsets/lag.py. There is one series for each group and topic (the sum of records
 and bytes over its partitions, the age of its oldest unread record), or for each partition with
-`group.lag.metrics=partition`. Series over SERIES_MAX are only counted. A series is left out while a
-partition of it has no leader or the leader does not answer.
+`group.lag.metrics=partition`. Series over `metrics.series.max` are one together. A series is left
+out while a partition of it has no leader or the leader does not answer.
 
-Invariant: nothing is computed without a scrape, and never twice at a time.
+A scraper comes at regular intervals: the values for its next scrape are computed just before that,
+so that it need not wait for them.
+
+Invariant: for each scrape the values are computed once at most, and never twice at a time.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -21,32 +23,40 @@ from odradek.coordinator.group.group_directory import GroupDirectory
 from odradek.coordinator.group.offsets.committed_offsets import PartitionKey
 from odradek.coordinator.group.offsets.lag import LagSum, SharePosition, lag_positions
 from odradek.coordinator.group.share.records import TopicStates
-from odradek.node.bus.reply import Reply, drive
+from odradek.node.bus.reply import drive, start_coroutine
+from odradek.node.metrics.family import OTHER
 from odradek.node.router.cooperative_iteration import LoopYielder
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.diagnostics import (
     DescribeLagRequest,
     DescribeLagRequestPartition,
     DescribeLagRequestTopic,
-    DescribeLagResponse,
     DescribeLagResponsePartition,
     DescribeLagResponseTopic,
 )
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
-SERIES_MAX: Final = 2_000
-"""Series of each metric on one broker."""
 NAME_BYTES_MAX: Final = 400
 """A group with a longer id is only counted: the messages to the supervisor have a limited size."""
 SCRAPE_TIMEOUT_S: Final = 0.5
 """How long a scrape waits. What takes longer is reported by the next scrape."""
 CACHE_S: Final = 1.0
-"""How long a scrape gets the values of the one before."""
-LABELS: Final = {"topic": ("group", "topic"), "partition": ("group", "topic", "partition")}
-"""By value of `group.lag.metrics`."""
+"""How old the values may be that a scrape gets without waiting."""
+LEAD_S: Final = 0.7
+"""How long before the next scrape its values are computed."""
+POSITIONS_PER_REQUEST: Final = 1_000
+"""That a leader is asked for at once: a millisecond to encode or decode."""
+INTERVAL_S_MAX: Final = 300.0
+"""After a longer pause the next scrape is not expected."""
+_DETAILS: Final = ("topic", "partition")
+"""Values of `group.lag.metrics` with which there are metrics."""
+
+_OTHERS: Final = (OTHER,) * 3
+"""The labels of all series over the limit."""
 
 Labels: TypeAlias = tuple[str, ...]
 FindSharePositions: TypeAlias = Callable[
@@ -88,24 +98,38 @@ class GroupLagMetrics:
         self._pending_scrapes: dict[int, Callable[[], None]] = {}
         self._next_scrape_id = 0
         self._is_collecting = False
-        self._collected_at = -CACHE_S
-        self.labels: Labels = LABELS["topic"]
+        self._collected_at = self._scraped_at = -2 * INTERVAL_S_MAX
+        self._next_collection: asyncio.TimerHandle | None = None
         self.records: Mapping[Labels, float] = {}
         self.bytes: Mapping[Labels, float] = {}
         self.seconds: Mapping[Labels, float] = {}
         self.uncommitted: Mapping[Labels, float] = {}
         """Partitions in which nothing is committed."""
         self.omitted_count = 0
-        """Series over the limit."""
+        """Series whose names are too long."""
 
     def collect(self, done: Callable[[], None]) -> None:
         """Compute the metrics; calls `done` once, at the latest after SCRAPE_TIMEOUT_S."""
-        if self._loop.time() - self._collected_at < CACHE_S:
+        now = self._loop.time()
+        self._expect_next(now)
+        if now - self._collected_at < CACHE_S:
             done()
             return
         self._next_scrape_id = key = self._next_scrape_id + 1
         self._pending_scrapes[key] = done
         self._loop.call_later(SCRAPE_TIMEOUT_S, self._notify, key)
+        self._begin()
+
+    def _expect_next(self, now: float) -> None:
+        """A scrape has come: compute the values before the next one, if it comes after as long."""
+        interval_s, self._scraped_at = now - self._scraped_at, now
+        if self._next_collection is not None:
+            self._next_collection.cancel()
+            self._next_collection = None
+        if 2 * CACHE_S <= interval_s <= INTERVAL_S_MAX:
+            self._next_collection = self._loop.call_later(interval_s - LEAD_S, self._begin)
+
+    def _begin(self) -> None:
         if not self._is_collecting:
             self._is_collecting = True
             drive(self._collect(), self._on_collected)
@@ -124,7 +148,8 @@ class GroupLagMetrics:
             self._notify(key)
 
     async def _collect(self) -> None:
-        detail = self._metadata.broker_settings().group_lag_metrics
+        settings = self._metadata.broker_settings()
+        detail, series_max = settings.group_lag_metrics, settings.metrics_series_max
         pace = LoopYielder()
         totals: dict[Labels, LagSum] = {}
         by_leader: dict[int, list[_Position]] = {}
@@ -135,17 +160,18 @@ class GroupLagMetrics:
             if state is None:
                 continue  # the partition was deleted
             if position.labels not in totals:
-                if len(totals) >= SERIES_MAX or len(position.labels[0].encode()) > NAME_BYTES_MAX:
+                if len(position.labels[0].encode()) > NAME_BYTES_MAX:
                     omitted.add(position.labels)
                     continue
-                totals[position.labels] = LagSum()
+                if len(totals) >= series_max:
+                    position = position._replace(labels=_OTHERS)
+                totals.setdefault(position.labels, LagSum())
             if state.leader == NO_LEADER or not position.is_known:
                 totals[position.labels].add_unknown()
             else:
                 by_leader.setdefault(state.leader, []).append(position)
         await self._query_leaders(by_leader, totals, pace)
         complete = {labels: line for labels, line in totals.items() if line.is_known}
-        self.labels = LABELS.get(detail, ())
         self.records = {labels: line.records for labels, line in complete.items()}
         self.bytes = {labels: line.bytes for labels, line in complete.items()}
         self.seconds = {
@@ -160,7 +186,7 @@ class GroupLagMetrics:
 
     async def _positions(self, detail: str, pace: LoopYielder) -> AsyncIterator[_Position]:
         """The positions of all groups, perhaps with some that were committed meanwhile."""
-        if detail not in LABELS:
+        if detail not in _DETAILS:
             return
         for directory in list(self._directories()):
             for group_id in directory.group_ids():
@@ -174,8 +200,8 @@ class GroupLagMetrics:
                 )
                 for position in found:
                     labels = position.labels
-                    if detail == "partition":
-                        labels = (*labels, str(position.partition))
+                    # Without one it is a label without a value: the series has none.
+                    labels = *labels, str(position.partition) if detail == "partition" else ""
                     yield position._replace(labels=labels)
 
     def _committed_positions(self, group_id: str, directory: GroupDirectory) -> Iterable[_Position]:
@@ -211,19 +237,33 @@ class GroupLagMetrics:
         totals: Mapping[Labels, LagSum],
         pace: LoopYielder,
     ) -> None:
-        waiting: list[tuple[list[_Position], Reply[DescribeLagResponse]]] = []
-        for leader, positions in by_leader.items():
-            request, in_order = await _request(positions, pace)
-            waiting.append((in_order, self._inter_broker_client.send(leader, request)))
-        for in_order, reply in waiting:
+        asked = [
+            start_coroutine(self._query_leader(leader, positions, totals, pace))
+            for leader, positions in by_leader.items()
+        ]
+        for each in asked:
+            await each
+
+    async def _query_leader(
+        self,
+        leader: int,
+        positions: Sequence[_Position],
+        totals: Mapping[Labels, LagSum],
+        pace: LoopYielder,
+    ) -> None:
+        """One request after another: messages are encoded in one piece, and the leader's loop has
+        the work of one request between its other work."""
+        for start in range(0, len(positions), POSITIONS_PER_REQUEST):
+            request, in_order = await _request(
+                positions[start : start + POSITIONS_PER_REQUEST], pace
+            )
             topics: Sequence[DescribeLagResponseTopic] = ()
             with suppress(ApiError):  # the lag of these partitions is unknown
-                topics = (await reply).topics
+                topics = (await self._inter_broker_client.send(leader, request)).topics
             answers = (each for topic in topics for each in topic.partitions)
             for position in in_order:
                 await pace.step()
-                answer = next(answers, None)
-                _add(totals[position.labels], position, answer)
+                _add(totals[position.labels], position, next(answers, None))
 
 
 def _add(total: LagSum, position: _Position, answer: DescribeLagResponsePartition | None) -> None:

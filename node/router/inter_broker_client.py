@@ -10,7 +10,6 @@ lost. Its outcome is unknown then, so every request must be safe to send twice.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -22,13 +21,15 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.curve import KeyPair
 from odradek.node.bus.endpoint import descriptor, drain
 from odradek.node.bus.replica_link import WorkerLink
-from odradek.node.bus.reply import Reply, drive, start_coroutine
+from odradek.node.bus.reply import Reply, TracedReply, drive, start_coroutine
+from odradek.node.bus.request_trace import RequestTrace
+from odradek.node.structured_log import get_logger
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.types import Request
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 R = TypeVar("R")
 
@@ -122,7 +123,11 @@ class ZmqInterBrokerClient:
         version = APIS[key].max_version
         if node_id == self._node_id:
             return start_coroutine(self._handler(key, version, request))
+        trace = RequestTrace.current
         reply: Reply[R] = Reply()
+        if trace is not None:
+            about = {"broker": str(node_id), "request": APIS[key].name}
+            reply = TracedReply(trace, "broker_request", about)
         node = self._connection_to(node_id)
         if node is None or len(node.pending) >= PENDING_COUNT_MAX:
             reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -144,7 +149,7 @@ class ZmqInterBrokerClient:
                 raise ProtocolError(f"API {frame.api_key} is not served to brokers")
             request = decode_request(frame.api_key, frame.version, memoryview(frame.body))
         except (msgspec.MsgspecError, ProtocolError) as error:
-            log.warning("dropped an invalid request of another broker: %s", error)
+            log.warning("dropped an invalid request of another broker", reason=str(error))
             return
 
         def finish(response: object, error: BaseException | None) -> None:
@@ -238,7 +243,7 @@ class ZmqInterBrokerClient:
                         answer.api_key, answer.version, memoryview(answer.body)
                     )
             except (msgspec.MsgspecError, ProtocolError) as error:
-                log.warning("dropped an invalid response of another broker: %s", error)
+                log.warning("dropped an invalid response of another broker", reason=str(error))
                 continue
             self._complete(node, answer.request_id, response)
 

@@ -7,19 +7,20 @@ logged once. Called by process.py.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from odradek.cluster.metadata.sasl_settings import UNSECURED_TOKENS
 from odradek.cluster.security.oauthbearer_server import OAUTHBEARER
-from odradek.node.observability import ListenerReport, Metrics
+from odradek.node.metrics.registry import Metrics
+from odradek.node.observability import ListenerReport
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.tls_listeners import TlsListeners
 from odradek.node.router.token_verification import TokenVerifiers
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.listeners import ClientListener
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 LOOK_S: Final = 5.0
 WARNING_DAYS: Final = 30
@@ -84,7 +85,7 @@ class ListenerHealth:
         for each in self.problems:
             # The others are logged where they are noticed.
             if each.kind.startswith("certificate") and (each.listener, each.kind) not in known:
-                log.warning("listener %s: %s", each.listener, each.text)
+                log.warning("a listener has a problem", listener=each.listener, reason=each.text)
         blocked = {each.listener for each in self.problems if each.is_blocking}
         is_serving = any(each.name not in blocked for each in self._listeners)
         report = ListenerReport(self.texts, is_serving)
@@ -94,12 +95,7 @@ class ListenerHealth:
 
     def register_metrics(self, metrics: Metrics) -> None:
         """The metrics of the listeners' problems."""
-        metrics.gauge(
-            "odradek_listener_problems",
-            "Problems that keep clients from a listener, or soon will; the log has their texts",
-            self._counts,
-            label="listener",
-        )
+        metrics.read("odradek_listener_problems", self._counts)
 
     def _counts(self) -> dict[str, int]:
         return {

@@ -7,17 +7,18 @@ are closed within seconds, also on an idle router: until then their disk space i
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.node.structured_log import get_logger
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import directory_of, store_folder, store_index, store_number
+from odradek.storage.mapped_pages import MAPPED_PAGES
 from odradek.storage.reader import StoreReader
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 StoreLocation = tuple[int, int]
 """(store, store-local partition number)"""
@@ -77,7 +78,7 @@ class Logs:
                 reader = self._readers[store] = StoreReader(folder)
             except StorageError as error:
                 # Its worker is still creating it.
-                log.info("store %d cannot be read yet: %s", store, error)
+                log.info("a store cannot be read yet", store=store, reason=str(error))
                 return None
         return reader
 
@@ -147,7 +148,8 @@ class Logs:
             reader.status.set_watch(number)
 
     def release_dropped_segments(self) -> None:
-        """Close the files of segments that the workers have dropped."""
+        """Close the files of segments that the workers have dropped, and unmap what was read."""
+        MAPPED_PAGES.release()
         for reader in self._readers.values():
             # The next read reports the error.
             with suppress(StorageError):

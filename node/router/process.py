@@ -7,14 +7,12 @@ serve the requests. Started as
 """
 
 import asyncio
-import dataclasses
 import gc
 import os
 import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -32,10 +30,9 @@ from odradek.node.bus.replica_link import worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.cpu_affinity import set_affinity
-from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
+from odradek.node.observability import ProcessReady, SupervisorLink
 from odradek.node.router.audit_log import AuditLog
 from odradek.node.router.client_listeners import ClientListeners
-from odradek.node.router.client_quotas import USES_REPORTED_MAX, QuotaUse
 from odradek.node.router.connection_limits import ConnectionLimits
 from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
@@ -47,16 +44,24 @@ from odradek.node.router.listener_health import ListenerHealth
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.node_control import NodeControl
+from odradek.node.router.router_metrics import (
+    register_coordinator_metrics,
+    register_quota_metrics,
+    register_request_metrics,
+    register_telemetry_metrics,
+    register_time_metrics,
+    register_wire_metrics,
+)
 from odradek.node.router.sasl_authentication import SaslAuthenticator, is_identified
 from odradek.node.router.shards.loop_delay import LoopDelayMonitor
 from odradek.node.router.token_verification import TokenVerifiers
 from odradek.node.router.transactions.watchdog import Watchdog
 from odradek.node.router.worker_client import WorkerClient
+from odradek.node.structured_log import configure_logging, finish_logging
 from odradek.node.wire.acceptor import ConnectionReaper
 from odradek.node.wire.limits import ListenerLimits
 from odradek.node.wire.proxy_protocol import Network, trusted_proxies
 from odradek.node.wire.socket_server import SocketServer
-from odradek.protocol.apis import ApiKey
 
 GC_THRESHOLDS = (8_000, 2, 5_000)
 """Allocations minus deallocations before a collection of the youngest generation, collections of
@@ -124,8 +129,6 @@ class RouterProcess:
         worker_client.on_relayed_request = self._inter_broker_client.answer
         self._build_background_tasks(services)
         self._build_socket_server(services)
-        self._register_gauges()
-        self._register_quota_metrics()
 
     def _build_socket_server(self, services: Services) -> None:
         path = self._metadata.broker_settings().authorizer.audit_log_path
@@ -168,7 +171,7 @@ class RouterProcess:
         )
         self._connection_limits = ConnectionLimits(self._socket_server.connection_rates, self._loop)
         services.worker_client.on_replies_delivered = self._socket_server.flush_queue.flush
-        self._register_counters(dispatcher)
+        self._register_metrics(dispatcher)
 
     def _is_identified(self, connection_id: int) -> bool:
         connection = self._socket_server.connections.get(connection_id)
@@ -258,205 +261,25 @@ class RouterProcess:
         self._services.fail_unanswered_requests()
         self._inter_broker_client.close()
 
-    def _register_counters(self, dispatcher: Dispatcher) -> None:
-        counter, services = self._supervisor.metrics.counter, self._services
-        dead_letters = services.dead_letter_queue
-        counter(
-            "odradek_requests",
-            "Requests, by API",
-            lambda: {ApiKey(key).name: n for key, n in dispatcher.request_counts.items() if n},
-            label="api",
-        )
-        counter(
-            "odradek_wire",
-            "Events on client connections",
-            lambda: dataclasses.asdict(self._socket_server.counters),
-            label="event",
-        )
-        audit_log = self._audit_log
-        if audit_log is not None:
-            counter(
-                "odradek_audit_log_lost",
-                "Lines of the audit log that could not be written",
-                lambda: audit_log.lost_count,
-            )
-        counter(
-            "odradek_authorizations_denied",
-            "Operations on resources that the authorizer has denied",
-            lambda: services.authorizer.denied_count,
-        )
-        counter(
-            "odradek_authentications",
-            "Ends of SASL authentications, and sessions that expired without a new one",
-            lambda: self._authenticator.counts,
-            label=lambda: ("listener", "mechanism", "outcome"),
-        )
-        counter(
-            "odradek_dead_letters",
-            "Records that share groups gave up: told to a dead-letter topic, or lost",
-            lambda: {"told": dead_letters.written_count, "lost": dead_letters.dropped_count},
-            label="fate",
-        )
-        counter(
-            "odradek_telemetry_pushes",
-            "Pushes of client metrics (KIP-714), by the error code of the answer",
-            lambda: dict(services.telemetry.push_counts),
-            label="error",
-        )
-        counter(
-            "odradek_telemetry_points_omitted",
-            "Data points of client metrics over the limits",
-            lambda: services.telemetry.metrics.omitted_count,
-        )
-        counter(
-            "odradek_ephemeral_groups_deleted",
-            "Ephemeral groups that were deleted after their last member had left",
-            lambda: services.group_coordinator_type.deleted_ephemeral_count,
-        )
-        counter(
-            "odradek_hanging_transactions_aborted",
-            "Hanging transactions that were aborted",
-            lambda: self._watchdog.ended_count,
-        )
-        counter(
-            "odradek_tls_reloads",
-            "New key stores, trust stores and TLS settings of a listener, by outcome",
-            services.tls_listeners.reloads,
-            label=lambda: ("listener", "outcome"),
-        )
-
-    def _register_quota_metrics(self) -> None:
-        metrics, quotas = self._supervisor.metrics, self._services.client_quotas
-        labels = ("quota", "user", "client_id")
-
-        def values(
-            value: Callable[[QuotaUse], float],
-        ) -> Callable[[], dict[tuple[str, ...], float]]:
-            return lambda: {tuple(key): value(use) for key, use in quotas.report().items()}
-
-        metrics.gauge(
-            "odradek_client_quota_rate",
-            "Use of a client quota: bytes per second, or percent of a thread's time",
-            values(quotas.rate),
-            label=lambda: labels,
-        )
-        metrics.gauge(
-            "odradek_client_quota_limit",
-            "The limit of a client quota, in the unit of its rate",
-            values(lambda use: use.limit),
-            label=lambda: labels,
-        )
-        metrics.counter(
-            "odradek_client_quota_throttles",
-            "Requests above a client quota",
-            values(lambda use: use.throttle_count),
-            label=lambda: labels,
-        )
-        metrics.counter(
-            "odradek_client_quota_throttled_seconds",
-            "Time for which clients were told to wait because of a client quota",
-            values(lambda use: use.throttled_ms / 1000),
-            label=lambda: labels,
-        )
-        metrics.gauge(
-            "odradek_client_quota_untold",
-            "Client quotas in use over the limit of those that have metrics",
-            lambda: max(0, quotas.use_count - USES_REPORTED_MAX),
-        )
-        metrics.counter(
-            "odradek_connections_throttled",
-            "Connections that were closed because their address connects too often",
-            lambda: self._socket_server.connection_rates.throttle_count,
-        )
-
-    def _register_gauges(self) -> None:
-        metrics, services, lag = self._supervisor.metrics, self._services, self._group_lag
-        self._supervisor.before_report = lag.collect
+    def _register_metrics(self, dispatcher: Dispatcher) -> None:
+        metrics = self._supervisor.metrics
+        self._supervisor.before_report = self._group_lag.collect
         self._listener_health.register_metrics(metrics)
-        for name, text, values in (
-            (
-                "odradek_group_lag_records",
-                "Records up to the high watermark that a group coordinated here has not read",
-                lambda: lag.records,
-            ),
-            (
-                "odradek_group_lag_bytes",
-                "Bytes of the records that a group coordinated here has not read",
-                lambda: lag.bytes,
-            ),
-            (
-                "odradek_group_lag_uncommitted_partitions",
-                "Partitions whose lag is counted from the log start, as nothing is committed",
-                lambda: lag.uncommitted,
-            ),
-            (
-                "odradek_group_lag_seconds",
-                "Age of the oldest record that a group coordinated here has not read",
-                lambda: lag.seconds,
-            ),
-        ):
-            metrics.gauge(name, text, values, label=lambda: lag.labels)
-        metrics.gauge(
-            "odradek_tls_certificate_seconds_left",
-            "Until the certificate of a listener expires",
-            services.tls_listeners.seconds_left,
-            label="listener",
+        register_wire_metrics(
+            metrics, self._socket_server, self._listeners, self._services.tls_listeners, self._arena
         )
-        metrics.gauge(
-            "odradek_tls_reload_problem",
-            "1 if the newest key or trust store of a listener cannot be used: the last one is",
-            services.tls_listeners.problems,
-            label="listener",
+        register_request_metrics(
+            metrics, self._services, dispatcher, self._authenticator, self._audit_log
         )
-        for name, text, value in (
-            (
-                "odradek_group_lag_untold",
-                "Series of group lag over the limit",
-                lambda: lag.omitted_count,
-            ),
-            (
-                "odradek_connections",
-                "Client connections",
-                lambda: len(self._socket_server.connections),
-            ),
-            ("odradek_acls", "Access control entries", lambda: len(services.image.acls)),
-            (
-                "odradek_listeners_closed",
-                "Listeners of the configuration that cannot be opened: see the log",
-                lambda: len(self._listeners.problems),
-            ),
-            ("odradek_parked_fetches", "Long polls", lambda: services.fetch_purgatory.parked_count),
-            ("odradek_fetch_sessions", "Fetch sessions", lambda: len(services.fetch_sessions)),
-            (
-                "odradek_worker_requests",
-                "Requests that workers have not answered",
-                lambda: services.worker_client.queued_count,
-            ),
-            (
-                "odradek_telemetry_instances",
-                "Client instances that ask what metrics to push (KIP-714)",
-                lambda: len(services.telemetry.instances),
-            ),
-            (
-                "odradek_telemetry_series",
-                "Series of client metrics",
-                lambda: services.telemetry.metrics.series_count,
-            ),
-            ("odradek_arena_bytes", "Bytes of clients in memory", lambda: self._arena.used_bytes),
-            ("odradek_share_sessions", "Share sessions", lambda: len(services.share_sessions)),
-            (
-                "odradek_share_partitions",
-                "Partitions of share groups led here",
-                lambda: services.share_partitions.count,
-            ),
-            (
-                "odradek_hanging_transactions",
-                "Transactions open in partitions led here that no coordinator knows",
-                lambda: self._watchdog.hanging_count,
-            ),
-        ):
-            metrics.gauge(name, text, value)
-        metrics.samples(services.telemetry.samples)
+        register_time_metrics(
+            metrics,
+            self._socket_server.request_times,
+            self._services.worker_client,
+            self._loop_delay,
+        )
+        register_quota_metrics(metrics, self._services.client_quotas)
+        register_coordinator_metrics(metrics, self._services, self._group_lag, self._watchdog)
+        register_telemetry_metrics(metrics, self._services.telemetry)
 
     def _on_configuration(self, config: NodeConfig) -> None:
         self._services.node_control.config = config
@@ -496,6 +319,7 @@ class RouterProcess:
         return trusted_proxies(self._connection_settings(listener))
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
+        self._supervisor.metrics.follow(settings)
         limits = self._socket_server.settings
         # A request that is larger than the arena would wait for room for ever.
         limits.request_bytes_max = min(settings.socket_request_max_bytes, self._arena.size // 2)
@@ -566,7 +390,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     uvloop.run(serve())
-    sys.stderr.flush()
+    finish_logging()
     os._exit(0)
 
 

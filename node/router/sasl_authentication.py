@@ -20,7 +20,6 @@ mechanism stay the same as long as the connection (KIP-368).
 """
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
@@ -49,6 +48,7 @@ from odradek.cluster.security.sasl import (
 from odradek.cluster.security.scram_server import ScramIdentity, ScramServer
 from odradek.node.bus.reply import drive
 from odradek.node.router.token_verification import TokenVerifiers
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.connection import ANONYMOUS, Connection, Slot
 from odradek.node.wire.framing import Buffer
 from odradek.protocol.apis import APIS, ApiKey
@@ -67,7 +67,7 @@ from odradek.protocol.messages.sasl import (
     SaslHandshakeResponse,
 )
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 FRAMES_MAX: Final = 16
 """Frames of one authentication. The longest exchange of Kafka's clients has five."""
@@ -219,7 +219,11 @@ class SaslConnection:
         if now_s < self._expires_at_s:
             return False
         self._count("expired")
-        self._log(f"the session of {named(str(self._principal))} has expired")
+        self._connection.log_refusal(
+            "the session has expired",
+            principal=named(str(self._principal)),
+            mechanism=self._mechanism,
+        )
         self._state = _State.FAILED
         slot.connection.close()
         slot.complete(None)
@@ -331,7 +335,9 @@ class SaslConnection:
         self._principal = connection.peer_principal = f"User:{outcome.name}"
         self.is_token = outcome.is_token
         self._state, self._server = _State.AUTHENTICATED, None
-        log.debug("%s has authenticated as %s", connection, named(outcome.name))
+        log.debug(
+            "a client has authenticated", **connection.log_fields(), principal=named(outcome.name)
+        )
         settings = authenticator.settings_of(connection.listener.name, self._mechanism)
         limits_ms = []
         if settings.connections_max_reauth_ms:
@@ -361,7 +367,7 @@ class SaslConnection:
         authenticator, connection = self._authenticator, self._connection
         self._state, self._server = _State.FAILED, None
         self._count("failure")
-        self._log(f"authentication failed: {reason}")
+        self._connection.log_refusal(f"authentication failed: {reason}", mechanism=self._mechanism)
         connection.hold_back()
         settings = authenticator.settings_of(connection.listener.name, self._mechanism)
         delay_s = settings.connection_failed_authentication_delay_ms / 1000
@@ -376,15 +382,6 @@ class SaslConnection:
             outcome = f"reauthentication_{outcome}"
         key = (self._connection.listener.name, self._mechanism or "none", outcome)
         self._authenticator.counts[key] += 1
-
-    def _log(self, reason: str) -> None:
-        """Log why the connection is closed, once a minute for an address and a reason."""
-        wire, connection = self._connection.wire, self._connection
-        text = wire.refusal_log.line(
-            connection.client_host, f"{self._mechanism} {reason}".strip(), wire.loop.time()
-        )
-        if text is not None:
-            log.warning("closing the connection of %s: %s", connection, text)
 
 
 def is_identified(connection: Connection) -> bool:

@@ -6,7 +6,6 @@ files are looked at in a thread every `RELOAD_S`. Called by process.py and handl
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -25,8 +24,6 @@ from odradek.node.wire.tls_context import (
     make_tls_context,
 )
 from odradek.protocol.errors import ApiError, ErrorCode
-
-log = logging.getLogger(__name__)
 
 
 class TlsListeners:

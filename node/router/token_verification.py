@@ -8,7 +8,6 @@ others could be fetched.
 """
 
 import asyncio
-import logging
 import threading
 import urllib.parse
 import urllib.request
@@ -30,8 +29,9 @@ from odradek.cluster.security.access_token import (
     verify_token,
 )
 from odradek.cluster.security.jaas import JaasError, parse_jaas
+from odradek.node.structured_log import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 FETCH_TIMEOUT_S: Final = 10.0
 DOCUMENT_BYTES_MAX: Final = 1 << 20
@@ -176,9 +176,15 @@ class _KeySource:
     def _set_problem(self, problem: str) -> None:
         """Each problem is logged once, however often the fetch is repeated."""
         if problem and problem != self.problem:
-            log.warning("%s%s", problem, "; the old ones stay in use" if self.keys else "")
+            log.warning(
+                "access tokens cannot be verified",
+                reason=problem,
+                action="the old keys stay in use meanwhile"
+                if self.keys
+                else "clients with an access token cannot log in until they can be",
+            )
         elif self.problem and not problem:
-            log.warning("the keys at %s are there again", _shown(self._url))
+            log.warning("the keys of access tokens are there again", url=_shown(self._url))
         before, self.problem = self.problem, problem
         if problem != before:
             self._on_changed()

@@ -11,12 +11,12 @@ Invariant: every request is answered exactly once.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,20 +38,25 @@ from odradek.node.bus.messages import (
     RelayRequest,
     RelayResponse,
     RequestFailed,
+    RequestTraced,
     RouterGreeting,
     ToRouter,
+    TraceRequest,
     WorkerGreeting,
     WorkerLeaving,
     WorkerRequest,
 )
-from odradek.node.bus.reply import Reply
+from odradek.node.bus.reply import Reply, TracedReply
+from odradek.node.bus.request_trace import ROOT, RequestTrace
 from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
+from odradek.node.metrics.histogram import DurationHistogram
 from odradek.node.observability import StorageState
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.layout import index_of
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 REQUEST_TIMEOUT_S = 20.0
 """How long a request waits for an unreachable worker: less than a client waits for an answer
@@ -63,6 +68,11 @@ INLINE_BYTES_MAX = 16 << 10
 """Batches outside the arena are sent inside the message up to this size."""
 _MESSAGES_PER_WRITE = 256
 _SWEEP_S = 1.0
+_MEASURED_MASK = 15
+"""Requests whose ids have none of these bits are measured: one in sixteen."""
+_BUS_MEASURED_MASK = 255
+"""Of them, those whose ids have none of these bits are measured on the bus, too: the worker tells
+when it has read them and when it has answered."""
 
 R = TypeVar("R")
 
@@ -86,7 +96,8 @@ class _WorkerConnection:
     incarnation: int = 0
     is_reachable: bool = False
     queue: list[WorkerRequest[Any]] = field(default_factory=list)
-    relayed: list[RelayResponse] = field(default_factory=list)
+    relayed: list[RelayResponse | TraceRequest] = field(default_factory=list)
+    """To be sent before the queue."""
     pending: dict[int, _Pending] = field(default_factory=dict)
     queue_count_max: int = QUEUE_COUNT_MAX
     """Requests that may be queued: none while the worker is down for a problem of its storage."""
@@ -123,6 +134,16 @@ class WorkerClient:
         self._is_spinning = False
         self._spin_until = 0.0
         self._sweep: asyncio.TimerHandle | None = None
+        self._measured: dict[int, int] = {}
+        """When requests were sent that are measured, by id."""
+        self._traced: dict[int, tuple[RequestTrace, int]] = {}
+        """The requests that are traced: by id, the trace and the span."""
+        self.times = DurationHistogram()
+        """From `send` to the answer, of one request in sixteen."""
+        self.bus_request_times = DurationHistogram()
+        """From `send` until the worker has read the request, of one in 256."""
+        self.bus_reply_times = DurationHistogram()
+        """From the worker's answer until it is read here, of one in 256."""
         self.on_advanced: Callable[[int, tuple[int, ...]], None] = lambda _store, _numbers: None
         """Called with (store, numbers) when watched partitions advance."""
         self.on_replies_delivered: Callable[[], None] = lambda: None
@@ -148,12 +169,17 @@ class WorkerClient:
         """
         self._next_id = request_id = request.request_id = self._next_id + 1
         worker = self._workers[index_of(request.store) % len(self._workers)]
-        reply: Reply[Any] = Reply()
+        trace = RequestTrace.current
+        reply: Reply[Any] = Reply() if trace is None else self._traced_reply(trace, worker, request)
         if len(worker.queue) >= worker.queue_count_max:
             self._release(block)
             reply.resolve(_refusal(worker, request_id))
             return reply
         is_idle = not worker.pending and worker.is_reachable
+        if not request_id & _MEASURED_MASK:
+            self._measured[request_id] = perf_counter_ns()
+            if not request_id & _BUS_MEASURED_MASK and trace is None:
+                worker.relayed.append(TraceRequest(request_id))
         worker.pending[request_id] = _Pending(reply, self._loop.time() + REQUEST_TIMEOUT_S, block)
         worker.queue.append(request)
         if is_idle:
@@ -164,6 +190,44 @@ class WorkerClient:
         if not worker.is_reachable and self._sweep is None:
             self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
         return reply
+
+    def _traced_reply(
+        self, trace: RequestTrace, worker: _WorkerConnection, request: WorkerRequest[R]
+    ) -> Reply[R]:
+        """The reply to a request that is part of a trace; the worker is told so before it."""
+        request_id = request.request_id
+        reply: TracedReply[R] = TracedReply(
+            trace,
+            "worker_request",
+            {"worker": worker.identity.decode(), "request": type(request).__name__},
+            lambda _answer: self._traced.pop(request_id, None),
+        )
+        self._traced[request_id] = trace, reply.span
+        worker.relayed.append(TraceRequest(request_id))
+        return reply
+
+    def _on_traced(self, worker: _WorkerConnection, message: RequestTraced) -> None:
+        """What the worker did for a request whose answer comes next."""
+        sent_ns = self._measured.get(message.request_id, 0)
+        if sent_ns and message.spans and not message.request_id & _BUS_MEASURED_MASK:
+            self.bus_request_times.observe(message.spans[0].start_ns - sent_ns)
+            self.bus_reply_times.observe(perf_counter_ns() - message.spans[-1].end_ns)
+        trace, parent = self._traced.get(message.request_id, (None, ROOT))
+        if trace is None or parent == ROOT or not message.spans:
+            return
+        name, spans = worker.identity.decode(), message.spans
+        sent_ns = trace.spans[parent].start_ns
+        trace.add("bus_request", sent_ns, spans[0].start_ns, process="bus", parent=parent)
+        for span in spans:
+            trace.add(
+                span.name,
+                span.start_ns,
+                span.end_ns,
+                process=name,
+                parent=parent,
+                attributes=dict(span.attributes),
+            )
+        trace.add("bus_reply", spans[-1].end_ns, perf_counter_ns(), process="bus", parent=parent)
 
     def append_bytes(self, request: AppendBytes) -> Reply[AppendReply]:
         """As `send`; the batches are copied into the arena if they are too large for a message."""
@@ -256,7 +320,7 @@ class WorkerClient:
         if wakeup_writer is not None and worker.requests.must_wake() and not wakeup_writer.wake():
             # The requests in the ring are lost with the worker; the next greeting fails them.
             worker.is_reachable = False
-            log.warning("%s is unreachable", worker.identity.decode())
+            log.warning("a worker is unreachable", child=worker.identity.decode())
 
     def _relay_response(self, worker: _WorkerConnection, identity: bytes, payload: bytes) -> None:
         """Send a response to another broker, through the worker that relayed the request."""
@@ -320,13 +384,16 @@ class WorkerClient:
                 worker = self._by_identity.get(identity)
                 if worker is None:
                     log.error(
-                        "dropped a message of the unknown process %r on the worker bus", identity
+                        "dropped a message of an unknown process on the worker bus",
+                        child=repr(identity),
                     )
                     break
                 self._on_message(worker, message)
 
     def _on_message(self, worker: _WorkerConnection, message: ToRouter) -> None:
-        if type(message) is PartitionsAdvanced:
+        if type(message) is Appended:
+            self._resolve(worker, message)
+        elif type(message) is PartitionsAdvanced:
             self.on_advanced(message.store, message.numbers)
         elif type(message) is RelayRequest:
             self.on_relayed_request(
@@ -334,6 +401,8 @@ class WorkerClient:
             )
         elif type(message) is WorkerGreeting:
             self._on_greeting(worker, message)
+        elif type(message) is RequestTraced:
+            self._on_traced(worker, message)
         elif type(message) is WorkerLeaving:
             # Later requests wait for the worker that owns its stores next.
             worker.is_reachable = False
@@ -348,6 +417,10 @@ class WorkerClient:
         pending = worker.pending.pop(answer.request_id, None)
         if pending is not None:
             self._release(pending.block)
+            if not answer.request_id & _MEASURED_MASK:
+                began_ns = self._measured.pop(answer.request_id, 0)
+                if began_ns:
+                    self.times.observe(perf_counter_ns() - began_ns)
             pending.reply.resolve(answer)
 
     def _release(self, block: int) -> None:
@@ -393,7 +466,9 @@ class WorkerClient:
         sent fail; requests that were not go to the workers that own the stores now."""
         if worker_count == len(self._workers):
             return
-        log.info("the number of workers is %d now, was %d", worker_count, len(self._workers))
+        log.info(
+            "the number of workers has changed", count=worker_count, former_count=len(self._workers)
+        )
         waiting: list[tuple[WorkerRequest[Any], _Pending]] = []
         for worker in self._workers:
             self._fail_unanswered(worker)

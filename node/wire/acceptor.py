@@ -8,13 +8,13 @@ invariant: after `drain` there is no connection.
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from odradek.node.bus.reply import drive
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.connection import Connection, ConnectionServer
 from odradek.node.wire.framing import host_and_port
 from odradek.node.wire.listeners import ClientListener
@@ -22,7 +22,7 @@ from odradek.node.wire.proxy_protocol import Network, ProxyHeaderReader, is_trus
 from odradek.node.wire.tls_context import TlsListener
 from odradek.node.wire.tls_transport import TlsTransport
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 BACKLOG = 1024
 """Connections that the kernel queues, so that many clients can reconnect at once."""
@@ -126,7 +126,9 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("listener %s cannot accept connections: %s", name, error.strerror)
+                log.error(
+                    "a listener cannot accept connections", listener=name, reason=error.strerror
+                )
                 self._pause()
                 loop.call_later(NO_DESCRIPTORS_S, self._resume)
                 return
@@ -180,7 +182,9 @@ class Acceptor:
 
         def done(_: object, error: BaseException | None) -> None:
             if error is not None:
-                log.warning("a connection to listener %s was lost: %s", name, error)
+                log.warning(
+                    "a connection was lost before it was open", listener=name, reason=str(error)
+                )
                 wire.connection_quotas.release(name)
                 accepted.close()
 
@@ -299,7 +303,7 @@ class ConnectionReaper:
             counters.connections_idle_closed += 1
             connection.close()
             return
-        log.warning("closing the connection of %s: it is %s", connection, reason)
+        log.warning("closing the connection", **connection.log_fields(), reason=f"it is {reason}")
         if reason == "stalled":
             counters.connections_stalled_closed += 1
         else:

@@ -15,13 +15,13 @@ completes slots.
 """
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias, cast
 
 from odradek.node.bus.arena import NO_BLOCK
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.framing import (
     LENGTH_BYTES,
     Buffer,
@@ -32,17 +32,18 @@ from odradek.node.wire.framing import (
 )
 from odradek.node.wire.listeners import ClientListener
 from odradek.node.wire.receive_buffer import FrameReceiver
+from odradek.node.wire.request_times import RequestTiming
 from odradek.node.wire.socket_server import SocketServer
 from odradek.protocol.errors import ProtocolError
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a client that has not authenticated."""
 
 REQUESTS_PER_TURN_MAX = 128
 """Requests of one connection in one iteration of the loop."""
-TURN_S_MAX = 0.002
+TURN_NS_MAX = 2_000_000
 """Time for one connection in one iteration of the loop, but at least one request."""
 
 _JOINED_BYTES_MAX = 32 * 1024
@@ -74,10 +75,20 @@ ConnectionServer: TypeAlias = "SocketServer[Connection, Slot]"
 class Slot:
     """A request's place in its connection's queue."""
 
-    __slots__ = ("_block", "buffers", "connection", "hold", "is_done", "size")
+    __slots__ = (
+        "_block",
+        "buffers",
+        "connection",
+        "hold",
+        "is_done",
+        "size",
+        "timing",
+    )
 
     def __init__(self, connection: "Connection") -> None:
         self.connection = connection
+        self.timing: RequestTiming | None = None
+        """Of a request that is measured or traced."""
         self.is_done = False
         self.size = 0
         self.buffers: Sequence[Buffer] | None = None
@@ -103,6 +114,10 @@ class Slot:
         assert not self.is_done, "a slot was completed twice"
         self.is_done = True
         connection = self.connection
+        if self.timing is not None:
+            self.timing.done_ns = time.perf_counter_ns()
+            if connection.is_closed:
+                connection.wire.request_times.abandon(self.timing)
         if self._block != NO_BLOCK:
             connection.wire.arena.release(self._block)
         if connection.is_closed:
@@ -131,6 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_in_flush_queue",
         "_is_parsing",
         "_is_reading",
+        "_is_turn_continued",
         "_stops",
         "_throttle",
         "_transport",
@@ -147,6 +163,7 @@ class Connection(asyncio.BufferedProtocol):
         "local_host",
         "local_port",
         "peer_principal",
+        "received_ns",
         "request_count",
         "slots",
         "wire",
@@ -168,6 +185,10 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = self.local_host = ""
         self.client_port = self.local_port = 0
         self.is_closed = False
+        self.received_ns = 0
+        """When the requests that are being parsed were read."""
+        self._is_turn_continued = False
+        """The next turn is for requests that an earlier one has read and left."""
         self.request_count = 0
         self.slots: deque[Slot] = deque()
         self.input = FrameReceiver(wire.receive_buffer)
@@ -205,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         refusal = wire.admit(self)
         if refusal is not None:
             self.is_closed = True
-            log.warning("refused the connection of %s: %s", self, refusal)
+            log.warning("refused the connection", **self.log_fields(), reason=refusal)
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -228,6 +249,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
         self.input.release()
+        for slot in self.slots:
+            if slot.timing is not None and slot.is_done:
+                self.wire.request_times.abandon(slot.timing)
         self.slots.clear()
         self._holds = None
         if self._throttle is not None:
@@ -260,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             except Exception:
                 self.input.discard(end)
-                log.exception("a request of %s failed; closing its connection", self)
+                log.exception("a request failed; closing its connection", **self.log_fields())
                 self.abort()
                 return
             finally:
@@ -287,8 +311,13 @@ class Connection(asyncio.BufferedProtocol):
         slots = self.slots
         bytes_max = self._frame_bytes_max or settings.request_bytes_max
         count = size = 0
-        clock = time.perf_counter
-        until = clock() + TURN_S_MAX
+        clock = time.perf_counter_ns
+        began_ns = clock()
+        if self._is_turn_continued:
+            self._is_turn_continued = False
+        else:
+            self.received_ns = began_ns
+        until = began_ns + TURN_NS_MAX
         self._is_parsing = True
         while end - start >= LENGTH_BYTES:
             if self._stops:
@@ -306,6 +335,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             if count == REQUESTS_PER_TURN_MAX or (count and clock() > until):
                 self._stops |= TURN_LIMIT
+                self._is_turn_continued = True
                 wire.loop.call_soon(self.clear_stop, TURN_LIMIT)
                 break
             slot = Slot(self)
@@ -353,12 +383,17 @@ class Connection(asyncio.BufferedProtocol):
         if not is_watched:
             self.gate = None
 
-    def log_refusal(self, reason: str, *, kind: str | None = None) -> None:
-        """Log why it is closed: once a minute for its address and the kind, or else the reason."""
-        now_s = self.wire.loop.time()
-        text = self.wire.refusal_log.line(self.client_host, reason, now_s, kind=kind)
-        if text is not None:
-            log.warning("closing the connection of %s: %s", self, text)
+    def log_refusal(self, reason: str, **fields: object) -> None:
+        """Log why it is closed. A `kind` among the fields says which reasons are the same one."""
+        log.warning("closing the connection", **self.log_fields(), reason=reason, **fields)
+
+    def log_fields(self) -> dict[str, object]:
+        """Who a line is about."""
+        return {
+            "client_address": self.client_host,
+            "client_port": self.client_port,
+            "listener": self.listener.name,
+        }
 
     def hold_back(self) -> None:
         """Hand over no later request until `resume`. Only during `on_request`."""
@@ -399,6 +434,8 @@ class Connection(asyncio.BufferedProtocol):
             size = count = 0
             while slots and slots[0].is_done and size < _WRITE_BYTES_MAX:
                 slot = slots.popleft()
+                if slot.timing is not None:
+                    self.wire.request_times.observe(slot.timing, time.perf_counter_ns(), slot.size)
                 if slot.buffers is not None:
                     size += slot.size
                     count += 1

@@ -5,10 +5,11 @@ connection.py, and by who completes many requests at once.
 """
 
 import asyncio
-import logging
 from typing import Protocol
 
-log = logging.getLogger(__name__)
+from odradek.node.structured_log import get_logger
+
+log = get_logger(__name__)
 
 
 class Flushable(Protocol):
@@ -16,6 +17,7 @@ class Flushable(Protocol):
 
     def flush(self) -> None: ...
     def abort(self) -> None: ...
+    def log_fields(self) -> dict[str, object]: ...
 
 
 class FlushQueue:
@@ -46,5 +48,8 @@ class FlushQueue:
                     connection.flush()
                 except Exception:
                     # The responses of the other connections must still be sent.
-                    log.exception("writing to %s failed; closing its connection", connection)
+                    log.exception(
+                        "writing to a client failed; closing its connection",
+                        **connection.log_fields(),
+                    )
                     connection.abort()

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from odradek.cluster.security.quota_rates import SampledRate
 
 UNLIMITED = 2_147_483_647
-REFUSAL_WINDOW_S = 60.0
-_REFUSALS_MAX = 1_000
-"""Pairs of address and reason that are remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,31 +63,6 @@ class WireCounters:
     received_bytes: int = 0
     sent_bytes: int = 0
     starvations: int = 0
-
-
-class RefusalLog:
-    """What to log of connections that are closed: one line in `REFUSAL_WINDOW_S` for each address
-    and reason. A client that retries all the time, for example with TLS on a plaintext port, must
-    not fill the log."""
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
-
-    def line(self, host: str, reason: str, now_s: float, *, kind: str | None = None) -> str | None:
-        """The text to log; None if the reason, or one of its kind, was logged in the window."""
-        kind = kind or reason
-        since_s, count = self._seen.get((host, kind), (-REFUSAL_WINDOW_S, 0))
-        if now_s - since_s < REFUSAL_WINDOW_S:
-            self._seen[host, kind] = since_s, count + 1
-            return None
-        if len(self._seen) >= _REFUSALS_MAX:
-            self._seen = {
-                key: seen for key, seen in self._seen.items() if now_s - seen[0] < REFUSAL_WINDOW_S
-            }
-            if len(self._seen) >= _REFUSALS_MAX:
-                return None
-        self._seen[host, kind] = now_s, 0
-        return reason if not count else f"{reason} ({count} more times since the last line)"
 
 
 class ConnectionQuotas:

@@ -11,9 +11,10 @@ from typing import Generic, Protocol, TypeVar
 from odradek.node.bus.arena import Arena
 from odradek.node.wire.connection_rates import ConnectionRates
 from odradek.node.wire.flush_queue import FlushQueue
-from odradek.node.wire.limits import ConnectionQuotas, RefusalLog, WireCounters, WireSettings
+from odradek.node.wire.limits import ConnectionQuotas, WireCounters, WireSettings
 from odradek.node.wire.listeners import ClientListener
 from odradek.node.wire.receive_buffer import ReceiveBuffer
+from odradek.node.wire.request_times import RequestTimes
 
 
 class ServedConnection(Protocol):
@@ -60,11 +61,11 @@ class SocketServer(Generic[C, S]):
         self.on_disconnected = on_disconnected
         self.settings = settings or WireSettings()
         self.counters = WireCounters()
+        self.request_times = RequestTimes()
         self.flush_queue = FlushQueue(loop)
         self.connections: dict[int, C] = {}
         self.connection_quotas = ConnectionQuotas(self.settings)
         self.connection_rates = ConnectionRates()
-        self.refusal_log = RefusalLog()
         self.next_connection_id = 1
         self.now_ms = int(loop.time() * 1000)
         """The loop's time at the last check of the reaper. For timeouts of minutes."""

@@ -6,7 +6,6 @@ Called by the router's process: when it starts, when the configuration changes, 
 `RELOAD_S` to see whether a file has changed.
 """
 
-import logging
 import os
 import ssl
 import time
@@ -16,9 +15,10 @@ from typing import Final
 
 from odradek.cluster.metadata.tls_settings import PROTOCOLS, TlsSettings
 from odradek.cluster.security.certificates import CertificateFacts, read_certificate
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.key_stores import KeyStoreError, load_key_store, load_trust_store
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 RELOAD_S: Final = 5.0
 _VERSIONS: Final = {
@@ -115,9 +115,9 @@ class TlsListener:
         self._failed = None
         self.reload_count += 1
         log.info(
-            "listener %s: new TLS settings are in use%s",
-            self.name,
-            f", with a new certificate of {fresh.certificate.subject}" if is_other else "",
+            "new TLS settings are in use",
+            listener=self.name,
+            certificate=str(fresh.certificate.subject) if is_other else "the former one",
         )
 
     def refuse(self, settings: TlsSettings, files: FileStamps, error: KeyStoreError) -> None:
@@ -125,8 +125,14 @@ class TlsListener:
         self.problem = str(error)
         self._failed = (settings, files)
         self.failure_count += 1
-        what = "accepts nobody" if self.current is None else "keeps its TLS settings"
-        log.error("listener %s %s: %s", self.name, what, error)
+        log.error(
+            "new TLS settings cannot be used",
+            listener=self.name,
+            reason=str(error),
+            action="the listener accepts nobody until they can be"
+            if self.current is None
+            else "the former TLS settings stay in use",
+        )
 
     def open(self, settings: TlsSettings) -> None:
         """Begin with these settings, or without any if they cannot be used."""

@@ -4,7 +4,6 @@ The image has the partitions of this node and their configs. Partitions that are
 are deleted, those that are not in the store are created, so that a worker may be killed at any
 point. Applying an image costs one synced change per store."""
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from odradek.cluster.metadata.throttles import (
 )
 from odradek.cluster.metadata.topic_settings import TopicSettings
 from odradek.cluster.replication.partition import check_leader, has_enough_in_sync
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import Uuid
 from odradek.storage.environment import StorageError
@@ -36,7 +36,7 @@ from odradek.storage.settings import Durability, LogSettings, StoreOptions, Time
 from odradek.storage.status import ReplicaRole
 from odradek.storage.store import Store
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 UPDATED_MAX = 100
 """The partitions to which changed configs are applied at once, at about 50 microseconds each."""
@@ -492,6 +492,12 @@ class HostedPartitions:
         store, number = location
         return self.stores[store].partitions()[number]
 
+    def partition_name(self, store: int, number: int) -> tuple[str, int] | None:
+        """Topic and partition of a log; None if this worker does not have it."""
+        hosted = self.stores.get(store)
+        log = None if hosted is None else hosted.partitions().get(number)
+        return None if log is None else (log.topic_name, log.partition)
+
     def _locations(self, partitions: Iterable[tuple[bytes, int]]) -> set[PartitionLocation]:
         """Those of these partitions that are in a store of this worker."""
         locations = (self.location_of(*partition) for partition in partitions)
@@ -505,9 +511,9 @@ class HostedPartitions:
                 state = image.partition(held.topic_id, held.partition)
                 if state is None or self._node_id not in state.replicas:
                     log.info(
-                        "deleting %s-%d: it is not assigned to this node any more",
-                        held.topic_name,
-                        held.partition,
+                        "deleting a partition that is not assigned to this node any more",
+                        topic=held.topic_name,
+                        partition=held.partition,
                     )
                     locations.add((index, number))
         return locations

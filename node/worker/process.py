@@ -7,7 +7,6 @@ node.worker.process CONFIG INDEX`.
 """
 
 import gc
-import logging
 import os
 import sys
 import time
@@ -41,18 +40,27 @@ from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.bus.replica_link import tcp_address, worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
-from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
+from odradek.node.machine_defaults import compaction_keys_max
+from odradek.node.metrics.histogram import DurationHistogram
+from odradek.node.observability import ProcessReady, SupervisorLink
 from odradek.node.storage_health import StorageHealth
+from odradek.node.structured_log import configure_logging, finish_logging, get_logger
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.moving_workers import MovingWorkers
+from odradek.node.worker.partition_metrics import PartitionMetrics, register_disk_metrics
 from odradek.node.worker.replica_fetchers import ReplicaNetwork
 from odradek.node.worker.replica_moves import ReplicaMoves
 from odradek.node.worker.replication import Replication
 from odradek.node.worker.router_links import RouterLinks
 from odradek.node.worker.storage_monitor import StorageMonitor
 from odradek.node.worker.store_scheduler import StoreScheduler
+from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.node.worker.turns import TurnExecutor
+from odradek.node.worker.worker_metrics import (
+    register_replication_metrics,
+    register_storage_metrics,
+)
 from odradek.protocol.record_walker import IS_COMPILED
 from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
@@ -61,7 +69,7 @@ from odradek.storage.reader import StoreReader
 from odradek.storage.settings import StoreOptions
 
 # Its __name__ is "__main__".
-log = logging.getLogger("odradek.node.worker.process")
+log = get_logger("odradek.node.worker.process")
 
 GC_ALLOCATIONS = 50_000
 """Allocations minus deallocations between two collections of the youngest generation."""
@@ -119,6 +127,7 @@ class WorkerProcess:
                 durability=config.durability,
                 producer_id_expiration_ms=settings.producer_id_expiration_ms,
                 retention_check_interval_ms=settings.log_retention_check_interval_ms,
+                compaction_keys_max=compaction_keys_max(worker_count=config.worker_count),
             ),
             now_ms=_now_ms(),
         )
@@ -156,8 +165,10 @@ class WorkerProcess:
             now_ms=_steady_ms(),
         )
         self._routers.on_relayed = self._replication.server.send_relayed_response
+        self._routers.traces = self._turns.traces
         self._register_sockets()
         self._duties_due = 0.0
+        self._turn_times = DurationHistogram()
         self._register_metrics()
 
     def _make_replication(self, lag_max_ms: int) -> Replication:
@@ -233,65 +244,12 @@ class WorkerProcess:
         self._data_sockets.add(socket)
 
     def _register_metrics(self) -> None:
-        metrics, turns = self._supervisor.metrics, self._turns
-        metrics.counter("odradek_appends", "Appends committed", lambda: turns.appended_count)
-        metrics.counter(
-            "odradek_appended_bytes",
-            "Bytes of record batches committed",
-            lambda: turns.appended_bytes,
-        )
-        metrics.counter(
-            "odradek_storage_errors",
-            "Appends and deletions of records that failed with a storage error",
-            lambda: turns.failed_count,
-        )
-        metrics.gauge(
-            "odradek_batches_in_preparation",
-            "Produced batches whose records are checked beside the turns",
-            lambda: turns.preparation.thread.count,
-        )
-        metrics.gauge(
-            "odradek_partitions",
-            "Partition replicas of this worker",
-            lambda: sum(len(store.partitions()) for store in self._partitions.stores.values()),
-        )
-        replication = self._replication
-        metrics.counter(
-            "odradek_replication_sent_bytes",
-            "Bytes of batches sent to followers",
-            lambda: replication.server.sent_bytes,
-        )
-        metrics.counter(
-            "odradek_replication_fetched_bytes",
-            "Bytes of batches fetched from leaders",
-            lambda: replication.fetchers.fetched_bytes,
-        )
-        metrics.counter(
-            "odradek_worker_connections_refused",
-            "Connections to the workers' ports without the cluster's secret",
-            lambda: replication.server.refused_count,
-        )
-        metrics.gauge(
-            "odradek_replication_lag",
-            "Records by which the followers of this worker lag behind their leaders",
-            lambda: replication.fetchers.lag,
-        )
-        moves = self._moves
-        metrics.gauge(
-            "odradek_replica_moves",
-            "Replicas that are being moved to another log directory",
-            lambda: moves.count,
-        )
-        metrics.counter(
-            "odradek_replica_moved_bytes",
-            "Bytes of batches copied to other log directories",
-            lambda: moves.moved_bytes,
-        )
-        metrics.gauge(
-            "odradek_under_replicated_partitions",
-            "Partitions led by this worker that have fewer in-sync replicas than replicas",
-            lambda: replication.under_replicated_count,
-        )
+        metrics = self._supervisor.metrics
+        register_storage_metrics(metrics, self._partitions, self._turns, self._turn_times)
+        PartitionMetrics(self._partitions).register(metrics)
+        if self._index == 0:
+            register_disk_metrics(metrics, [Path(each.path) for each in self._config.log_dirs])
+        register_replication_metrics(metrics, self._replication, self._moves)
 
     def _serve_while_busy(self) -> None:
         """Run turns until there are no requests, or until the other tasks are due."""
@@ -309,14 +267,19 @@ class WorkerProcess:
                 replication_ms = self._replication_ms()
                 requests += replication.receive(replication_ms)
                 if requests:
-                    self._turns.run(requests, _now_ms())
+                    self._run_turn(requests)
                 replication.after_turn(replication_ms)
                 self._routers.send_replies()
             elif requests:
-                self._turns.run(requests, _now_ms())
+                self._run_turn(requests)
                 self._routers.send_replies()
             if not requests or time.perf_counter() > until:
                 return
+
+    def _run_turn(self, requests: Sequence[tuple[RouterState, Request]]) -> None:
+        began_ns = time.perf_counter_ns()
+        self._turns.run(requests, _now_ms())
+        self._turn_times.observe(time.perf_counter_ns() - began_ns)
 
     def _run_duties(self) -> None:
         """Run everything but requests. Sleeps if nothing is due."""
@@ -330,6 +293,8 @@ class WorkerProcess:
             wait_ms = min(wait_ms, self._moves.next_ms() - _steady_ms())
         if self._replication.is_active:
             wait_ms = min(wait_ms, self._replication.next_ms(replication_ms) - replication_ms)
+        if self._supervisor.is_busy:
+            wait_ms = min(wait_ms, 1)
         if not self._routers.fall_asleep():
             wait_ms = 0
         ready = self._poller.poll(max(0, wait_ms))
@@ -437,7 +402,7 @@ class WorkerProcess:
         try:
             self._controller.socket.send(encode([message]), zmq.NOBLOCK)
         except zmq.Again:
-            log.info("the controller process is not connected; the message is dropped")
+            log.info("the controller process is not connected; a message is dropped")
 
     def _receive_metadata(self) -> None:
         image = self._image
@@ -465,7 +430,9 @@ class WorkerProcess:
             vanished = self._partitions.apply_image(self._image)
         except StorageError as error:
             log.info(
-                "cannot apply the metadata to the stores, retrying in %d ms: %s", _RETRY_MS, error
+                "the metadata cannot be applied to the stores and is tried again",
+                delay_ms=_RETRY_MS,
+                reason=str(error),
             )
             self._health.set_problem("metadata", str(error))
             self._retry_ms = self._replication_ms() + _RETRY_MS
@@ -478,7 +445,9 @@ class WorkerProcess:
         self._turns.measure(is_on=QuotaKey.REQUEST_PERCENTAGE in limited)
         self._moves.apply_image(self._image)
         self._report_failed_log_dirs()
-        self._replication.set_lag_max_ms(self._partitions.broker_settings().replica_lag_time_max_ms)
+        settings = self._partitions.broker_settings()
+        self._supervisor.metrics.follow(settings)
+        self._replication.set_lag_max_ms(settings.replica_lag_time_max_ms)
         self._replication.apply_image(self._image, self._replication_ms())
         for store, number in vanished:
             self._turns.notify(store, (number,))
@@ -544,8 +513,8 @@ def main() -> None:
         log.info("the check of produced records is compiled")
     else:
         log.warning(
-            "the check of produced records is not compiled and takes fifty times as long;"
-            " reinstall on a machine with a C compiler"
+            "the check of produced records is not compiled and takes fifty times as long",
+            action="reinstall on a machine with a C compiler",
         )
     with link as supervisor:
         try:
@@ -554,7 +523,7 @@ def main() -> None:
             # Only opening the stores again can help. The supervisor logs the reason.
             StorageHealth(supervisor.send).set_problem("stores", str(error))
             exit_code = 1
-    sys.stderr.flush()
+    finish_logging()
     os._exit(exit_code)
 
 

@@ -11,8 +11,8 @@ Only changed partitions are processed: those whose follower reported, and those 
 to. Batches are read like a consumer's, without decoding them.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import zmq
@@ -33,6 +33,7 @@ from odradek.node.bus.replica_link import (
     send_relayed,
     send_response,
 )
+from odradek.node.structured_log import get_logger
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.turn_requests import DelayedProduce
 from odradek.protocol.errors import ErrorCode
@@ -40,7 +41,7 @@ from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
 from odradek.storage.reader import StoreReader
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 WATERMARK_LINGER_MS = 5
 """How long a new high watermark may wait for records to be sent with it."""
@@ -243,6 +244,14 @@ class ReplicaFetchServer:
         self._socket = self._listener.socket
         return former, self._socket
 
+    def release_dropped_segments(self) -> None:
+        """Close the files of segments that were dropped, so that their disk space is freed. To be
+        called regularly: a store from which nothing is fetched has no reads."""
+        for reader in self._readers.values():
+            # The next read reports the error.
+            with suppress(StorageError):
+                reader.refresh()
+
     def close(self) -> None:
         """Close the sockets and the readers."""
         if self._listener is not None:
@@ -296,9 +305,9 @@ class ReplicaFetchServer:
         """The session of a request: a new one if the request is full."""
         if fetch.cluster_id != self._cluster_id:
             log.error(
-                "refused a fetch of node %d: it belongs to cluster %r",
-                fetch.broker_id,
-                fetch.cluster_id,
+                "refused a fetch of a node of another cluster",
+                peer_node=fetch.broker_id,
+                peer_cluster_id=fetch.cluster_id,
             )
             return ErrorCode.INCONSISTENT_CLUSTER_ID
         key = identity, fetch.store
@@ -470,7 +479,7 @@ class ReplicaFetchServer:
                 min_one_batch=not response.batches,
             )
         except StorageError as error:
-            log.error("cannot read store %d for a follower: %s", location[0], error)
+            log.error("a store cannot be read for a follower", store=location[0], reason=str(error))
             del session.ready[handle]
             cached.awaits_position = True
             response.parts.append(_error(cached, ErrorCode.KAFKA_STORAGE_ERROR))

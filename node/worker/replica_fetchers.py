@@ -9,7 +9,6 @@ Order of duties: receive (truncate), the turn (append, commit), after_turn (repo
 send_requests.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -31,13 +30,14 @@ from odradek.cluster.replication.messages import PAYLOAD_HEAD
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.bus.curve import KeyPair
 from odradek.node.bus.replica_link import ReplicaLink
+from odradek.node.structured_log import get_logger
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.turn_requests import ReplicaAppend
 from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
 from odradek.storage.partition_log import PartitionLog
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 Addresses = Callable[[int, int], str | None]
 """Maps (node id, store) to the address of the worker with this store. None: not known."""
@@ -180,7 +180,9 @@ class ReplicaFetchers:
                 if result is None or result.error_code:
                     if not followed.failures:
                         # A full disk fails all of them, many times a second.
-                        log.warning("cannot append batches fetched from a leader: %s", result)
+                        log.warning(
+                            "batches fetched from a leader cannot be appended", reason=str(result)
+                        )
                     session.failed(followed, now_ms)
                     continue
                 self.fetched_bytes += append.length
@@ -252,20 +254,20 @@ class ReplicaFetchers:
             own = state.epochs.end_offset(divergence.epoch, state.log_end_offset)
             end = truncation_offset(divergence, *own, state.log_end_offset)
             log.warning(
-                "truncating %s-%d from %d to %d: the leader's epoch %d ends at %d",
-                state.topic_name,
-                state.partition,
-                state.log_end_offset,
-                end,
-                divergence.epoch,
-                divergence.end_offset,
+                "truncating a log: it diverges from its leader's",
+                topic=state.topic_name,
+                partition=state.partition,
+                log_end_offset=state.log_end_offset,
+                offset=end,
+                leader_epoch=divergence.epoch,
+                end_offset=divergence.end_offset,
             )
             ends.setdefault(store, {})[number] = end
         try:
             for store, numbers in ends.items():
                 self._partitions.stores[store].truncate(numbers, now_ms)
         except StorageError as error:
-            log.error("cannot truncate a log: %s", error)
+            log.error("a log cannot be truncated", reason=str(error))
             for divergence in divergences:
                 session.failed(divergence.followed, now_ms)
             return
@@ -277,16 +279,21 @@ class ReplicaFetchers:
         store, number = self._locations[followed]
         state = self._partitions.log((store, number))
         log.warning(
-            "%s-%d restarts at offset %d: its leader has no record at the log end %d",
-            state.topic_name,
-            state.partition,
-            start_offset,
-            state.log_end_offset,
+            "a log restarts at another offset: its leader has no record at the log end",
+            topic=state.topic_name,
+            partition=state.partition,
+            offset=start_offset,
+            log_end_offset=state.log_end_offset,
         )
         try:
             self._partitions.stores[store].truncate_fully_and_start_at(number, start_offset, now_ms)
         except StorageError as error:
-            log.error("cannot restart a log: %s", error)
+            log.error(
+                "a log cannot be restarted",
+                topic=state.topic_name,
+                partition=state.partition,
+                reason=str(error),
+            )
             session.failed(followed, now_ms)
             return
         self._report_position(session, followed)
@@ -318,7 +325,9 @@ class ReplicaFetchers:
             try:
                 self._partitions.stores[store].log_starts.move(numbers)
             except StorageError as error:
-                log.warning("cannot move log start offsets to their leaders': %s", error)
+                log.warning(
+                    "log start offsets cannot be moved to their leaders'", reason=str(error)
+                )
         for followed in moved:
             location = self._locations[followed]
             self._followed[location][0].log_start_changed(
@@ -330,7 +339,7 @@ class ReplicaFetchers:
     def _session(self, node_id: int, store: int) -> ReplicaFetchSession | None:
         address = self._network.addresses(node_id, store)
         if address is None:
-            log.warning("node %d has not registered an address for replication", node_id)
+            log.warning("a node has not registered an address for replication", peer_node=node_id)
             return None
         leader = self._leaders.get(address)
         if leader is None:

@@ -20,13 +20,13 @@ future ones: moves continue after a restart. A request for a partition that is n
 is remembered until it is, or this process ends.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from odradek.cluster.metadata.config_definitions import INT64_MAX
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.replication.throttle import TokenBudget
+from odradek.node.structured_log import get_logger
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.moving_workers import MovingWorkers
 from odradek.node.worker.read_ahead import LogSlice, ReadAhead
@@ -42,7 +42,7 @@ from odradek.storage.status import ReplicaRole
 from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 SLICE_BYTES: Final = 512 << 10
 """About two milliseconds of copying."""
@@ -136,7 +136,7 @@ class ReplicaMoves:
             if target_store != source[0]:
                 self._create_future(key, source, target_store)
         except StorageError as error:
-            log.warning("a replica cannot be moved between log directories: %s", error)
+            log.warning("a replica cannot be moved between log directories", reason=str(error))
             self._partitions.take_failure(target_store, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         finally:
@@ -209,7 +209,7 @@ class ReplicaMoves:
             if is_complete:
                 self._promote(move)
         except StorageError as error:
-            log.warning("a replica cannot be moved between log directories yet: %s", error)
+            log.warning("a replica cannot be moved between log directories yet", reason=str(error))
             move.due_ms = now_ms + _RETRY_MS
             if not self._partitions.take_failure(move.target[0], error):
                 self._partitions.take_failure(move.source[0], error)
@@ -318,7 +318,9 @@ class ReplicaMoves:
                 raise
         self._tell_workers()
         self._on_moved(move.source, move.target)
-        log.info("%s-%d has been moved to another log directory", topic_name, key[1])
+        log.info(
+            "a replica has been moved to another log directory", topic=topic_name, partition=key[1]
+        )
 
     def _create_future(
         self, key: TopicIdPartition, source: PartitionLocation, target_store: int
@@ -339,10 +341,10 @@ class ReplicaMoves:
         self._partitions.moved.pop((target_store, number), None)
         self._moves[key] = _Move(source, (target_store, number))
         log.info(
-            "%s-%d is copied to another log directory, at place %d of log.dirs",
-            held.topic_name,
-            held.partition,
-            directory_of(target_store),
+            "a replica is copied to another log directory",
+            topic=held.topic_name,
+            partition=held.partition,
+            log_dir=directory_of(target_store),
         )
 
     def _delete_future(self, key: TopicIdPartition, move: _Move) -> None:
@@ -354,7 +356,7 @@ class ReplicaMoves:
             self._partitions.stores[store_id].delete_partitions([number])
         except StorageError as error:
             # It is tried again with the next image.
-            log.info("a future replica cannot be deleted yet: %s", error)
+            log.info("a future replica cannot be deleted yet", reason=str(error))
 
     def _store_of(self, move: _Move) -> Store:
         return self._partitions.stores[move.target[0]]

@@ -12,13 +12,13 @@ A replica's high watermark moves in this order: LeaderPartition, status table, r
 answers to producers, followers.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 
 import zmq
 
-from odradek.cluster.metadata.image import BrokerImage, MetadataImage
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from odradek.cluster.replication.delayed_deletes import CompletedDelete, DelayedDeletes
 from odradek.cluster.replication.leader import (
     CompletedAppend,
@@ -32,6 +32,8 @@ from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.bus.curve import KeyPair
 from odradek.node.bus.messages import RecordsDeleted, RequestFailed
 from odradek.node.bus.replica_link import ReplicaListener
+from odradek.node.metrics.histogram import DurationHistogram
+from odradek.node.structured_log import get_logger
 from odradek.node.worker.hosted_partitions import (
     HostedPartitions,
     PartitionLocation,
@@ -52,7 +54,7 @@ from odradek.storage.environment import StorageError
 from odradek.storage.layout import store_folder
 from odradek.storage.reader import StoreReader
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 TICK_MS = 100
 
@@ -82,6 +84,12 @@ class Replication:
         self._lag_max_ms = network.lag_max_ms
         self._propose = propose
         self._proposals: list[IsrProposal] = []
+        self._delayed_since_ns: dict[int, int] = {}
+        """By the identity of the appends that wait for followers."""
+        self.wait_times = DurationHistogram()
+        """How long they have waited."""
+        self.isr_shrink_count = self.isr_expand_count = 0
+        """Changes of the ISRs of partitions that were led here before and after."""
         self._leaders: dict[PartitionLocation, LeaderPartition[DelayedProduce]] = {}
         self._known_locations: set[PartitionLocation] = set()
         """Partitions that this process has led or followed: it knows their proposals."""
@@ -132,6 +140,12 @@ class Replication:
         """Partitions led here with fewer in-sync replicas than replicas."""
         images = [leader.replica.image for leader in self._leaders.values()]
         return sum(len(image.in_sync_replicas) < len(image.replicas) for image in images)
+
+    @property
+    def under_min_isr_count(self) -> int:
+        """Partitions led here with fewer in-sync replicas than min.insync.replicas."""
+        replicas = [leader.replica for leader in self._leaders.values()]
+        return sum(not each.has_enough_in_sync for each in replicas)
 
     def apply_image(self, image: MetadataImage, now_ms: int) -> None:
         """Apply what `HostedPartitions.apply_image` has changed."""
@@ -223,6 +237,7 @@ class Replication:
         if now_ms >= self._lag_check_ms:
             self._lag_check_ms = now_ms + min(self._lag_max_ms // 2, 1_000)
             locations = list(self._leaders)
+            self.server.release_dropped_segments()
         for location in locations:
             leader = self._leaders[location]
             self._apply_outcome(location, leader.tick(now_ms))
@@ -287,6 +302,7 @@ class Replication:
         leader = self._leaders.get(location)
         if leader is not None:
             has_new_epoch = leader.replica.image.leader_epoch != epoch
+            self._count_isr_change(leader.replica.image, replicated.image)
             outcome = leader.update(
                 replicated.image,
                 min_insync_replicas=replicated.min_insync_replicas,
@@ -318,6 +334,11 @@ class Replication:
         if replica.high_watermark > state.high_watermark:
             self._apply_outcome(location, LeaderEffects(has_high_watermark_moved=True))
 
+    def _count_isr_change(self, old: PartitionImage, new: PartitionImage) -> None:
+        before, after = set(old.in_sync_replicas), set(new.in_sync_replicas)
+        self.isr_shrink_count += bool(before - after)
+        self.isr_expand_count += bool(after - before)
+
     def _resign(self, location: PartitionLocation) -> None:
         leader = self._leaders.pop(location, None)
         if leader is not None:
@@ -333,6 +354,8 @@ class Replication:
     ) -> None:
         """Apply the outcome of an event to a partition led here."""
         leader = self._leaders[location]
+        if self._turns.traces.open:
+            self._turns.traces.note_followers(location, leader.replica.end_of)
         if outcome.has_high_watermark_moved:
             store, number = location
             self._partitions.stores[store].set_high_watermark(number, leader.high_watermark)
@@ -355,11 +378,25 @@ class Replication:
             code = leader.delay(delayed, delayed.end_offset, now_ms + delayed.timeout_ms)
         if code is None:
             self._waiting.add(location)
+            self._delayed_since_ns[id(delayed)] = perf_counter_ns()
+            if leader is not None and self._turns.traces.open:
+                followers = set(leader.replica.image.in_sync_replicas) - {self._node_id}
+                self._turns.traces.wait_for_followers(
+                    delayed.router,
+                    delayed.reply.request_id,
+                    location,
+                    delayed.end_offset,
+                    followers,
+                )
         else:
             self._release((CompletedAppend(delayed, code),))
 
     def _release(self, released: Iterable[CompletedAppend[DelayedProduce]]) -> None:
+        now_ns = perf_counter_ns()
         for delayed, code in released:
+            since_ns = self._delayed_since_ns.pop(id(delayed), 0)
+            if since_ns:
+                self.wait_times.observe(now_ns - since_ns)
             reply = delayed.reply
             delayed.router.replies.append(
                 reply if not code else RequestFailed(reply.request_id, code)
@@ -398,7 +435,9 @@ class Replication:
             try:
                 self._partitions.stores[store].log_starts.move({number: start})
             except StorageError as error:
-                log.warning("cannot move a log start offset to a former leader's: %s", error)
+                log.warning(
+                    "a log start offset cannot be moved to a former leader's", reason=str(error)
+                )
         if location in self._deletions:
             self._settle_deletions(location)
 

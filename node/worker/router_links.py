@@ -5,7 +5,6 @@ and a ZeroMQ link, over which the two exchange greetings after each start. After
 single request the worker spins for a moment before it sleeps, if that has paid off lately
 (node/bus/adaptive_spin.py)."""
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,15 +23,20 @@ from odradek.node.bus.messages import (
     RouterGreeting,
     ToRouter,
     ToWorker,
+    TraceRequest,
     WorkerGreeting,
 )
 from odradek.node.bus.ring import RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
+from odradek.node.structured_log import get_logger
+from odradek.node.worker.request_traces import WorkerTraces
 from odradek.node.worker.turn_requests import Request, RouterState
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _MESSAGES_PER_TURN = 64
+_NO_REQUESTS = frozenset({RelayResponse, TraceRequest})
+"""The other messages in the rings."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +79,8 @@ class RouterLinks:
         ]
         self._decode = msgspec.msgpack.Decoder(list[ToWorker]).decode
         self._spin = AdaptiveSpin()
+        self.traces = WorkerTraces()
+        """Of the requests that a router wants traced; replaced by those of the turns."""
         self.on_relayed: Callable[[bytes, bytes], None] = lambda _identity, _payload: None
         """Called with (identity, payload) of this node's router's response to another node's."""
 
@@ -103,11 +109,17 @@ class RouterLinks:
                 if payload is None:
                     break
                 for message in self._decode(payload):
-                    if type(message) is RelayResponse:
-                        self.on_relayed(message.identity, message.payload)
+                    if type(message) in _NO_REQUESTS:
+                        self._on_other(state, message)
                     else:
                         requests.append((state, message))  # type: ignore[arg-type]  # else requests
         return requests
+
+    def _on_other(self, state: RouterState, message: ToWorker) -> None:
+        if type(message) is RelayResponse:
+            self.on_relayed(message.identity, message.payload)
+        elif type(message) is TraceRequest:
+            self.traces.begin(state, message)
 
     def read_or_spin(self, last_count: int) -> list[tuple[RouterState, Request]]:
         """The requests in the rings. After a turn with a single request, spins for the next one, if
@@ -153,6 +165,8 @@ class RouterLinks:
                 continue
             ring = router.replies
             if ring is not None:
+                if self.traces.open:
+                    replies[:] = self.traces.with_spans(router.state, replies)
                 self._write(router, ring, replies)
             # A router without a ring has restarted, and does not expect these replies.
             replies.clear()

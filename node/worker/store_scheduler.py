@@ -6,10 +6,13 @@ and requests come before its next slice."""
 from collections.abc import Callable, Iterator, Mapping
 
 from odradek.storage.environment import StorageError
+from odradek.storage.mapped_pages import MAPPED_PAGES
 from odradek.storage.store import Store
 
 CHECK_INTERVAL_MS = 1_000
 """How often due maintenance of each store is started."""
+RELEASE_INTERVAL_MS = 5_000
+"""How often the pages of segments are unmapped."""
 _WAIT_FOR_DISK_MS = 10
 _SET_BACK_MS = 1_000
 """A clock that goes back by more than this has been set. Smaller steps are waited for."""
@@ -34,6 +37,7 @@ class StoreScheduler:
         self._running_store = 0
         self._running: Iterator[bool] | None = None
         self._next_check_ms = now_ms + CHECK_INTERVAL_MS
+        self._release_ms = now_ms
         self._resume_ms = self._seen_ms = now_ms
 
     def run_slice(self, now_ms: int) -> None:
@@ -74,7 +78,7 @@ class StoreScheduler:
     def _begin_anew(self, now_ms: int) -> None:
         """The clock was set back: tasks must not wait until the old time is reached again."""
         self._run_due_tasks(self._seen_ms + _SYNCED_WITHIN_MS)
-        self._next_check_ms = self._resume_ms = now_ms
+        self._next_check_ms = self._release_ms = self._resume_ms = now_ms
 
     def next_ms(self, now_ms: int) -> int:
         """When `run_slice` must be called next. At or before `now_ms`: at once."""
@@ -89,6 +93,9 @@ class StoreScheduler:
     def _start(self, now_ms: int) -> None:
         if not self._queue and now_ms >= self._next_check_ms:
             self._next_check_ms = now_ms + CHECK_INTERVAL_MS
+            if now_ms >= self._release_ms:
+                self._release_ms = now_ms + RELEASE_INTERVAL_MS
+                MAPPED_PAGES.release()
             self._queue = list(self._stores)
         while self._queue and self._running is None:
             self._running_store = self._queue.pop()

@@ -39,6 +39,7 @@ from odradek.node.worker.append_preparation import AppendPreparation, TurnCost
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.moved_requests import relocate
 from odradek.node.worker.offload_thread import OffloadThread, offloaded_share
+from odradek.node.worker.request_traces import TurnTraces, WorkerTraces
 from odradek.node.worker.turn_requests import (
     DelayedDeleteRecords,
     DelayedProduce,
@@ -141,6 +142,9 @@ class TurnExecutor:
         self._waiting = self.preparation.waiting
         self._cost = TurnCost()
         self._is_measuring = False
+        self.traces: WorkerTraces = WorkerTraces() if part_of is None else part_of.traces
+        """Of the requests that a router wants traced. Shared with the offload thread."""
+        self._turn_traces = TurnTraces(self.traces, partitions.partition_name)
         self._offload: tuple[OffloadThread, TurnExecutor] | None = None
         """The thread, and what it executes its part of a turn with."""
         if pin_offload_thread is not None:
@@ -215,11 +219,13 @@ class TurnExecutor:
     def _run(self, requests: Iterable[tuple[RouterState, Request]], now_ms: int) -> None:
         """Carry out the requests in order, then commit each store."""
         self._cost.now_ms, self._cost.cost_ns = now_ms, 0
-        waiting = self._waiting
+        waiting, traced = self._waiting, self.traces.open
         for router, request in requests:
             store = self._partitions.stores.get(request.store)
             if waiting and self.preparation.must_wait(router, request):
                 continue
+            if traced:
+                self._turn_traces.next(router, request)
             if store is None:
                 code = self._partitions.missing_store_error(request.store)
                 router.replies.append(RequestFailed(request.request_id, code))
@@ -242,6 +248,8 @@ class TurnExecutor:
                 self._write_marker(router, store, request)
             elif type(request) is MoveReplica:
                 self.requested_moves.append((router, request))
+        if traced:
+            self._turn_traces.end()
         for index in list(self._open):
             self._commit(index)
 
@@ -383,9 +391,11 @@ class TurnExecutor:
 
     def _commit(self, index: int) -> None:
         opened = self._open.pop(index)
-        began_ns = perf_counter_ns() if self._is_measuring else 0
+        is_traced = bool(self.traces.open)
+        began_ns = perf_counter_ns() if self._is_measuring or is_traced else 0
         try:
-            advanced = opened.turn.commit().advanced
+            commit = opened.turn.commit()
+            advanced = commit.advanced
         except StorageError as error:
             waiting = opened.waiting + opened.delayed
             self.failed_count += len(waiting) + len(opened.fetched)
@@ -396,7 +406,15 @@ class TurnExecutor:
                     RequestFailed(request.request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
                 )
             return
-        byte_ns = (perf_counter_ns() - began_ns) / max(1, opened.byte_count) if began_ns else 0.0
+        byte_ns = 0.0
+        if self._is_measuring:
+            byte_ns = (perf_counter_ns() - began_ns) / max(1, opened.byte_count)
+        if is_traced:
+            answered = [
+                (id(router), request.request_id)
+                for router, request, *_ in opened.waiting + opened.delayed
+            ]
+            self._turn_traces.committed(answered, began_ns, is_synced=commit.synced)
         if opened.replicated:
             # Readers of replicated partitions wait for the high watermark.
             grown = opened.replicated & advanced

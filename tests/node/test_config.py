@@ -8,12 +8,10 @@ from odradek.node.config import (
     DEFAULT_PORT,
     ListenerConfig,
     NodeConfig,
-    default_data_folder,
-    default_run_folder,
-    default_worker_count,
     load,
 )
-from odradek.node.config_sources import ConfigurationError
+from odradek.node.config_sources import ConfigurationError, environment_name
+from odradek.node.machine_defaults import default_worker_count
 from odradek.storage.settings import Durability
 
 
@@ -182,14 +180,6 @@ def test_the_configuration_round_trips_as_json(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_folders_belong_to_this_user_and_this_data_folder() -> None:
-    assert default_data_folder({"XDG_DATA_HOME": "/data/home"}) == Path("/data/home/odradek")
-    one, two = default_run_folder(Path("/a"), {}), default_run_folder(Path("/b"), {})
-    assert one != two
-    assert one == default_run_folder(Path("/a"), {})
-    assert len(str(one)) < 80
-
-
 def test_the_controlled_shutdown_timeout_is_bounded() -> None:
     assert configured().controlled_shutdown_ms == 10_000
     assert configured(controlled_shutdown_timeout_ms="0").controlled_shutdown_ms == 0
@@ -202,6 +192,48 @@ def test_another_count_of_workers_does_not_change_what_was_configured() -> None:
     assert config.worker_count == 3
     assert config.broker_configs["workers"] == "2"
     assert configured(workers="2").broker_configs["workers"] == "2"
+
+
+def test_a_variable_may_name_the_file_of_a_secret(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("hush: = \n")
+    jaas = tmp_path / "jaas"
+    jaas.write_text("a.b.PlainLoginModule required;\r\n")
+    cluster = tmp_path / "cluster"
+    cluster.write_text("s" * 40)
+    key = "listener.name.clients.plain.sasl.jaas.config"
+    config = load(
+        environment={
+            "ODRADEK_SSL_KEY_PASSWORD_FILE": str(password),
+            environment_name(key) + "_FILE": str(jaas),
+            "ODRADEK_CLUSTER_SECRET_FILE": str(cluster),
+        }
+    )
+    assert config.broker_configs["ssl.key.password"] == "hush: = "
+    assert config.broker_configs[key] == "a.b.PlainLoginModule required;"
+    # The file of this setting is followed.
+    assert (config.secret_file, config.cluster_secrets) == (str(cluster), ("s" * 40,))
+    assert config.sources["ssl.key.password"] == (
+        ("[hidden]", "environment variable ODRADEK_SSL_KEY_PASSWORD_FILE"),
+    )
+
+
+def test_files_are_for_secrets_only_and_have_to_be_readable(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(ConfigurationError) as caught:
+        load(
+            environment={
+                "ODRADEK_SSL_KEY_PASSWORD_FILE": str(missing),
+                "ODRADEK_SSL_KEY_PASSWORD": "hush",
+            }
+        )
+    both, unreadable = caught.value.faults
+    assert "ODRADEK_SSL_KEY_PASSWORD and ODRADEK_SSL_KEY_PASSWORD_FILE are both set" in both
+    assert unreadable == (
+        f"ODRADEK_SSL_KEY_PASSWORD_FILE: cannot read {missing}: No such file or directory"
+    )
+    with pytest.raises(ConfigurationError, match=r"log\.retention\.ms\.file"):
+        load(environment={"ODRADEK_LOG_RETENTION_MS_FILE": str(missing)})
 
 
 def test_the_sources_of_settings_are_known_without_secrets(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from odradek.node.config import NodeConfig, load
 from odradek.node.config_watch import LOOK_S, ConfigFileWatch
+from tests.support.log_lines import log_lines
 
 
 class WatchedFile:
@@ -80,7 +81,7 @@ def test_a_file_that_is_not_valid_is_refused_and_logged_once(
     assert says in file.watch.problem
     assert file.watch.accepted.static_configs == {"num.partitions": "1"}
     assert file.watch.refused_count == 1
-    (line,) = caplog.messages
+    (line,) = log_lines(caplog)
     assert "is refused as a whole" in line
     file.write("num.partitions = 4")
     assert file.look() is None

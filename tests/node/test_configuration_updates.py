@@ -22,7 +22,8 @@ from odradek.node.configuration_updates import (
     updated_config,
 )
 from odradek.node.data_folder import MetaProperties, format_folder
-from odradek.node.observability import ChangeLogLevels, Metrics
+from odradek.node.metrics.registry import Metrics
+from odradek.node.observability import ChangeLogLevels
 from odradek.node.process_replacement import ProcessReplacement
 from tests.support.ports import free_pair
 
@@ -232,13 +233,11 @@ def node(tmp_path: Path) -> Node:
 
 
 def values(node: Node) -> dict[str, float]:
-    metrics = Metrics()
+    metrics = Metrics("supervisor")
     node.updates.register_metrics(metrics)
-    return {
-        "/".join((sample.name, *(text for _, text in sample.labels))): sample.value
-        for sample in metrics.collect()
-        if sample.name.startswith("odradek_config")
-    }
+    lines = "".join(part.lines for part in metrics.collect()).splitlines()
+    numbers = [line.rpartition(" ") for line in lines]
+    return {series.replace('{process="supervisor"', "{"): float(n) for series, _, n in numbers}
 
 
 def test_a_valid_file_is_adopted_and_a_bad_one_is_told(node: Node) -> None:
@@ -249,10 +248,10 @@ def test_a_valid_file_is_adopted_and_a_bad_one_is_told(node: Node) -> None:
     assert node.config.broker_configs["num.partitions"] == "22"
     assert "is refused: Unknown broker config name: num.partitons" in node.updates.problem_text
     assert values(node) == {
-        "odradek_config_file_changes/applied": 1,
-        "odradek_config_file_changes/refused": 1,
-        "odradek_config_file_refused": 1,
-        "odradek_config_restart_pending": 1,
+        'odradek_config_file_changes_total{,result="applied"}': 1,
+        'odradek_config_file_changes_total{,result="refused"}': 1,
+        "odradek_config_file_refused{}": 1,
+        "odradek_config_restart_pending{}": 1,
     }
     node.write("num.partitions=4444\n")
     assert node.config.broker_configs["num.partitions"] == "4444"

@@ -1,5 +1,6 @@
 """A port for probes that a bad client cannot disturb."""
 
+import gzip
 import selectors
 import socket
 import time
@@ -8,7 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.node.config_sources import ConfigurationError
-from odradek.node.http_server import CONNECTION_S_MAX, CONNECTIONS_MAX, HttpServer, Respond
+from odradek.node.http_server import (
+    CONNECTION_S_MAX,
+    CONNECTIONS_MAX,
+    HttpRequest,
+    HttpServer,
+    Respond,
+)
+
+TEXT = "odradek_connections 1\n" * 100
 
 
 class Site:
@@ -23,13 +32,18 @@ class Site:
             host="127.0.0.1",
             port=0,
             routes={
-                "/livez": lambda respond: respond(200, "alive\n"),
-                "/slow": self.waiting.append,
-                "/big": lambda respond: respond(200, "x" * (32 << 20)),
+                "/livez": lambda _request, respond: respond(200, "alive\n"),
+                "/slow": lambda _request, respond: self.waiting.append(respond),
+                "/shown": self.show,
+                "/text": lambda _request, respond: respond(200, TEXT),
+                "/big": lambda _request, respond: respond(200, "x" * (32 << 20)),
             },
             clock=lambda: self.now,
         )
         self.clients: list[socket.socket] = []
+
+    def show(self, request: HttpRequest, respond: Respond) -> None:
+        respond(200, f"{request.path}?{request.query} {request.accept}\n", "text/shown")
 
     def connect(self, request: bytes = b"") -> socket.socket:
         client = socket.create_connection(("127.0.0.1", self.server.port), timeout=5)
@@ -102,6 +116,41 @@ def test_other_requests_get_an_error_status(site: Site, request_: bytes, status:
     assert site.answer(site.connect(request_)).startswith(b"HTTP/1.1 " + status)
 
 
+def test_a_wrong_method_is_told_the_right_ones(site: Site) -> None:
+    answer = site.answer(site.connect(b"POST /livez HTTP/1.1\r\n\r\n"))
+    assert b"\r\nAllow: GET, HEAD\r\n" in answer
+
+
+def test_head_is_answered_as_get_without_the_text(site: Site) -> None:
+    whole = site.answer(site.connect(b"GET /text HTTP/1.1\r\n\r\n"))
+    head, _, text = whole.partition(b"\r\n\r\n")
+    assert text.decode() == TEXT
+    answer = site.answer(site.connect(b"HEAD /text HTTP/1.1\r\n\r\n"))
+    assert answer == head + b"\r\n\r\n"
+    assert b"Content-Length: %d" % len(TEXT) in answer
+
+
+@pytest.mark.parametrize(
+    ("path", "encodings", "is_compressed"),
+    [
+        (b"/text", b"gzip", True),
+        (b"/text", b"deflate, GZIP;q=0.5", True),
+        (b"/text", b"deflate, gzip;q=0.0", False),
+        (b"/text", b"identity", False),
+        (b"/livez", b"gzip", False),
+    ],
+)
+def test_texts_are_compressed_for_those_who_take_it(
+    site: Site, path: bytes, encodings: bytes, is_compressed: bool
+) -> None:
+    request = b"GET %s HTTP/1.1\r\nAccept-Encoding: %s\r\n\r\n" % (path, encodings)
+    head, _, body = site.answer(site.connect(request)).partition(b"\r\n\r\n")
+    assert (b"Content-Encoding: gzip" in head) == is_compressed
+    assert b"Content-Length: %d" % len(body) in head
+    if path == b"/text":
+        assert (gzip.decompress(body) if is_compressed else body).decode() == TEXT
+
+
 def test_a_request_without_an_end_is_cut_off(site: Site) -> None:
     assert site.answer(site.connect(b"GET /livez HTTP/1.1\r\nX: " + b"x" * 9_000)) == b""
 
@@ -143,3 +192,12 @@ def test_a_taken_address_is_named(site: Site) -> None:
             routes={},
             clock=time.monotonic,
         )
+
+
+def test_a_route_sees_query_and_accept_header_and_chooses_the_type(site: Site) -> None:
+    request = (
+        b"GET /shown?a=1 HTTP/1.1\r\nACCEPT: a/b\r\nX: y\r\naccept:c/d;q=0.5\r\n\r\naccept: no"
+    )
+    answer = site.answer(site.connect(request))
+    assert b"Content-Type: text/shown\r\n" in answer
+    assert answer.endswith(b"/shown?a=1 a/b, c/d;q=0.5\n")

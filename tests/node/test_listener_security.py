@@ -11,6 +11,7 @@ from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.listener_security import check_tls, warn_of_open_listeners
 from tests.support.certificates import TestAuthority
+from tests.support.log_lines import log_lines, log_text
 
 
 def configured(listeners: str, **settings: str) -> NodeConfig:
@@ -49,11 +50,11 @@ def test_a_node_warns_once_of_listeners_that_are_open(
         config = load(environment={}, options={"listeners": listeners, **settings})
         layer = ConfigLayer(ConfigSource.STATIC_BROKER, config.broker_configs)
         warn_of_open_listeners(config.listeners, (layer,))
-    assert len(caplog.messages) == bool(says)
+    assert len(log_lines(caplog)) == bool(says)
     if says:
-        assert says in caplog.text
-        assert "odradek format --hardened" in caplog.text
-        assert "127.0.0.1:9092" not in caplog.messages[0]
+        assert says in log_text(caplog)
+        assert "odradek format --hardened" in log_text(caplog)
+        assert "127.0.0.1:9092" not in log_lines(caplog)[0]
 
 
 def test_key_stores_that_cannot_be_used_are_errors_before_the_start(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_probes_tell_alive_and_ready_apart_and_metrics_come_from_all(node: Super
     for process in ("controller", "worker-0", "router-0"):
         assert f'odradek_stand_ins{{process="{process}",kind="a"}} 1\n' in text
         assert f'odradek_stand_ins{{process="{process}",kind="b\\""}} 2\n' in text
-    assert 'odradek_child_restarts{process="supervisor",child="worker-0"} 1\n' in text
+    assert 'odradek_process_restarts_total{process="worker-0"} 1\n' in text
 
 
 def test_a_node_that_no_client_can_use_is_not_ready_and_says_why(node: SupervisedNode) -> None:
@@ -55,6 +55,26 @@ def test_a_node_that_no_client_can_use_is_not_ready_and_says_why(node: Supervise
     assert "listener A: its certificate has expired\n" in get(url)[1]
 
 
+def test_a_node_is_ready_when_its_replicas_have_been_in_sync_once(node: SupervisedNode) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/readyz"
+    node.file = node.folder / "node.properties"
+    node.file.write_text("peer.advertised=127.0.0.1:9192\n")
+    controller = ("controller", "catches up", 2)
+    node.start(controller, is_clustered=True, http_listen=f"127.0.0.1:{port}").wait_ready()
+    assert get(url) == (503, "controller ready\n2 replicas are not in sync yet: a-0, a-1\n")
+    (node.data / "caught-up").touch()
+    wait_until(lambda: node.events("controller has caught up"))
+    wait_until(lambda: get(url)[0] == 200)
+    os.kill(int(node.events("controller starts")[0].split()[-1]), signal.SIGKILL)
+    wait_until(lambda: len(node.events("controller starts")) == 2)
+    wait_until(lambda: get(url) == (200, "controller ready\n"), what="only the process is new")
+    node.file.write_text("peer.advertised=localhost:9192\n")
+    wait_until(lambda: "changed configuration file is in effect" in node.logged())
+    assert len(node.events("controller starts")) == 3
+    assert get(url) == (200, "controller ready\n")
+
+
 def test_metrics_do_not_wait_for_a_process_that_does_not_answer(node: SupervisedNode) -> None:
     port = free_port()
     node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, http_listen=f"127.0.0.1:{port}")
@@ -62,4 +82,4 @@ def test_metrics_do_not_wait_for_a_process_that_does_not_answer(node: Supervised
     wait_until(lambda: node.events("worker-0 hangs"))
     text = get(f"http://127.0.0.1:{port}/metrics")[1]
     assert 'process="controller"' in text
-    assert 'process="worker-0"' not in text
+    assert 'stand_ins{process="worker-0"' not in text

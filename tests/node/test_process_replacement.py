@@ -88,6 +88,7 @@ def test_a_value_with_which_a_process_does_not_start_is_refused(node: Supervised
 
     refuse("refuses", 300, "arena.bytes is too much")
     refuse("fails", 301, "a new router-0 did not start with it; see its errors in the log")
+    assert "replace the present one has exited child=router-0 status='exit code 3'" in node.logged()
     assert node.state()["children"] == before
     assert not node.events("stops")
     assert not (node.folder / "run" / "candidate.json").exists()
@@ -95,7 +96,7 @@ def test_a_value_with_which_a_process_does_not_start_is_refused(node: Supervised
     assert len(node.survivors()) == 3
     metrics = get(f"{url}/metrics")[1]
     assert 'odradek_config_file_refused{process="supervisor"} 1\n' in metrics
-    assert 'odradek_processes_replaced{process="supervisor"} 0\n' in metrics
+    assert 'odradek_processes_replaced_total{process="supervisor"} 0\n' in metrics
 
     refuse("dies with 302", 302, "router-0 did not become ready with it; see its errors in the log")
     assert node.events(" runs with ")[3:] == [
@@ -107,7 +108,7 @@ def test_a_value_with_which_a_process_does_not_start_is_refused(node: Supervised
     wait_until(lambda: bool(node.events("router-0 runs with 303")), what="another value")
     assert "is refused" not in get(f"{url}/readyz")[1]
     # The worker twice, there and back, and the router; then the router.
-    assert 'odradek_processes_replaced{process="supervisor"} 4\n' in get(f"{url}/metrics")[1]
+    assert 'odradek_processes_replaced_total{process="supervisor"} 4\n' in get(f"{url}/metrics")[1]
 
 
 def test_a_node_that_stops_meanwhile_leaves_nothing(node: SupervisedNode) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from odradek.node.observability import StorageReport, StorageState
 from odradek.node.storage_health import NodeStorage, StorageHealth
+from tests.support.log_lines import log_lines
 
 EROFS = "Read-only file system"
 
@@ -46,9 +47,10 @@ def test_each_change_of_the_node_is_logged_once(caplog: pytest.LogCaptureFixture
     assert storage.update("controller", "")
     assert not storage.update("worker-1", "")
     assert (storage.problem, storage.problem_count) == ("", 3)
-    assert caplog.messages == [
-        f"/data cannot be written: stores/0: {EROFS}. Until it can, writes get KAFKA_STORAGE_ERROR",
-        "/data can be written again",
+    assert log_lines(caplog) == [
+        "files cannot be written: until they can, writes get KAFKA_STORAGE_ERROR path=/data"
+        f" reason='stores/0: {EROFS}' action='free space, or repair the disk'",
+        "files can be written again path=/data",
     ]
 
 
@@ -56,7 +58,7 @@ def test_another_cause_is_another_change(caplog: pytest.LogCaptureFixture) -> No
     storage = NodeStorage(Path("/data"))
     storage.update("worker-0", "the disk is full")
     storage.update("worker-0", f"stores/0: {EROFS}")
-    assert len(caplog.messages) == 2
+    assert len(log_lines(caplog)) == 2
 
 
 def test_routers_are_told_which_processes_have_ended_because_of_a_problem() -> None:

@@ -20,6 +20,7 @@ from odradek.cluster.metadata.broker_settings import RACK_AWARE_SELECTOR
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from odradek.cluster.replication.partition import ANY_EPOCH, check_read
 from odradek.cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
+from odradek.node.bus.request_trace import RequestTrace
 from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import run_work, take_turn
@@ -69,6 +70,8 @@ class _ReadResult:
     ends: list[tuple[LocatedLog, int]] = field(default_factory=list)
     """The partitions that were read, each with its progress then."""
     record_bytes: int = 0
+    sent: list[tuple[TopicKey, int, int]] = field(default_factory=list)
+    """For each partition with records: its topic, their bytes, and their number by offsets."""
     aborted_count: int = 0
     must_respond: bool = False
     """Respond at once: there is an error, a diverging epoch or a preferred read replica."""
@@ -93,6 +96,11 @@ async def handle_fetch(
     fetch = services.fetch_sessions.new_context(request, version, requested, now_ms)
     if fetch.error_code:
         return FetchResponse(error_code=fetch.error_code, session_id=0)
+    if RequestTrace.current is not None:
+        # The request itself names only what has changed in its session.
+        RequestTrace.current.add_topics({each.topic for each in fetch.partitions})
+    # Conversion to old formats may find errors later.
+    context.may_have_errors = version < 4
     read = _FetchRead(request, context, services)
     deadline_ms = now_ms + max(0, request.max_wait_ms)
     if not read.is_replica:
@@ -137,6 +145,7 @@ async def handle_fetch(
         # that this request created.
         services.fetch_sessions.discard_new(fetch)
         return FetchResponse(session_id=fetch.session_id if fetch.is_incremental else 0)
+    services.fetch_activity.record_sent(result.sent)
     if version < 4:
         await _convert_down(result.answers, version)
     context.holds.extend(result.holds)
@@ -244,7 +253,7 @@ class _FetchRead:
                 error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             data.error_code = error
             if error:
-                result.must_respond = True
+                result.must_respond = self._context.may_have_errors = True
                 services.fetch_activity.record_error(
                     context.connection_id, wanted.topic, wanted.partition, error
                 )
@@ -348,6 +357,7 @@ class _FetchRead:
                 result.aborted_count += len(aborted)
             result.record_bytes += read.byte_count
             reached = read.next_offset
+            result.sent.append((wanted.topic, read.byte_count, reached - offset))
             data.records = read.buffers
             if read.hold is not None:
                 result.holds.append(read.hold)

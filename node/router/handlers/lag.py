@@ -11,7 +11,7 @@ from typing import Final
 from odradek.cluster.metadata.acls import AclOperation
 from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.cooperative_iteration import LoopYielder
 from odradek.node.router.handlers.offsets import locate_leader
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import (
@@ -39,18 +39,15 @@ async def handle_describe_lag(
     batches_max = max(
         min(BATCHES_WALKED_MAX, BATCHES_PER_REQUEST_MAX // max(count, 1)), BATCHES_PER_PARTITION_MIN
     )
-    return DescribeLagResponse(
-        topics=[
-            DescribeLagResponseTopic(
-                name=topic.name,
-                partitions=[
-                    _lag(topic.name, partition, batches_max, context, services)
-                    async for partition in iterate_cooperatively(topic.partitions)
-                ],
-            )
-            async for topic in iterate_cooperatively(request.topics)
-        ]
-    )
+    pace = LoopYielder(context)
+    response = DescribeLagResponse()
+    for topic in request.topics:
+        answer = DescribeLagResponseTopic(name=topic.name)
+        response.topics.append(answer)
+        for partition in topic.partitions:
+            await pace.step()
+            answer.partitions.append(_lag(topic.name, partition, batches_max, context, services))
+    return response
 
 
 def _lag(

@@ -25,7 +25,7 @@ from odradek.node.router.cooperative_iteration import (
     sort_cooperatively,
 )
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
-from odradek.node.router.topic_log import caller_text, log_created_topic
+from odradek.node.router.topic_log import caller_fields, log_created_topic
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.metadata import (
     Cursor,
@@ -275,7 +275,7 @@ async def _create_missing(
         except ApiError:
             return failures
         context.throttle_time_ms = reply.throttle_time_ms
-        who = f"a Metadata request of {caller_text(context)}"
+        who = {**caller_fields(context), "cause": "a Metadata request"}
         for result in reply.results:
             log_created_topic(result, who)
             if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):

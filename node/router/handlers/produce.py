@@ -63,6 +63,7 @@ async def handle_produce(
     ):
         refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     context.retain()
+    context.may_have_errors = False
     waiting: list[tuple[PartitionProduceResponse, Reply[AppendReply]]] = []
     stores: list[int] = []
     responses: list[TopicProduceResponse] = []
@@ -74,6 +75,8 @@ async def handle_produce(
             else image.topics_by_name.get(topic_data.name)
         )
         error = refusal or _topic_error(topic, topic_data.name, by_id, context, services)
+        if error:
+            context.may_have_errors = True
         partitions: list[PartitionProduceResponse] = []
         for data in topic_data.partition_data:
             partition = PartitionProduceResponse(index=data.index, error_code=error, base_offset=-1)
@@ -82,6 +85,7 @@ async def handle_produce(
                 reply = _append(topic, data, request, context, services, stores)
                 if isinstance(reply, ErrorCode):
                     partition.error_code = reply
+                    context.may_have_errors = True
                 else:
                     waiting.append((partition, reply))
         responses.append(
@@ -223,6 +227,8 @@ def _set_result(
     partition: PartitionProduceResponse, answer: AppendReply, context: RequestContext
 ) -> None:
     partition.error_code = answer.error_code
+    if answer.error_code:
+        context.may_have_errors = True
     if type(answer) is Appended:
         context.worker_ns += answer.work_ns
         partition.base_offset = answer.base_offset

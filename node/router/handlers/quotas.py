@@ -4,7 +4,6 @@ v1 of both has the flexible encoding. Quotas are those of KIP-546, and of IP add
 """
 
 import asyncio
-import logging
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +24,8 @@ from odradek.node.router.cooperative_iteration import (
     command_batches,
     iterate_cooperatively,
 )
-from odradek.node.router.topic_log import caller_text
+from odradek.node.router.topic_log import caller_fields
+from odradek.node.structured_log import get_logger
 from odradek.node.wire.connection_rates import is_address
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.quotas import (
@@ -40,7 +40,7 @@ from odradek.protocol.messages.quotas import (
     ValueData,
 )
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 ALTER_TIMEOUT_MS: Final = 30_000
 """The request has no timeout field. The default of clients' request.timeout.ms."""
@@ -217,8 +217,9 @@ def _log_changes(
     changed = [result.entity for result in results if not result.error_code]
     if changed:
         first = ", ".join(f"{kind} {name or '<default>'}" for kind, name in changed[0])
-        more = f" and {len(changed) - 1} other entities" if len(changed) > 1 else ""
-        log.info("client quotas of %s%s changed by %s", first, more, caller_text(context))
+        log.info(
+            "client quotas changed", entity=first, count=len(changed), **caller_fields(context)
+        )
 
 
 async def _unresolved_hosts(entries: Iterable[QuotaEntityChanges]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from odradek.node.router.handlers.group_descriptions import describe_groups
 from odradek.node.router.handlers.shard_requests import answer_of, authorize_member
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
 from odradek.node.router.shards.coordinator_service import CREATE_TIMEOUT_MS
-from odradek.node.router.topic_log import caller_text, log_created_topics
+from odradek.node.router.topic_log import caller_fields, log_created_topics
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import (
     StreamsGroupDescribedGroup,
@@ -90,7 +90,7 @@ async def _create_internal_topics(
     except ApiError as error:
         _append_detail(answer, f"; Creation failed: {error.message}")
         return
-    log_created_topics(reply.results, f"a streams group of {caller_text(context)}")
+    log_created_topics(reply.results, {**caller_fields(context), "cause": "a streams group"})
     failed = [
         f"{result.name} ({result.error_message or ErrorCode(result.error_code).name})"
         for result in reply.results

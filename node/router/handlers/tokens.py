@@ -8,7 +8,6 @@ delegation.token.secret.key. The HMAC of a token is made here and leaves this pr
 answer to a client: the controller gets its digest.
 """
 
-import logging
 import secrets
 from typing import Final
 
@@ -27,6 +26,8 @@ from odradek.cluster.metadata.delegation_tokens import (
 from odradek.cluster.metadata.scram import SALT_RANDOM_BYTES, ScramMechanism, salt_of
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively, run_in_thread
+from odradek.node.router.topic_log import caller_fields
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.tokens import (
     CreateDelegationTokenRequest,
@@ -42,7 +43,7 @@ from odradek.protocol.messages.tokens import (
 )
 from odradek.protocol.types import NO_TIMESTAMP, uuid_to_text
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 CHANGE_TIMEOUT_MS: Final = 30_000
 """The requests have no timeout field. The default of clients' request.timeout.ms."""
@@ -110,7 +111,12 @@ async def _create(
     )
     command = CreateDelegationToken(token, request.max_lifetime_ms)
     reply = await services.controller.submit(command, CHANGE_TIMEOUT_MS)
-    log.info("%s has created the delegation token %s of %s", context.principal, token_id, owner)
+    log.info(
+        "a delegation token was created",
+        token_id=token_id,
+        owner=str(owner),
+        **caller_fields(context),
+    )
     response.issue_timestamp_ms = reply.issue_ms
     response.expiry_timestamp_ms = reply.expiry_ms
     response.max_timestamp_ms = reply.max_ms

@@ -29,7 +29,7 @@ from odradek.node.bus.messages import UNSENT, DeleteRecords, DeleteRecordsReply,
 from odradek.node.bus.reply import Reply
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
-from odradek.node.router.topic_log import caller_text, log_created_topic, log_deleted_topic
+from odradek.node.router.topic_log import caller_fields, log_created_topic, log_deleted_topic
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.offsets import (
     DeleteRecordsPartitionResult,
@@ -107,7 +107,7 @@ async def handle_create_topics(
         refusal=_TOO_LARGE if is_too_large else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
     results.update((result.name or "", result) for result in refused)
-    who = caller_text(context)
+    who = caller_fields(context)
     answers = []
     async for name, topic in iterate_cooperatively(topics.items(), context):
         if not request.validate_only:
@@ -246,7 +246,7 @@ async def handle_delete_topics(
                 results[key] = TopicResult(
                     key.name, error.code, error.message, topic_id=key.topic_id
                 )
-    who = caller_text(context)
+    who = caller_fields(context)
     answers = []
     async for result in iterate_cooperatively(results.values(), context):
         log_deleted_topic(result, who)

@@ -12,7 +12,6 @@ clock expires no session.
 """
 
 import asyncio
-import logging
 import time
 import uuid
 from collections.abc import Awaitable, Sequence
@@ -26,7 +25,8 @@ from odradek.cluster.metadata.settings import broker_settings
 from odradek.coordinator.outcome import Answer, Command, ErrorReply
 from odradek.coordinator.ownership import hosting_changes, shard_of, shards_to_host
 from odradek.coordinator.runtime import ShardRuntime, ShardState
-from odradek.node.bus.reply import Reply
+from odradek.node.bus.reply import Reply, TracedReply
+from odradek.node.bus.request_trace import RequestTrace
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
@@ -40,10 +40,11 @@ from odradek.node.router.shards.shard_host import ShardHost
 from odradek.node.router.shards.shard_log import StoreShardLog
 from odradek.node.router.topic_log import log_created_topics
 from odradek.node.router.worker_client import WorkerClient
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import ZERO_UUID, Request
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 R = TypeVar("R")
 
@@ -151,7 +152,11 @@ class CoordinatorService(Generic[S]):
         self, shard: int, request: Request[R], caller: ShardCaller = INTERNAL_CALLER
     ) -> Reply[R]:
         """The response of one shard; see `call`."""
+        trace = RequestTrace.current
         reply: Reply[R] = Reply()
+        if trace is not None:
+            name = f"{self._type.topic_name}-{shard}"
+            reply = TracedReply(trace, "coordinator", {"shard": name})
         host = self._hosts.get(shard)
         if host is None:
             reply.fail(ApiError(ErrorCode.NOT_COORDINATOR))
@@ -327,7 +332,7 @@ class CoordinatorService(Generic[S]):
             self._log_failure(error.message)
             return
         result = reply.results[0]
-        log_created_topics(reply.results, "this coordinator")
+        log_created_topics(reply.results, {"cause": "this coordinator"})
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             self._log_failure(result.error_message or ErrorCode(result.error_code).name)
         else:
@@ -347,9 +352,9 @@ class CoordinatorService(Generic[S]):
         if reason != self._creation_failure:
             self._creation_failure = reason
             log.warning(
-                "%s could not be created; clients get COORDINATOR_NOT_AVAILABLE: %s",
-                self._type.topic_name,
-                reason,
+                "an internal topic could not be created; clients get COORDINATOR_NOT_AVAILABLE",
+                topic=self._type.topic_name,
+                reason=str(reason),
             )
 
     def _schedule_sweep(self) -> None:

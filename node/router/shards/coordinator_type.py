@@ -6,7 +6,6 @@ group_coordinator_type.py, transaction_coordinator_type.py and share_coordinator
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -15,10 +14,11 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.runtime import Shard
 from odradek.node.bus.reply import Reply
 from odradek.node.router.backoff import exponential_backoff
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError
 from odradek.protocol.types import Request, Uuid
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 S = TypeVar("S", bound=Shard[Any])
 S_contra = TypeVar("S_contra", bound=Shard[Any], contravariant=True)
@@ -50,7 +50,11 @@ class EffectContext(NamedTuple):
             try:
                 await self.call_shard(result)
             except ApiError as error:
-                log.info("shard %d has not recorded an effect's result: %s", self.shard, error)
+                log.info(
+                    "a shard has not recorded the result of an effect yet",
+                    shard=self.shard,
+                    reason=str(error),
+                )
                 await pause(next(pauses))
             else:
                 return

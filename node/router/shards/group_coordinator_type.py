@@ -4,7 +4,6 @@ Shards get topics, and the topics that members' regexes match, from the newest i
 interval depends on the number of members in all shards of the broker together.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,13 +18,14 @@ from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.group.topics import TopicCatalog, changed_topic_names
 from odradek.node.router.patterns import TopicPatterns
 from odradek.node.router.shards.coordinator_type import EffectContext, InternalTopicConfig
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError
 from odradek.protocol.messages.groups import JoinGroupRequest
 from odradek.protocol.messages.share import ShareGroupHeartbeatRequest
 from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
 from odradek.protocol.types import ZERO_UUID, Uuid
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class GroupCoordinatorType:
@@ -101,7 +101,7 @@ class GroupCoordinatorType:
                 )
             except ApiError as error:
                 # Written by another release: the topics it matched stay.
-                log.warning("the topic regex of a group is not valid: %s", error.message)
+                log.warning("the topic regex of a group is not valid", reason=error.message)
         return expressions
 
     def is_membership_change(self, request: object) -> bool:
@@ -164,7 +164,8 @@ class GroupCoordinatorType:
             return
         self.deleted_ephemeral_count += 1
         log.info(
-            "group %s is ephemeral, was Empty for %d ms and has been deleted with its offsets",
-            effect.group_id,
-            effect.ttl_ms,
+            "an ephemeral group was Empty for its time to live and has been deleted with its"
+            " offsets",
+            group=effect.group_id,
+            duration_ms=effect.ttl_ms,
         )

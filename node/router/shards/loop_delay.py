@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from odradek.node.metrics.histogram import DurationHistogram
+
 PULSE_S: Final = 0.25
 _WEIGHT: Final = 0.2
 """The weight of a measurement in the moving average: one long turn of the loop counts for little,
@@ -22,6 +24,7 @@ class LoopDelayMonitor:
         self._loop = loop
         self._report = report
         self._mean_ms = 0.0
+        self.histogram = DurationHistogram()
         self._due = loop.time() + PULSE_S
         self._timer = loop.call_at(self._due, self._measure)
 
@@ -32,6 +35,7 @@ class LoopDelayMonitor:
     def _measure(self) -> None:
         now = self._loop.time()
         loop_delay_ms = 1000 * max(0.0, now - self._due)
+        self.histogram.observe(int(1e6 * loop_delay_ms))
         self._mean_ms += _WEIGHT * (loop_delay_ms - self._mean_ms)
         self._due = now + PULSE_S
         self._timer = self._loop.call_at(self._due, self._measure)

@@ -11,7 +11,6 @@ less than a client's retry backoff. Invariant: every command given to `execute` 
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVarTuple, Unpack
@@ -19,8 +18,10 @@ from typing import Any, Final, TypeVarTuple, Unpack
 from odradek.coordinator.outcome import Answer, Command, ErrorReply
 from odradek.coordinator.runtime import CoordinatorBatch, ShardRuntime, ShardState
 from odradek.node.bus.messages import Appended, AppendReply, DescribeProducersReply
-from odradek.node.bus.reply import Reply
+from odradek.node.bus.reply import Reply, TraceScope
+from odradek.node.bus.request_trace import RequestTrace
 from odradek.node.router.shards.shard_log import ShardLog
+from odradek.node.structured_log import get_logger
 from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
@@ -30,7 +31,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
 from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 Ts = TypeVarTuple("Ts")
 
@@ -87,6 +88,9 @@ class ShardHost:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._load_started = 0.0
+        self._trace: RequestTrace | None = None
+        """Of the last traced command since records were appended: the next append is part of it, if
+        its answer waits for that."""
 
     @property
     def is_active(self) -> bool:
@@ -112,6 +116,8 @@ class ShardHost:
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 self._deliver([ErrorReply(command.request_id, code)])
             return
+        if RequestTrace.current is not None:
+            self._trace = RequestTrace.current
         self._run(runtime.execute, command, self._now_ms())
 
     def close(self) -> None:
@@ -159,13 +165,15 @@ class ShardHost:
             answers = runtime.finish_loading(next_offset=end_offset, now_ms=self._now_ms())
         except Exception:
             log.exception(
-                "%s could not be loaded at offset %d; it is loaded again", self.name, offset
+                "a shard could not be loaded; it is loaded again", shard=self.name, offset=offset
             )
             self._deliver(runtime.fail())
             self._retry_later(self._reload, runtime)
             return
         took_ms = (self._loop.time() - self._load_started) * 1000
-        log.debug("%s loaded up to offset %d in %.0f ms", self.name, end_offset, took_ms)
+        log.debug(
+            "a shard is loaded", shard=self.name, end_offset=end_offset, duration_ms=int(took_ms)
+        )
         self._deliver(answers)
         waiting, self._waiting_commands = self._waiting_commands, []
         if self._load_wait_timer is not None:
@@ -213,7 +221,7 @@ class ShardHost:
             answers = action(*args)
         except Exception:
             # An error of the shard: its state is in doubt, but the log is not.
-            log.exception("%s failed and is loaded again", self.name)
+            log.exception("a shard failed and is loaded again", shard=self.name)
             answers = self.runtime.fail()
         self._deliver(answers)
         self._schedule_next()
@@ -254,6 +262,18 @@ class ShardHost:
     def _flush(self) -> None:
         """Append what the turn has written."""
         self._is_flush_due = False
+        trace, self._trace = self._trace, None
+        if trace is None or trace.answered_ns:
+            self._append_batches()
+            return
+        scope = TraceScope(trace)
+        scope.begin()
+        try:
+            self._append_batches()
+        finally:
+            scope.end()
+
+    def _append_batches(self) -> None:
         runtime = self.runtime
         for batch in runtime.take_batches():
             if runtime.state is ShardState.DRAINING:
@@ -279,7 +299,7 @@ class ShardHost:
         now_ms = self._now_ms()
         if type(answer) is not Appended or answer.error_code:
             code = ErrorCode(answer.error_code)
-            log.warning("%s could not append records: %s", self.name, code.name)
+            log.warning("a shard could not append records", shard=self.name, error_code=code.name)
             return runtime.append_failed(batch, code, now_ms)
         answers = runtime.appended(batch, answer.base_offset)
         if runtime.state is ShardState.ACTIVE:

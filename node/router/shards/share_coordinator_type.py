@@ -4,7 +4,6 @@ The log of a shard is not compacted: from time to time the shard writes all stat
 records before deleted (coordinator/share/shard.py).
 """
 
-import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -26,10 +25,11 @@ from odradek.node.router.shards.coordinator_type import (
     InternalTopicConfig,
 )
 from odradek.node.router.worker_client import WorkerClient
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import Uuid
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 DELETE_RECORDS_TIMEOUT_MS: Final = 5_000
 """How long replicas may take to delete records; they do it later if they cannot now."""
@@ -109,10 +109,10 @@ class ShareCoordinatorType:
         error_code = reply.result().error_code
         if error_code:
             log.info(
-                "the first records of %s-%d were not deleted: %s",
-                self.topic_name,
-                shard,
-                ErrorCode(error_code).name,
+                "the first records of a shard were not deleted",
+                topic=self.topic_name,
+                partition=shard,
+                error_code=ErrorCode(error_code).name,
             )
 
     def _open_log(self, shard: int) -> LocatedLog | None:

@@ -10,7 +10,6 @@ once if a retry cannot help, it is archived without being written; that is count
 """
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -26,11 +25,12 @@ from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.node.router.topic_log import log_created_topics
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.records import Header, Record, build_batch, iter_batches, iter_records
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 ENABLE_CONFIG: Final = "errors.deadletterqueue.group.enable"
 GIVE_UP_S: Final = 20.0
@@ -117,14 +117,14 @@ class DeadLetterQueue:
                 if isinstance(error, _UndeliverableError) or self._loop.time() >= deadline:
                     self.dropped_count += dead_letters.end - offset
                     log.warning(
-                        "%s-%d: offsets %d to %d of group %s were not written to topic %s: %s",
-                        source.name,
-                        topic_partition.partition,
-                        offset,
-                        dead_letters.end - 1,
-                        group_id,
-                        group_settings.dead_letter_topic,
-                        error,
+                        "records of a share group were not written to its dead-letter queue",
+                        topic=source.name,
+                        partition=topic_partition.partition,
+                        offset=offset,
+                        end_offset=dead_letters.end,
+                        group=group_id,
+                        dead_letter_topic=group_settings.dead_letter_topic,
+                        reason=str(error),
                     )
                     return
                 await asyncio.sleep(next(pauses))
@@ -161,7 +161,7 @@ class DeadLetterQueue:
         topic = NewTopic(name, uuid.uuid4().bytes, configs=((ENABLE_CONFIG, "true"),))
         reply = await self._controller.submit(CreateTopics((topic,)), _CREATE_TIMEOUT_MS)
         [result] = reply.results
-        log_created_topics(reply.results, "the dead-letter queue")
+        log_created_topics(reply.results, {"cause": "the dead-letter queue"})
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise ApiError(ErrorCode(result.error_code), result.error_message)
 
@@ -240,8 +240,8 @@ class DeadLetterQueue:
                                 yield record
                     except ProtocolError:
                         log.warning(
-                            "the records of the batch at offset %d could not be read",
-                            header.base_offset,
+                            "the records of a batch could not be read for the dead-letter queue",
+                            offset=header.base_offset,
                         )
             offset = result.next_offset
 

@@ -10,7 +10,6 @@ Locks are measured by the loop's clock.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,9 +30,10 @@ from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
 from odradek.node.router.share.persister import SharePersister
 from odradek.node.router.share.sessions import ShareSession, ShareSessions, TopicIdPartition
 from odradek.node.router.share.share_partition_log import SharePartitionLog, SharePartitionRead
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError, ErrorCode
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 WRITE_RETRY_S: Final = 0.5
 """Between attempts to write the state."""
@@ -60,6 +60,11 @@ class SharePartitionKey(NamedTuple):
 
     group_id: str
     topic_partition: TopicIdPartition
+
+
+def _log_fields(key: SharePartitionKey) -> dict[str, object]:
+    topic_id, partition = key.topic_partition
+    return {"group": key.group_id, "topic_id": str(topic_id), "partition": partition}
 
 
 @dataclass(slots=True, eq=False)
@@ -318,9 +323,15 @@ class SharePartitions:
             self._wake(hosted)
             return
         if not isinstance(error, ApiError):
-            log.error("share partition %s could not be loaded", hosted.key, exc_info=error)
+            log.error(
+                "a share partition could not be loaded", **_log_fields(hosted.key), exc_info=error
+            )
         else:
-            log.info("share partition %s could not be loaded yet: %s", hosted.key, error)
+            log.info(
+                "a share partition could not be loaded yet",
+                **_log_fields(hosted.key),
+                reason=str(error),
+            )
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 hosted.error_code = error.code
             elif error.code in _LEADER_MOVED:
@@ -393,7 +404,9 @@ class SharePartitions:
         if error is not None:
             code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
             log.warning(
-                "the state of share partition %s could not be written: %s", hosted.key, error
+                "the state of a share partition could not be written",
+                **_log_fields(hosted.key),
+                reason=str(error),
             )
             if code in _LEADER_MOVED:
                 self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -425,8 +438,8 @@ class SharePartitions:
         hosted.dead_letter_write_count -= 1
         if error is not None:
             log.error(
-                "records of %s could not be written to the dead-letter queue",
-                hosted.key,
+                "records could not be written to the dead-letter queue",
+                **_log_fields(hosted.key),
                 exc_info=error,
             )
         if hosted.is_dropped:

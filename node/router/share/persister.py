@@ -11,7 +11,6 @@ such as a fenced leader epoch, are raised as ApiError.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,11 +36,12 @@ from odradek.node.router.backoff import exponential_backoff
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.coordinator_service import CoordinatorService
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages import share_state as messages
 from odradek.protocol.types import Request, Uuid
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 R = TypeVar("R")
 
@@ -176,7 +176,11 @@ class SharePersister:
             return
         results = [(topic.topic_id, result) for topic in topics for result in topic.partitions]
         if len(results) != len(calls):
-            log.error("another broker answered %d of %d calls", len(results), len(calls))
+            log.error(
+                "another broker has not answered all calls for share states",
+                count=len(results),
+                expected=len(calls),
+            )
             for call in calls:
                 self._retry(call, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return

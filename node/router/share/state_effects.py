@@ -5,7 +5,6 @@ called for each partition, wherever its shards are. The result is reported until
 has recorded it or has moved: its next host runs the effects again that were not reported.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -23,10 +22,11 @@ from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.share.persister import SharePersister
 from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.node.router.share.state_reload import ShareStateReloader
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import Uuid
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 ShareStateEffect: TypeAlias = InitializeStates | RestartStates | DeleteStates
 _Calls: TypeAlias = Mapping[Uuid, Mapping[int, Reply[None]]]
@@ -100,7 +100,7 @@ async def _collect_codes(group_id: str, calls: _Calls) -> dict[Uuid, dict[int, E
                 await reply
             except ApiError as error:
                 by_index[index] = error.code
-                log.info("a share state of group %s could not be changed: %s", group_id, error)
+                log.info("a share state could not be changed", group=group_id, reason=str(error))
     return codes
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from odradek.node.observability import Sample
+from odradek.node.metrics.families import FAMILIES
+from odradek.node.metrics.registry import Sample
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.types import Uuid, uuid_to_text
 
@@ -23,6 +24,7 @@ TERMINATED_KEPT_MS: Final = 60_000
 """How long the metrics of a client are kept that has pushed its last: until they are scraped."""
 CLIENT_LABEL_BYTES_MAX: Final = 256
 """A client whose id is longer is not exported."""
+CLIENT_INFO: Final = FAMILIES["odradek_telemetry_client_info"]
 HELP: Final = "Pushed by clients (KIP-714)"
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -224,9 +226,9 @@ def _client_sample(metrics: ClientMetrics) -> Sample:
     for name, text in metrics.resource:
         labels.setdefault(name, text)
     return Sample(
-        "odradek_telemetry_client_info",
-        "gauge",
-        "Clients that push metrics, with what they tell of themselves",
+        CLIENT_INFO.name,
+        CLIENT_INFO.kind,
+        CLIENT_INFO.help,
         1.0,
         tuple(labels.items()),
     )

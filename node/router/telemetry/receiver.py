@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Final
 
-from odradek.node.observability import Sample
+from odradek.node.metrics.registry import Sample
 from odradek.node.router.connected_clients import ConnectedClient
 from odradek.node.router.cooperative_iteration import run_in_slices, run_in_thread
 from odradek.node.router.metadata_cache import MetadataCache

@@ -9,7 +9,6 @@ Pure but for RE2's compiled expressions. `follow` is called with the configs of 
 client is matched; `version` grows whenever they have changed.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -23,11 +22,12 @@ from odradek.cluster.metadata.client_metrics_settings import (
 from odradek.cluster.metadata.config_definitions import ConfigError
 from odradek.cluster.metadata.settings import own_values
 from odradek.node.router.patterns import Pattern, compile_pattern
+from odradek.node.structured_log import get_logger
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import Uuid
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 UNKNOWN_SOFTWARE: Final = "unknown"
 """Name and version of the software of a client that has not told them (KIP-511)."""
@@ -126,7 +126,11 @@ def _compiled(name: str, configs: Mapping[str, str]) -> _CompiledSubscription | 
         )
     except ApiError as error:
         # It was checked when it was set, by a release with another RE2.
-        log.warning("client metrics subscription %s matches no client: %s", name, error.message)
+        log.warning(
+            "a client metrics subscription matches no client",
+            subscription=name,
+            reason=error.message,
+        )
         return None
     return _CompiledSubscription(settings.metrics, settings.interval_ms, patterns)
 

@@ -9,7 +9,6 @@ has moved, whose new host starts again. A partition that was deleted needs no ma
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -32,10 +31,11 @@ from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.worker_client import WorkerClient
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import WritableTxnMarker, WriteTxnMarkersRequest
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 1.0
@@ -155,10 +155,11 @@ class MarkerWriter:
                 if code not in FINAL_ERROR_CODES:
                     left.add(partition)
                     log.info(
-                        "the marker of %s is not written to %s-%d yet: %s",
-                        effect.transactional_id,
-                        *partition,
-                        ErrorCode(code).name,
+                        "the marker of a transaction is not written yet",
+                        transactional_id=effect.transactional_id,
+                        topic=partition[0],
+                        partition=partition[1],
+                        error_code=ErrorCode(code).name,
                     )
         return frozenset(left)
 

@@ -12,7 +12,6 @@ markers, the transaction is looked up right before.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -34,13 +33,14 @@ from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.worker_client import WorkerClient
+from odradek.node.structured_log import get_logger
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     DescribeTransactionsRequest,
     ListTransactionsRequest,
 )
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _SLICE_COUNT: Final = 500
 """Partitions checked before the loop runs other tasks: half a millisecond."""
@@ -123,16 +123,16 @@ class Watchdog:
             return
         for found in detector.end_round(examined, late, unfinished):
             log.warning(
-                "hanging transaction of producer %d (epoch %d) in %s-%d from offset %d on: no batch"
-                " for %d s, and no coordinator has it; read_committed consumers wait%s",
-                found.producer_id,
-                found.producer_epoch,
-                *found.partition,
-                found.start_offset,
-                (now_ms - found.last_timestamp_ms) // 1000,
-                ""
+                "hanging transaction: no coordinator has it, and read_committed consumers wait",
+                topic=found.partition[0],
+                partition=found.partition[1],
+                producer_id=found.producer_id,
+                producer_epoch=found.producer_epoch,
+                offset=found.start_offset,
+                duration_ms=now_ms - found.last_timestamp_ms,
+                action="it is aborted (transaction.watchdog.abort.enable)"
                 if settings.transaction_watchdog_abort_enable
-                else f"; abort it with: odradek txn abort {found.partition[0]} {found.partition[1]}"
+                else f"abort it with: odradek txn abort {found.partition[0]} {found.partition[1]}"
                 f" --start-offset {found.start_offset}",
             )
         if settings.transaction_watchdog_abort_enable:
@@ -228,7 +228,9 @@ class Watchdog:
                     partitions = unfinished.setdefault(state.producer_id, set())
                     partitions.update(partitions_of(state.topics))
             except ApiError as error:
-                log.info("node %d did not list its transactions: %s", node_id, error)
+                log.info(
+                    "a node did not list its transactions", peer_node=node_id, reason=str(error)
+                )
                 return None
         return unfinished if self._coordinators() == before else None
 
@@ -256,16 +258,18 @@ class Watchdog:
         )
         if code:
             log.warning(
-                "the hanging transaction in %s-%d could not be aborted: %s",
-                *found.partition,
-                ErrorCode(code).name,
+                "a hanging transaction could not be aborted",
+                topic=found.partition[0],
+                partition=found.partition[1],
+                error_code=ErrorCode(code).name,
             )
             return
         self.ended_count += 1
         self._detector.ended(found)
         log.warning(
-            "aborted the hanging transaction of producer %d in %s-%d from offset %d on",
-            found.producer_id,
-            *found.partition,
-            found.start_offset,
+            "aborted a hanging transaction",
+            topic=found.partition[0],
+            partition=found.partition[1],
+            producer_id=found.producer_id,
+            offset=found.start_offset,
         )

@@ -21,6 +21,7 @@ from odradek.node.bus.peer_messages import (
     PeerRejected,
 )
 from odradek.node.bus.peers import PeerAddress, PeerBus, PeerBusError
+from tests.support.log_lines import log_lines, log_text
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -108,7 +109,7 @@ def rejection_of(sender: PeerBus, receiver: PeerBus, to: int, log: pytest.LogCap
         sender.send(to, ForwardRequest(1, b"", 1))
         sender.flush()
         assert receive(receiver, sender) == []
-        texts = [r.getMessage() for r in log.records if "rejects this node" in r.getMessage()]
+        texts = [r for r in log_lines(log) if "rejects this node" in r]
         return texts[0] if texts else ""
 
     return wait_until(logged, what="the sender is rejected")
@@ -189,8 +190,8 @@ def test_a_peer_with_another_secret_is_rejected_and_both_sides_log_it(
         other.send(0, ENTRY)
         other.flush()
         assert receive(a, other) == []
-        text = caplog.text
-        return "wrong or missing cluster secret" in text and "Set the same `cluster.secret`" in text
+        text = log_text(caplog)
+        return "wrong or missing cluster secret" in text and "set the same `cluster.secret`" in text
 
     wait_until(both_told, what="both sides say what is wrong")
     assert a.refused_count > 0
@@ -206,13 +207,13 @@ def test_a_peer_that_does_not_answer_is_not_logged_as_one_with_another_secret(
 
         def is_told() -> bool:
             a.poll_events()
-            return "node 1" in caplog.text
+            return "peer_node=1" in log_text(caplog)
 
         wait_until(is_told, what="it is told that node 1 is silent")
-    (record,) = [record for record in caplog.records if "node 1" in record.getMessage()]
+    (record,) = [record for record in caplog.records if getattr(record, "peer_node", None) == 1]
     assert record.levelno == logging.WARNING
     assert "did not answer" in record.getMessage()
-    assert "secret" not in record.getMessage()
+    assert "secret" not in log_text(caplog)
     send_until_received(a, nodes.node(1), 1, ENTRY)
 
 
@@ -327,8 +328,12 @@ def test_a_node_with_the_replaced_secret_is_disconnected_and_logged_once(
     texts = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     # Each node says once whom it has rejected, and once whom it does not reach.
     assert sum("wrong or missing cluster secret" in text for text in texts) == 3
-    unreached = [text.split(" at ")[0] for text in texts if text.startswith("the handshake with")]
-    assert sorted(text[-1] for text in unreached) == ["0", "1", "2", "2"]
+    unreached = [
+        record.__dict__["peer_node"]
+        for record in caplog.records
+        if record.getMessage().startswith("the handshake with")
+    ]
+    assert sorted(unreached) == [0, 1, 2, 2]
     assert len(texts) == 7
 
 

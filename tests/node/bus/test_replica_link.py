@@ -1,5 +1,6 @@
 """Requests and responses between the workers of two nodes, with and without CURVE keys."""
 
+import socket
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ from odradek.cluster.replication.messages import (
 )
 from odradek.node.bus.curve import KeyPair
 from odradek.node.bus.replica_link import (
+    HANDSHAKE_MS,
     FollowerFetch,
     LeaderResponse,
     ReplicaLink,
@@ -26,7 +28,7 @@ from odradek.node.bus.replica_link import (
     worker_address,
 )
 from tests.support.ports import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIVENESS_S, wait_until
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 FETCH = ReplicaFetchRequest(1, "c", 2, -1, 0, True)
@@ -44,12 +46,14 @@ class Sockets:
         listener, address = self.listen(*keys)
         return listener.socket, address
 
-    def listen(self, *keys: KeyPair) -> tuple[ReplicaListener, str]:
-        listener = ReplicaListener(self.context, "tcp://127.0.0.1:*", keys)
+    def listen(
+        self, *keys: KeyPair, address: str = "tcp://127.0.0.1:*"
+    ) -> tuple[ReplicaListener, str]:
+        listener = ReplicaListener(self.context, address, keys)
         self._listeners.append(listener)
-        address = listener.socket.getsockopt(zmq.LAST_ENDPOINT)
-        assert isinstance(address, bytes)
-        return listener, address.rstrip(b"\0").decode()
+        endpoint = listener.socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(endpoint, bytes)
+        return listener, endpoint.rstrip(b"\0").decode()
 
     def link(self, address: str, identity: bytes, *keys: KeyPair) -> ReplicaLink:
         link = ReplicaLink(self.context, address, identity, keys)
@@ -75,12 +79,14 @@ def make_keys() -> KeyPair:
     return KeyPair(*zmq.curve_keypair())
 
 
-def wait_until_connected(link: ReplicaLink, listener: ReplicaListener) -> None:
+def wait_until_connected(
+    link: ReplicaLink, listener: ReplicaListener, timeout_s: float = LIVENESS_S
+) -> None:
     def is_connected() -> bool:
         listener.tick()
         return link.take_connected()
 
-    wait_until(is_connected, what="the connection")
+    wait_until(is_connected, what="the connection", timeout_s=timeout_s)
 
 
 def receive(socket: "zmq.Socket[bytes]") -> FollowerFetch:
@@ -164,6 +170,21 @@ def test_followers_connect_again_when_the_key_is_replaced(sockets: Sockets) -> N
     wait_until(is_refused, what="the late one is refused")
     assert not late.take_connected()
     assert not late.send(FETCH)
+
+
+def test_a_peer_that_accepts_and_says_nothing_is_left_for_one_that_answers(
+    sockets: Sockets,
+) -> None:
+    """As a listener that is replaced between the connection and its handshake. ZeroMQ would wait
+    for 30 s, in which the follower leaves the ISR."""
+    keys = make_keys()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        link = sockets.link(f"tcp://127.0.0.1:{port}", b"follower", keys)
+        accepted, _address = silent.accept()
+    with accepted:
+        listener, _ = sockets.listen(keys, address=f"tcp://127.0.0.1:{port}")
+        wait_until_connected(link, listener, timeout_s=3 * HANDSHAKE_MS / 1000)
 
 
 def test_a_listener_without_keys_gets_none_later(sockets: Sockets) -> None:

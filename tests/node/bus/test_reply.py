@@ -5,7 +5,16 @@ import asyncio
 import pytest
 
 from odradek.node.bus import reply as reply_module
-from odradek.node.bus.reply import MeasuredDrive, Reply, WorkMeter, drive, start_coroutine
+from odradek.node.bus.reply import (
+    MeasuredDrive,
+    Reply,
+    TracedReply,
+    TraceScope,
+    WorkMeter,
+    drive,
+    start_coroutine,
+)
+from odradek.node.bus.request_trace import RequestTrace
 
 
 class _Ended:
@@ -219,3 +228,50 @@ def test_the_meter_of_the_request_that_is_worked_for_is_known() -> None:
     before = outer.spent_ns()
     outer.add(7)
     assert outer.spent_ns() == before + 7
+
+
+def test_a_thread_works_for_one_trace_at_a_time() -> None:
+    """A request that is resumed within another one has its own trace, or none."""
+    inner_reply: Reply[int] = Reply()
+    outer_reply: Reply[int] = Reply()
+    seen: list[tuple[str, object]] = []
+
+    async def inner() -> None:
+        await inner_reply
+        seen.append(("inner", RequestTrace.current))
+
+    async def helper() -> None:
+        await outer_reply
+        seen.append(("helper", RequestTrace.current))
+
+    async def outer() -> None:
+        started = start_coroutine(helper())
+        seen.append(("outer", RequestTrace.current))
+        inner_reply.resolve(1)
+        seen.append(("outer", RequestTrace.current))
+        await started
+
+    trace = RequestTrace("outer", 0, lambda _: None)
+    MeasuredDrive(inner(), lambda _value, _error: None, TraceScope(None))
+    MeasuredDrive(outer(), lambda _value, _error: None, TraceScope(trace, WorkMeter()))
+    assert RequestTrace.current is None
+    outer_reply.resolve(1)
+    assert RequestTrace.current is None
+    assert seen == [("outer", trace), ("inner", None), ("outer", trace), ("helper", trace)]
+
+
+def test_a_traced_reply_is_a_span_until_it_is_resolved() -> None:
+    trace = RequestTrace("request", 0, lambda _: None)
+    resumed: list[int] = []
+    reply: TracedReply[int] = TracedReply(
+        trace, "worker_request", {"worker": "worker-0"}, lambda value: resumed.append(-value)
+    )
+
+    async def wait() -> None:
+        resumed.append(await reply)
+
+    drive(wait(), lambda _value, _error: None)
+    assert trace.spans[reply.span].end_ns == 0
+    reply.resolve(7)
+    assert resumed == [-7, 7]
+    assert trace.spans[reply.span].end_ns >= trace.spans[reply.span].start_ns > 0

@@ -2,13 +2,23 @@
 
 import pytest
 
-from odradek.node.cli.cluster import ClusterHealth, controller_of, is_unhealthy, nodes_of
+from odradek.node.cli.cluster import (
+    ClusterHealth,
+    controller_of,
+    is_unhealthy,
+    nodes_of,
+    quorum_findings,
+)
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import make_connection
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     DescribeQuorumReplicaState,
     DescribeQuorumResponsePartitionData,
 )
 from odradek.protocol.messages.metadata import (
     DescribeClusterBroker,
+    DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataResponse,
     MetadataResponsePartition,
@@ -16,6 +26,7 @@ from odradek.protocol.messages.metadata import (
 )
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_port
+from tests.support.stand_in_cluster import stand_in_cluster
 
 NODES = 3
 
@@ -110,6 +121,26 @@ def test_a_cluster_is_unhealthy_without_a_quorum_leader() -> None:
     assert not is_unhealthy(health)
     health.cluster.controller_id = -1
     assert is_unhealthy(health)
+
+
+def test_a_quorum_without_leader_is_a_finding_that_names_brokers_without_answer() -> None:
+    with (
+        stand_in_cluster(3) as brokers,
+        ClusterClient(make_connection(brokers.bootstrap, 10.0, None, ())) as client,
+    ):
+        cluster = client.ask(DescribeClusterRequest())
+        assert quorum_findings(in_trouble(), client) == []
+        cluster.brokers[1].is_fenced = True
+        brokers.stop(1)
+        brokers.stop(2)
+        health = ClusterHealth(
+            cluster,
+            MetadataResponse(),
+            DescribeQuorumResponsePartitionData(error_code=ErrorCode.LEADER_NOT_AVAILABLE),
+        )
+        (finding,) = quorum_findings(health, client)
+    assert "The metadata quorum has no leader" in finding.what
+    assert finding.what.endswith("No answer from broker 1, 2.")
 
 
 def test_an_observer_beside_its_old_replica_is_shown_as_old_vote() -> None:

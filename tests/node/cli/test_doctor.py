@@ -38,7 +38,7 @@ def test_a_healthy_cluster_has_no_problem(odradek: Run, bootstrap: str) -> None:
     document = ran.json()
     assert isinstance(document, dict)
     assert document["problems"] == []
-    assert [row["told_as"] for row in document["addresses"]] == ["bootstrap", "advertised"]
+    assert [row["source"] for row in document["addresses"]] == ["bootstrap", "advertised"]
     assert {row["verdict"] for row in document["addresses"]} == {"ok"}
     assert "Every address can be used" in odradek("doctor", bootstrap).stderr
 

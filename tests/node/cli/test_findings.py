@@ -192,6 +192,13 @@ def test_a_healthy_partition_gives_no_finding() -> None:
     assert partition_findings(VIEW) == []
 
 
+def test_a_partition_without_a_leader_and_an_isr_names_the_eligible_leaders() -> None:
+    view = PartitionView(partition_id=PLACE, leader=-1, replicas=(1, 2), eligible=(1,))
+    [finding] = partition_findings(view)
+    assert "last in sync: 1" in finding.what
+    assert finding.advice == "Start broker 1."
+
+
 def test_a_partition_without_a_leader_names_the_brokers_to_start() -> None:
     view = PartitionView(partition_id=PLACE, leader=-1, replicas=(1, 2), in_sync=(2,))
     [finding] = partition_findings(view)

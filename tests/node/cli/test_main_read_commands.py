@@ -53,6 +53,7 @@ READING: dict[str, list[tuple[str, ...]]] = {
     "broker list": [()],
     "client list": [()],
     "client show": [("odradek-cli",), ("rdkafka",)],
+    "trace": [("--for", "1ms"), ("--for", "1ms", "--detail", "--api", "fetch")],
     "cluster status": [()],
     "cluster rebalance": [("--dry-run",)],
     "feature list": [(), ("--node", "0")],
@@ -61,6 +62,9 @@ READING: dict[str, list[tuple[str, ...]]] = {
 }
 CHANGING = {
     *("serve", "format", "node start", "node add", "node drain", "node remove"),
+    *("node ready", "cluster new-secret", "cluster scale-up"),
+    "cluster scale-down",
+    "node rack",
     *("cluster up", "cluster stop-node", "cluster start-node"),
     *("acl add", "acl remove"),
     *("topic create", "topic delete", "topic alter", "topic trim", "config set", "config unset"),

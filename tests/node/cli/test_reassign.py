@@ -170,7 +170,7 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(
                     "copied_bytes": 1000,
                 }
             ],
-            "under_way": [],
+            "in_progress": [],
             "directory_moves": [],
             "copied_bytes": 1000,
             "estimated_s": 2.0,

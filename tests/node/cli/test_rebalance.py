@@ -221,7 +221,7 @@ def test_cancel_cancels_all_moves_and_removes_throttles(run: Run, four: StandInC
     assert held(four) == [8, 8, 8, 0]
     assert throttles(four) == {}
     document = run("cluster", "rebalance", "--cancel", "-o", "json").json()
-    assert document == {"called_off": [], "unthrottled_topics": [], "unthrottled_nodes": []}
+    assert document == {"cancelled": [], "unthrottled_topics": [], "unthrottled_nodes": []}
 
 
 def test_topics_may_be_created_and_deleted_meanwhile(run: Run, four: StandInCluster) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import click
 import pytest
 
+from odradek.node.cli.serve import load_node, serve_defaults
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_port, is_listening
 from tests.support.waiting import wait_until
@@ -72,6 +74,22 @@ def test_serve_keeps_its_data_and_deletes_temporary_data(tmp_path: Path, odradek
         folder = Path(str(state["data"]))
         assert folder.exists()
     assert not folder.exists()
+
+
+def test_an_image_can_have_defaults_of_serve_that_settings_override(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("ODRADEK_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ODRADEK_SERVE_DEFAULTS", "listeners=PLAINTEXT://:9092 log.level=INFO")
+    environment = {**serve_defaults(os.environ), **os.environ, "ODRADEK_LOG_LEVEL": "ERROR"}
+    config = load_node(None, environment, (), {"data": "/data"})
+    assert (config.profile, config.log_level) == ("dev", "ERROR")
+    assert [(each.host, each.port) for each in config.listeners] == [("", 9092)]
+    # A node of `node start` has none of them.
+    assert load_node(None, os.environ, (), {"data": "/data"}).listeners[0].host == "127.0.0.1"
+    with pytest.raises(click.ClickException, match="'loud' is not of the form KEY=VALUE"):
+        serve_defaults({"ODRADEK_SERVE_DEFAULTS": "loud"})
 
 
 @pytest.mark.e2e
@@ -161,6 +179,8 @@ def test_a_running_node_follows_its_file_and_refuses_a_bad_one(
         changed = f'broker.rack = "b"\nnum.partitions = 3\nhttp.listen = "{http}"\n'
         file.write_text(own + changed)
         wait_until(lambda: "odradek_uptime" in page("/metrics"), what="http.listen of the file")
+        ran = odradek("node", "ready", "--data", f"{tmp_path}/data")
+        assert (ran.exit_code, ran.stdout.splitlines()[0]) == (0, "controller ready")
         wait_until(lambda: rack() == "b", what="the rack of the file")
         assert partitions("after") == 3
         file.write_text(own + changed + "num.partitons = 4\n")
@@ -216,6 +236,33 @@ def test_all_wrong_settings_are_named_with_the_expected_values(odradek: Run) -> 
     )
     assert "Unknown broker config name: no.such.key" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_what_keeps_a_node_from_starting_is_json_where_its_log_is(
+    odradek: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("no.such.key=1\n")
+    for arguments in (("serve", "--set", "no.such.key=1"), ("node", "start", "-c", str(file))):
+        ran = odradek(*arguments)
+        assert ran.exit_code == 1
+        entry = json.loads(ran.stderr)
+        assert (entry["level"], entry["process"], entry["event"]) == (
+            *("critical", "supervisor", "the node does not start"),
+        )
+        assert "Unknown broker config name: no.such.key" in entry["reason"]
+        assert entry["action"]
+    file.write_text(f"no.such.key=1\ndata={tmp_path}\nlog.format=text\n")
+    refused = odradek("node", "start", "-c", str(file))
+    assert refused.stderr.startswith("Error: wrong settings\n  Unknown broker config name")
+    # A setting wins over the file, also over one that is no good.
+    refused = odradek("node", "start", "-c", str(file), "--set", "log.format=json")
+    assert "no.such.key" in json.loads(refused.stderr)["reason"]
+    file.write_text(f"data={tmp_path}\n")
+    refused = odradek("node", "start", "-c", str(file), "--set", "log.format=text")
+    assert refused.stderr.startswith(f"Error: data={tmp_path}: this folder is not formatted")
+    refused = odradek("node", "start", "-c", str(file))
+    assert "not formatted" in json.loads(refused.stderr)["reason"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from odradek.node.controller.failure_detector import FailureDetector
 from odradek.node.controller.peer_dispatch import PeerDispatch
 from odradek.node.controller.quorum_view import QuorumView
 from odradek.protocol.errors import ErrorCode
+from tests.support.log_lines import log_text
 from tests.support.peer_network import HELLO, PeerNetwork, PeerNode, wait_until_received
 from tests.support.ports import free_port
 from tests.support.raft_harness import RaftHarness, RaftMember
@@ -127,7 +128,7 @@ def test_the_only_voter_ignores_other_leaders(
     def is_told() -> bool:
         other.directory.send(-1, VoteRequest(JOINED, 0, term + 5, 99, term + 4))
         other.directory.send(-1, AppendRequest(JOINED, 0, term + 5, 0, 0, (), 0))
-        return "If its disk was wiped" in caplog.text
+        return "if the disk of this node was wiped" in log_text(caplog)
 
     until(fixture, other, is_told)
     assert (alone[0].driver.is_leader, alone[0].driver.node.term) == (True, term)

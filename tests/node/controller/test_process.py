@@ -464,7 +464,7 @@ def test_a_full_disk_allows_deletions_but_no_creations(tmp_path: Path) -> None:
                 disk.fill()
                 router.do(DeleteTopics((TopicReference(f"t{number}"),)))
             assert names(router.image) == [f"t{last}"]
-            assert "Cannot write a metadata snapshot" in fixture.process.log.read_text()
+            assert "a metadata snapshot cannot be written" in fixture.process.log.read_text()
             fixture.restart(kills=True)
             router.follow()
             (refused,) = router.submit(topics(last + 1))

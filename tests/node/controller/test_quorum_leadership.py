@@ -18,6 +18,7 @@ from odradek.node.controller.failure_detector import FailureDetector
 from odradek.node.controller.quorum_leadership import QuorumLeadership
 from odradek.node.controller.raft_driver import RaftListener
 from odradek.protocol.errors import ErrorCode
+from tests.support.log_lines import log_text
 from tests.support.peer_network import PeerNetwork
 from tests.support.raft_harness import RaftHarness, RaftMember
 
@@ -128,7 +129,7 @@ def test_a_node_that_lost_its_vote_is_warned_once(
     Controller(alone[0], network, node_id=0)
     joined = Controller(alone.start(JOINED), network, node_id=5)
     joined.leadership.on_configuration()
-    assert caplog.text == "", "the voters are not known yet"
+    assert log_text(caplog) == "", "the voters are not known yet"
     alone.elapse(1_000)
     joined.leadership.on_configuration()
-    assert caplog.text.count("odradek node add 5") == 1
+    assert log_text(caplog).count("odradek node add 5") == 1

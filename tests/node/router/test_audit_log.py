@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.node.router import audit_log
-from odradek.node.router.audit_log import AuditLog
+from odradek.node.router.audit_log import AuditLog, outcomes
 from odradek.node.router.context import RequestContext
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -19,7 +20,9 @@ from odradek.protocol.messages.configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
+from odradek.protocol.messages.group_offsets import OffsetDeleteResponse
 from odradek.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.partitions import PartitionResult, TopicPartitionResults
 from odradek.protocol.messages.scram import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -169,3 +172,25 @@ def test_a_file_that_cannot_be_written_delays_nobody(
     log.close()
     assert log.lost_count == 3
     assert len([each for each in caplog.records if "cannot be written" in each.message]) == 1
+
+
+def test_outcomes_are_those_of_the_parts_and_of_the_whole_if_that_failed() -> None:
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def deleted(*codes: int, whole: int = 0) -> OffsetDeleteResponse:
+        partitions = [PartitionResult(error_code=code) for code in codes]
+        topics = [TopicPartitionResults(partitions=partitions)] if codes else []
+        return OffsetDeleteResponse(error_code=whole, topics=topics)
+
+    assert outcomes(deleted()) == {0}
+    assert outcomes(deleted(denied)) == {denied}
+    assert outcomes(deleted(denied, 0)) == {denied, 0}
+    assert outcomes(deleted(0, whole=16)) == {16, 0}
+
+
+def test_of_very_many_outcomes_the_first_ones_are_looked_at() -> None:
+    partitions = [PartitionResult(error_code=0)] * 500_000
+    response = OffsetDeleteResponse(topics=[TopicPartitionResults(partitions=partitions)])
+    began = time.thread_time()
+    assert outcomes(response) == {0}
+    assert time.thread_time() - began < 0.02

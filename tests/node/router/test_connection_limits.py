@@ -9,6 +9,7 @@ from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.client_quotas import ClientQuotasImage
 from odradek.node.router.connection_limits import ConnectionLimits, resolve
 from odradek.node.wire.connection_rates import ConnectionRates
+from tests.support.log_lines import log_text
 
 KEY = "connection_creation_rate"
 SETTINGS = BrokerSettings()
@@ -88,4 +89,4 @@ def test_the_window_follows_the_settings(loop: asyncio.AbstractEventLoop) -> Non
 
 def test_names_without_an_address_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     assert resolve(["localhost", "no such host.invalid"]) == {"localhost": "127.0.0.1"}
-    assert "no such host.invalid" in caplog.text
+    assert "no such host.invalid" in log_text(caplog)

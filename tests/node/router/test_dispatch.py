@@ -26,6 +26,7 @@ from odradek.protocol.codec import decode_response, decode_response_header, enco
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 from odradek.protocol.messages.fetch import FetchResponse
+from odradek.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from odradek.protocol.messages.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -43,6 +44,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.messages.topics import CreateTopicsRequest
 from tests.support.fetching import answers, bases, request
+from tests.support.log_lines import log_text
 from tests.support.router_harness import RouterHarness
 from tests.support.stores import as_stored, batch_of
 from tests.support.wire import frame_of
@@ -295,7 +297,7 @@ def test_a_request_without_a_response_does_not_delay_the_next_one(fixture: Dispa
     fixture.run(scenario())
 
 
-def test_requests_are_counted_by_api(fixture: DispatchFixture) -> None:
+def test_requests_are_counted_by_api_and_version(fixture: DispatchFixture) -> None:
     async def scenario() -> None:
         client = await fixture.connect()
         for _ in range(3):
@@ -304,9 +306,31 @@ def test_requests_are_counted_by_api(fixture: DispatchFixture) -> None:
     before = dict(fixture.dispatcher.request_counts)
     fixture.run(scenario())
     counts = fixture.dispatcher.request_counts
-    assert {key: counts[key] - before[key] for key in counts if counts[key] != before[key]} == {
-        ApiKey.METADATA: 3
+    assert {
+        key: counts[key] - before.get(key, 0) for key in counts if counts[key] != before.get(key)
+    } == {(ApiKey.METADATA, METADATA): 3}
+
+
+def test_errors_are_counted_by_api_and_frequent_requests_measured_by_correlation_id(
+    fixture: DispatchFixture,
+) -> None:
+    async def scenario() -> None:
+        client = await fixture.connect()
+        for _ in range(32):
+            await client.ask(HeartbeatRequest(group_id="g", member_id="m"), 4, HeartbeatResponse)
+        await client.ask(produce_request(*[batch_of(1)] * 3), PRODUCE, ProduceResponse)
+        await client.ask(produce_request(batch_of(1)), PRODUCE, ProduceResponse)
+        for _ in range(3):
+            assert await serves(client)
+
+    fixture.run(scenario())
+    errors = fixture.dispatcher.errors.counts
+    assert errors == {
+        (ApiKey.HEARTBEAT, ErrorCode.NOT_COORDINATOR): 32,
+        (ApiKey.PRODUCE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): 1,
     }
+    counts = {labels[0]: each.count for labels, each in fixture.wire.request_times.totals()}
+    assert counts == {"group": 2, "metadata": 3}
 
 
 # -- what is not -----------------------------------------------------------------------------------
@@ -474,7 +498,7 @@ def test_a_large_malformed_request_closes_the_connection(
         assert await serves(await fixture.connect())
 
     fixture.run(scenario())
-    assert "malformed Metadata request" in caplog.text or "truncated" in caplog.text
+    assert "malformed Metadata request" in log_text(caplog) or "truncated" in log_text(caplog)
 
 
 # -- handlers that fail ----------------------------------------------------------------------------
@@ -534,7 +558,7 @@ def test_an_unexpected_exception_is_logged_and_closes_the_connection(
     (record,) = caplog.records
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], KeyError)
-    assert record.getMessage().startswith("DescribeCluster v1")
+    assert log_text(caplog).startswith("a request failed api=DescribeCluster api_version=1 ")
 
 
 def test_a_response_that_cannot_be_encoded_is_logged_and_closes_the_connection(
@@ -552,7 +576,7 @@ def test_a_response_that_cannot_be_encoded_is_logged_and_closes_the_connection(
 
     with caplog.at_level(logging.ERROR):
         fixture.run(scenario())
-    assert any("DescribeCluster v1" in record.getMessage() for record in caplog.records)
+    assert "cannot be encoded api=DescribeCluster api_version=1\n" in log_text(caplog)
 
 
 def test_a_broken_response_does_not_affect_other_replies_of_the_turn(

@@ -12,7 +12,14 @@ import pytest
 from odradek.node.router.dispatch import HANDLERS
 from odradek.node.router.handlers.rewinds import TO_BEFORE, TO_SNAPSHOT
 from odradek.protocol.apis import PRIVATE_KEY_MIN, ApiKey
-from odradek.protocol.messages import clients, configs, diagnostics, rewinds, share_state
+from odradek.protocol.messages import (
+    clients,
+    configs,
+    diagnostics,
+    rewinds,
+    share_state,
+    traces,
+)
 from odradek.protocol.messages.partitions import TopicIdPartitions, TopicPartitions
 from odradek.protocol.messages.transactions import WritableTxnMarker, WriteTxnMarkersRequest
 from tests.support.authorization_cases import (
@@ -207,6 +214,12 @@ TABLE: Final = (
         lambda _: clients.DescribeClientsRequest(),
         "error_code=31 clients=none instances=none",
         {"error_code=0 clients=none instances=none": DESCRIBE_CLUSTER},
+    ),
+    Row(
+        "TraceRequests",
+        lambda _: traces.TraceRequestsRequest(session_id=b"s" * 16),
+        "error_code=31 requests=none",
+        {"error_code=0 requests=none": "CLUSTER:ALTER"},
     ),
     # -- of brokers --------------------------------------------------------------------------------
     Row(

@@ -105,3 +105,10 @@ def test_an_incremental_fetch_counts_for_all_partitions_of_the_session() -> None
     # Another session of the same connection has partitions of its own.
     fetch(readers, wanted("t", 1, 6), session=4, now_ms=500)
     assert seen(500) == [(100, 8), (0, 6), (100, 0)]
+
+
+def test_what_is_sent_is_counted_by_topic() -> None:
+    activity = FetchActivity()
+    activity.record_sent([("t", 100, 2), ("u", 10, 1), ("t", 5, 3)])
+    activity.record_sent([("t", 1, 1)])
+    assert activity.sent == {"t": (106, 6), "u": (10, 1)}

@@ -32,8 +32,10 @@ from odradek.protocol.messages.group_offsets import (
 from odradek.protocol.messages.groups import FindCoordinatorRequest
 from tests.support.group_harness import GroupHarness
 from tests.support.stores import batch_of
+from tests.support.waiting import wait_until
 
 ELSEWHERE = 7
+ENDS = {"t": 3, "u": 0}
 
 
 @pytest.fixture
@@ -91,9 +93,8 @@ def test_a_group_has_a_series_for_each_topic(harness: GroupHarness) -> None:
     commit(harness, "h", "t", 1, 3)
     lag = lag_of(harness)
     gather(harness, lag)
-    assert lag.labels == ("group", "topic")
-    assert lag.records == {("g", "t"): 2, ("g", "u"): 0, ("h", "t"): 3}
-    assert lag.seconds == {("g", "t"): 2.0, ("g", "u"): 0.0, ("h", "t"): 9.0}
+    assert lag.records == {("g", "t", ""): 2, ("g", "u", ""): 0, ("h", "t", ""): 3}
+    assert lag.seconds == {("g", "t", ""): 2.0, ("g", "u", ""): 0.0, ("h", "t", ""): 9.0}
     assert lag.omitted_count == 0
 
 
@@ -103,12 +104,12 @@ def test_a_partition_without_a_commit_counts_from_the_log_start(harness: GroupHa
     commit(harness, "g", "t", 4)
     lag = lag_of(harness)
     gather(harness, lag)
-    assert lag.records == {("g", "t"): 3}
-    assert lag.uncommitted == {("g", "t"): 1}
+    assert lag.records == {("g", "t", ""): 3}
+    assert lag.uncommitted == {("g", "t", ""): 1}
     commit(harness, "g", "t", 4, 3)
     lag = lag_of(harness)
     gather(harness, lag)
-    assert lag.records == lag.bytes == {("g", "t"): 0}
+    assert lag.records == lag.bytes == {("g", "t", ""): 0}
     assert not lag.uncommitted
 
 
@@ -119,7 +120,6 @@ def test_series_are_by_partition_or_off_as_configured(
     commit(harness, "g", "t", 1, 0)
     by_partition = lag_of(harness, **{"group.lag.metrics": "partition"})
     gather(harness, by_partition)
-    assert by_partition.labels == ("group", "topic", "partition")
     assert by_partition.records == {("g", "t", "0"): 3, ("g", "t", "1"): 0}
     none = lag_of(harness, **{"group.lag.metrics": "none"})
     gather(harness, none)
@@ -132,19 +132,20 @@ def test_a_deleted_topic_has_no_series(harness: GroupHarness) -> None:
     lag = lag_of(harness)
     harness.drop_topic("u")
     gather(harness, lag)
-    assert set(lag.records) == {("g", "t")}
+    assert set(lag.records) == {("g", "t", "")}
 
 
-def test_series_over_the_limit_and_too_long_names_are_only_counted(
-    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
+def test_series_over_the_limit_are_one_and_too_long_names_are_only_counted(
+    harness: GroupHarness,
 ) -> None:
-    monkeypatch.setattr(group_lag_metrics, "SERIES_MAX", 2)
     for group in ("a", "b", "c", "x" * (NAME_BYTES_MAX + 1)):
         commit(harness, group, "t", 0, 0)
-    lag = lag_of(harness)
+    harness.append("t", batch_of(4))
+    lag = lag_of(harness, **{"metrics.series.max": "1"})
     gather(harness, lag)
-    assert len(lag.records) == 2
-    assert lag.omitted_count == 2
+    assert sorted(lag.records.values()) == [4, 8]
+    assert lag.records["_other", "_other", "_other"] == 8
+    assert lag.omitted_count == 1
 
 
 class Passage:
@@ -154,10 +155,14 @@ class Passage:
         self._room = harness
         self._held: list[tuple[DescribeLagRequest, Reply[object]]] = []
         self.is_open = True
+        self.sizes: list[int] = []
+        """Partitions in each request."""
 
     def send(self, node_id: int, request: object) -> Reply[Any]:
         assert node_id == self._room.services.node_id
         assert isinstance(request, DescribeLagRequest)
+        assert not self._held, "one request after another"
+        self.sizes.append(sum(len(topic.partitions) for topic in request.topics))
         reply: Reply[object] = Reply()
         self._held.append((request, reply))
         if self.is_open:
@@ -205,7 +210,22 @@ def test_leaders_on_other_brokers_are_queried(harness: GroupHarness) -> None:
     commit(harness, "h", "t", 2)
     lag = lag_elsewhere(harness, Passage(harness))
     gather(harness, lag)
-    assert lag.records == {("g", "t"): 3, ("h", "t"): 2}
+    assert lag.records == {("g", "t", ""): 3, ("h", "t", ""): 2}
+
+
+def test_a_leader_is_asked_for_many_positions_in_requests_of_a_limited_size(
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_lag_metrics, "POSITIONS_PER_REQUEST", 2)
+    harness.append("t", batch_of(4))
+    for group in "ghi":
+        commit(harness, group, "t", 1, 0)
+        commit(harness, group, "u", 0)
+    passage = Passage(harness)
+    lag = lag_elsewhere(harness, passage)
+    gather(harness, lag)
+    assert lag.records == {(group, topic, ""): n for group in "ghi" for topic, n in ENDS.items()}
+    assert passage.sizes == [2, 2, 2, 2, 1]
 
 
 def test_a_scrape_does_not_wait_for_a_slow_leader_and_the_next_one_has_its_lag(
@@ -222,7 +242,7 @@ def test_a_scrape_does_not_wait_for_a_slow_leader_and_the_next_one_has_its_lag(
     assert harness.loop.time() - began >= SCRAPE_TIMEOUT_S
     passage.let_through()
     gather(harness, lag)
-    assert lag.records == {("g", "t"): 3}
+    assert lag.records == {("g", "t", ""): 3}
     assert not passage._held, f"who asks within {CACHE_S} s is told the same"
 
 
@@ -238,3 +258,33 @@ def test_a_series_with_an_unknown_partition_is_left_out(harness: GroupHarness) -
     assert done == ["first", "second"]
     assert not lag.records
     assert not lag.seconds
+
+
+def test_the_values_of_the_next_scrape_are_computed_before_it(
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_lag_metrics, "CACHE_S", 0.05)
+    monkeypatch.setattr(group_lag_metrics, "LEAD_S", 0.02)
+    harness.append("t", batch_of(4))
+    commit(harness, "g", "t", 1, 0)
+    lag = lag_of(harness)
+    gather(harness, lag)
+    assert lag.records == {("g", "t", ""): 3}
+    began = harness.loop.time()
+    while harness.loop.time() < began + 0.2:
+        harness.turn_loop(0.01)
+    commit(harness, "g", "t", 2, 0)
+    gather(harness, lag)
+    assert lag.records == {("g", "t", ""): 2}
+    commit(harness, "g", "t", 4, 0)
+
+    def is_computed() -> bool:
+        harness.turn_loop(0.01)
+        return lag.records == {("g", "t", ""): 0}
+
+    wait_until(is_computed, what="the lag is computed for the next scrape")
+    commit(harness, "g", "t", 3, 0)
+    began = harness.loop.time()
+    while harness.loop.time() < began + 0.3:
+        harness.turn_loop(0.01)
+    assert lag.records == {("g", "t", ""): 0}, "once for each scrape"

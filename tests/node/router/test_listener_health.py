@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.observability import ListenerReport, Metrics
+from odradek.node.metrics.registry import Metrics
+from odradek.node.observability import ListenerReport
 from odradek.node.router.listener_health import ListenerHealth
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.tls_listeners import TlsListeners
 from odradek.node.router.token_verification import TokenVerifiers
 from odradek.node.wire.listeners import ClientListener
 from tests.support.certificates import TestAuthority
+from tests.support.log_lines import log_lines
 from tests.support.waiting import wait_until
 
 DAY_S = 86_400
@@ -81,12 +83,11 @@ def test_without_a_problem_the_node_serves(router: Router) -> None:
     router.start(SECURE, PLAIN)
     router.health.look()
     assert router.reports == [ListenerReport([], is_serving=True)]
-    metrics = Metrics()
+    metrics = Metrics("router-0")
     router.health.register_metrics(metrics)
-    own = [each for each in metrics.collect() if each.name == "odradek_listener_problems"]
-    assert [(each.labels, each.value) for each in own] == [
-        ((("listener", "A"),), 0),
-        ((("listener", "B"),), 0),
+    assert [part.lines for part in metrics.collect()] == [
+        'odradek_listener_problems{process="router-0",listener="A"} 0\n'
+        'odradek_listener_problems{process="router-0",listener="B"} 0\n'
     ]
 
 
@@ -97,7 +98,9 @@ def test_a_certificate_that_expires_soon_is_told_once(
     router.health.look()
     text = "listener A: its certificate expires in 20 days"
     assert router.reports == [ListenerReport([text], is_serving=True)]
-    assert caplog.messages == [text]
+    assert log_lines(caplog) == [
+        "a listener has a problem listener=A reason='its certificate expires in 20 days'"
+    ]
 
 
 def test_listeners_that_are_added_have_problems_as_well(router: Router) -> None:

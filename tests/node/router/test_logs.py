@@ -21,6 +21,7 @@ from tests.support.stores import (
     batch_of,
     create,
     dropped_but_open,
+    mapped_segment_bytes,
     open_store,
     read_all,
     tend,
@@ -142,6 +143,9 @@ def test_dropped_segment_files_are_closed(logs: Logs, tmp_path: Path) -> None:
     reader = logs.reader(index_of(0))
     assert reader is not None
     assert read_all(reader, number)
+    assert mapped_segment_bytes() > 0
+    logs.release_dropped_segments()
+    assert mapped_segment_bytes() == 0
     store.roll(NOW_MS)
     store.delete_partitions([number])
     tend(store, NOW_MS)

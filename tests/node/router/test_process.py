@@ -109,7 +109,7 @@ def metric(broker: EmbeddedBroker, name: str) -> dict[str, float]:
 
 def parked_count(broker: EmbeddedBroker) -> int:
     """The number of long polls."""
-    return int(metric(broker, "odradek_parked_fetches")["}"])
+    return int(metric(broker, "odradek_delayed_fetches")["}"])
 
 
 # -- settings at run time --------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_a_connection_waits_until_there_is_room(
     with WireClient(broker.bootstrap_servers) as waiting, ThreadPoolExecutor(1) as thread:
         answer = thread.submit(waiting.ask, MetadataRequest(topics=[]), METADATA, MetadataResponse)
         wait_until(
-            lambda: metric(broker, "odradek_wire")[',event="connections_delayed"}'],
+            lambda: metric(broker, "odradek_connection_events_total")[',event="delayed"}'],
             what="the connection that waits",
         )
         assert not answer.done()
@@ -325,5 +325,5 @@ def test_the_metrics_have_the_lag_of_groups(
         lambda: metric(broker, "odradek_group_lag_records").get(by_partition) == 2,
         what="it is told by partition",
     )
-    assert metric(broker, "odradek_group_lag_untold") == {"}": 0}
+    assert metric(broker, "odradek_group_lag_series_omitted") == {"}": 0}
     configure(wire, "group.lag.metrics", None)

@@ -30,7 +30,7 @@ from odradek.cluster.metadata.scram import (
     salted_password,
 )
 from odradek.node.bus.arena import UNIT_BYTES, Arena
-from odradek.node.observability import resident_bytes
+from odradek.node.metrics.process_metrics import resident_bytes
 from odradek.node.router.sasl_authentication import FRAMES_MAX, SaslAuthenticator, is_identified
 from odradek.node.router.token_verification import TokenVerifiers
 from odradek.node.wire.acceptor import Acceptor

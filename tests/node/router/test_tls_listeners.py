@@ -14,6 +14,7 @@ from odradek.node.router.tls_listeners import TlsListeners
 from odradek.node.wire.listeners import ClientListener
 from odradek.protocol.errors import ApiError
 from tests.support.certificates import TestAuthority
+from tests.support.log_lines import log_text
 from tests.support.waiting import wait_until
 
 LOCATION = "listener.name.ssl.ssl.keystore.location"
@@ -134,9 +135,9 @@ def test_a_listener_whose_stores_cannot_be_used_has_none_until_they_can(
     assert other is not None
     assert (broken.current, other.problem) == (None, "")
     assert router.listeners.seconds_left().keys() == {"OTHER"}
-    assert "listener SSL accepts nobody: ssl.keystore.location=/nowhere" in caplog.text
+    assert "listener=SSL reason='ssl.keystore.location=/nowhere" in log_text(caplog)
     router.change("num.partitions", "3")
-    assert caplog.text.count("accepts nobody") == 1
+    assert log_text(caplog).count("accepts nobody") == 1
     router.check(LOCATION, None)
     router.change(LOCATION, None)
     assert broken.current is not None

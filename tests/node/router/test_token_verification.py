@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from odradek.cluster.metadata.sasl_settings import UNSECURED_TOKENS, SaslSettings
 from odradek.cluster.security.access_token import TokenRefusedError, UnknownTokenKeyError
 from odradek.node.router.token_verification import DOCUMENT_BYTES_MAX, TokenVerifiers
+from tests.support.log_lines import log_text
 from tests.support.waiting import LIVENESS_S
 
 MODULE = (
@@ -169,8 +170,8 @@ def test_what_is_no_key_set_is_logged_without_the_secret(
             await verified(verifiers, settings_for(issuer.url), token("first"))
 
     asyncio.run(scenario())
-    assert "cannot be fetched" in caplog.text
-    assert "secret" not in caplog.text
+    assert "cannot be fetched" in log_text(caplog)
+    assert "secret" not in log_text(caplog)
 
 
 def test_keys_are_fetched_before_they_are_needed_and_a_problem_is_logged_once(
@@ -205,8 +206,8 @@ def test_keys_are_fetched_before_they_are_needed_and_a_problem_is_logged_once(
         assert issuer.count == count
 
     asyncio.run(asyncio.wait_for(scenario(), LIVENESS_S))
-    assert caplog.text.count("cannot be fetched") == 1
-    assert caplog.text.count("are there again") == 1
+    assert log_text(caplog).count("cannot be fetched") == 1
+    assert log_text(caplog).count("are there again") == 1
 
 
 def test_without_a_url_nobody_is_verified_but_with_unsecured_tokens() -> None:

@@ -15,6 +15,7 @@ from odradek.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from tests.support.log_lines import log_lines
 from tests.support.router_harness import RouterHarness
 
 
@@ -37,7 +38,7 @@ def create(harness: RouterHarness, *, validate_only: bool = False) -> None:
 
 
 def about_topics(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name.endswith("topic_log")]
+    return [line for line in log_lines(caplog) if line.startswith("a topic was ")]
 
 
 def test_a_created_and_a_deleted_topic_are_logged_once(
@@ -51,10 +52,10 @@ def test_a_created_and_a_deleted_topic_are_logged_once(
     harness.call(handle_delete_topics, request, 6)
     harness.call(handle_delete_topics, request, 6)
     created, deleted = about_topics(caplog)
-    assert created.endswith(" created topic t: 3 partitions, replication factor 2")
-    assert deleted.endswith(" deleted topic t")
+    assert created.endswith(" topic=t partitions=3 replication_factor=2")
+    assert deleted.endswith(" topic=t")
     for line in (created, deleted):
-        assert line.startswith("User:ANONYMOUS (client id ")
+        assert "principal=User:ANONYMOUS client_id=" in line
 
 
 def test_a_topic_that_metadata_created_is_logged(
@@ -65,4 +66,4 @@ def test_a_topic_that_metadata_created_is_logged(
     )
     harness.call(handle_metadata, request, 9)
     [line] = about_topics(caplog)
-    assert "created topic auto: 1 partitions, replication factor 1" in line
+    assert line.endswith(" cause='a Metadata request' topic=auto partitions=1 replication_factor=1")

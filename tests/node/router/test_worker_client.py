@@ -1,6 +1,7 @@
 """The worker client over real sockets: batches of requests, unreachable and restarted workers."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,13 +19,17 @@ from odradek.node.bus.messages import (
     AppendReply,
     PartitionsAdvanced,
     RequestFailed,
+    RequestTraced,
     RouterGreeting,
     ToRouter,
     ToWorker,
+    TracedSpan,
+    TraceRequest,
     WorkerGreeting,
     WorkerLeaving,
 )
-from odradek.node.bus.reply import Reply, drive
+from odradek.node.bus.reply import Reply, TraceScope, drive
+from odradek.node.bus.request_trace import RequestTrace
 from odradek.node.bus.ring import RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
 from odradek.node.observability import StorageState
@@ -181,6 +186,74 @@ def test_the_first_request_leaves_at_once_and_the_rest_of_the_turn_in_one_messag
             assert [a.base_offset for a in answers if isinstance(a, Appended)] == [0, 10, 20]
             for peer in peers:
                 peer.close()
+
+    asyncio.run(main())
+
+
+def test_a_traced_request_is_announced_and_its_stages_come_before_its_answer(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with _bus(tmp_path, []) as (worker_client, context, address):
+            peer = _Peer(context, address, 0)
+            await peer.greet(1)
+            trace = RequestTrace("request", 0, lambda _: None)
+            scope = TraceScope(trace)
+            scope.begin()
+            reply = _append(worker_client, 0, b"traced")
+            scope.end()
+            (announced,) = await peer.receive()
+            (message,) = await peer.receive()
+            assert isinstance(message, AppendBytes)
+            assert announced == TraceRequest(message.request_id)
+            at = trace.spans[0].start_ns
+            spans = (
+                TracedSpan("append", at + 10, at + 20, (("topic", "t"),)),
+                TracedSpan("commit", at + 20, at + 50),
+            )
+            peer.send(
+                RequestTraced(message.request_id, spans),
+                Appended(message.request_id, 0, 0),
+                RequestTraced(message.request_id, spans),
+            )
+            assert isinstance(await _answer(reply), Appended)
+            peer.close()
+        assert [(each.name, each.process, each.parent) for each in trace.spans] == [
+            ("worker_request", "", -1),
+            ("bus_request", "bus", 0),
+            ("append", "worker-0", 0),
+            ("commit", "worker-0", 0),
+            ("bus_reply", "bus", 0),
+        ]
+        assert trace.spans[1].end_ns == at + 10
+        assert trace.spans[2].attributes == {"topic": "t"}
+
+    asyncio.run(main())
+
+
+def test_of_some_requests_the_time_on_the_bus_is_measured(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with _bus(tmp_path, []) as (worker_client, context, address):
+            peer = _Peer(context, address, 0)
+            await peer.greet(1)
+            replies = [_append(worker_client, 0, b"x") for _ in range(256)]
+            announced: list[TraceRequest] = []
+            count = 0
+            while count < len(replies):
+                for message in await peer.receive():
+                    if isinstance(message, TraceRequest):
+                        announced.append(message)
+                    else:
+                        count += 1
+            assert announced == [TraceRequest(256)]
+            now_ns = time.perf_counter_ns()
+            spans = (TracedSpan("worker_queue", now_ns, now_ns),)
+            peer.send(RequestTraced(256, spans), Appended(256, 0, 0))
+            assert isinstance(await _answer(replies[-1]), Appended)
+            times = worker_client.bus_request_times, worker_client.bus_reply_times
+            assert [each.count for each in times] == [1, 1]
+            assert sum(each.sum_s for each in times) <= worker_client.times.sum_s
+            peer.close()
 
     asyncio.run(main())
 

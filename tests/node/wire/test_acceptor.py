@@ -13,6 +13,7 @@ from odradek.node.wire.connection import Slot
 from odradek.node.wire.limits import ListenerLimits
 from odradek.node.wire.listeners import ClientListener
 from odradek.node.wire.tls_context import TlsListener
+from tests.support.log_lines import log_text
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
 
@@ -176,7 +177,7 @@ def test_the_connections_idle_longest_go_when_the_limit_is_lowered(
 
     with caplog.at_level(logging.WARNING):
         world.run(scenario())
-    assert "max.connections is 1" in caplog.text
+    assert "max.connections is 1" in log_text(caplog)
 
 
 def test_connections_are_counted_by_address_with_exceptions(world: World) -> None:
@@ -248,7 +249,7 @@ def test_a_half_open_connection_is_closed(
 
     with caplog.at_level(logging.WARNING):
         world.run(scenario())
-    assert "half-open" in caplog.text
+    assert "half-open" in log_text(caplog)
 
 
 def test_a_connection_that_sends_single_bytes_is_closed(world: World) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from odradek.node.wire.flush_queue import FlushQueue
+from tests.support.log_lines import log_text
 
 
 class Written:
@@ -21,6 +22,9 @@ class Written:
 
     def abort(self) -> None:
         self.aborted += 1
+
+    def log_fields(self) -> dict[str, object]:
+        return {"client_address": "10.0.0.9"}
 
 
 def test_all_are_written_in_one_iteration_also_if_one_fails(
@@ -41,4 +45,4 @@ def test_all_are_written_in_one_iteration_also_if_one_fails(
         assert [each.flushed for each in (first, bad, last)] == [2, 1, 1]
 
     asyncio.run(scenario())
-    assert "closing its connection" in caplog.text
+    assert "closing its connection" in log_text(caplog)

@@ -1,11 +1,9 @@
 """Defaults as in Kafka, and the counting of connections."""
 
 from odradek.node.wire.limits import (
-    REFUSAL_WINDOW_S,
     UNLIMITED,
     ConnectionQuotas,
     ListenerLimits,
-    RefusalLog,
     WireSettings,
 )
 
@@ -57,20 +55,3 @@ def test_the_rate_of_new_connections_is_that_of_the_window() -> None:
     settings.creation_rate_max = UNLIMITED
     assert quotas.delay_ms("A", 5_000) == 0
     assert quotas.delay_ms("B", 5_000) == 1_000
-
-
-def test_a_reason_is_logged_once_a_minute_and_address() -> None:
-    log = RefusalLog()
-    assert log.line("a", "TLS", 5.0) == "TLS"
-    assert [log.line("a", "TLS", 5.0 + second) for second in range(59)] == [None] * 59
-    assert log.line("b", "TLS", 6.0) == "TLS"
-    assert log.line("a", "HTTP", 6.0) == "HTTP"
-    assert log.line("a", "TLS", 5.0 + REFUSAL_WINDOW_S) == "TLS (59 more times since the last line)"
-    assert log.line("a", "TLS", 5.0 + 2 * REFUSAL_WINDOW_S) == "TLS"
-
-
-def test_many_addresses_take_bounded_memory() -> None:
-    log = RefusalLog()
-    lines = [log.line(f"host-{number}", "TLS", 0.0) for number in range(2_000)]
-    assert sum(line is not None for line in lines) == 1_000
-    assert log.line("another", "TLS", REFUSAL_WINDOW_S) == "TLS", "the old ones are forgotten"

@@ -29,6 +29,7 @@ from odradek.node.wire.proxy_protocol import (
 from odradek.node.wire.tls_context import TlsListener, make_tls_context
 from odradek.protocol.errors import ProtocolError
 from tests.support.certificates import TestAuthority
+from tests.support.log_lines import log_text
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
 LOOPBACK = trusted_proxies(
@@ -157,9 +158,9 @@ def test_a_client_without_a_header_or_from_elsewhere_is_refused(
 
     with caplog.at_level(logging.WARNING):
         world.run(scenario())
-    assert "does not begin with a header of the PROXY protocol" in caplog.text
-    assert "no header of the PROXY protocol in" in caplog.text
-    assert "not in proxy.protocol.trusted.addresses" in caplog.text
+    assert "does not begin with a header of the PROXY protocol" in log_text(caplog)
+    assert "no header of the PROXY protocol in" in log_text(caplog)
+    assert "not in proxy.protocol.trusted.addresses" in log_text(caplog)
 
 
 def test_tls_begins_behind_the_header(world: World, tmp_path: Path) -> None:

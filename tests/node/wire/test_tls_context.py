@@ -12,6 +12,7 @@ from odradek.cluster.metadata.tls_settings import TlsSettings
 from odradek.node.wire.key_stores import KeyStoreError
 from odradek.node.wire.tls_context import TlsListener, make_tls_context, openssl_cipher
 from tests.support.certificates import TestAuthority
+from tests.support.log_lines import log_text
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_a_certificate_that_must_not_replace_is_refused(
         listener.follow(settings)
     assert listener.current is first
     assert says in listener.problem
-    assert says in caplog.text
+    assert says in log_text(caplog)
     assert listener.failure_count == 1
     assert not listener.is_outdated(settings), "it is tried once, not every few seconds"
     if allow is not None:

@@ -20,6 +20,7 @@ from odradek.node.wire.connection import ANONYMOUS, Connection, Slot
 from odradek.node.wire.listeners import ClientListener
 from odradek.node.wire.tls_context import TlsListener, make_tls_context
 from tests.support.certificates import TestAuthority
+from tests.support.log_lines import log_lines, log_text
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
 PATIENCE_S = 20.0
@@ -247,7 +248,7 @@ def test_clients_without_an_acceptable_certificate_are_refused(
 
     with caplog.at_level(logging.WARNING):
         secure.run(scenario())
-    lines = [text for text in caplog.messages if "TLS handshake failed" in text]
+    lines = [text for text in log_lines(caplog) if "TLS handshake failed" in text]
     assert len(lines) == 1, "one line a minute for each address"
     assert "the client has no certificate (ssl.client.auth=required)" in lines[0]
 
@@ -274,7 +275,7 @@ def test_what_is_not_tls_is_refused_with_the_reason(
 
     with caplog.at_level(logging.WARNING):
         secure.run(scenario())
-    assert says in caplog.text
+    assert says in log_text(caplog)
     assert world.frames_seen == 0
 
 

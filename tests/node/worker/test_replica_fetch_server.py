@@ -18,8 +18,9 @@ from odradek.cluster.replication.messages import (
 from odradek.node.bus.replica_link import LeaderResponse, ReplicaLink
 from odradek.node.worker.replica_fetch_server import WATERMARK_LINGER_MS
 from odradek.protocol.errors import ErrorCode
+from odradek.storage.layout import unlink_segment
 from tests.support.replica_harness import CLUSTER_ID, TOPIC_ID, ReplicaHarness
-from tests.support.stores import as_stored, batch_of
+from tests.support.stores import as_stored, batch_of, dropped_but_open
 from tests.support.waiting import wait_until
 
 LEADER = PartitionImage((0, 1), (0, 1), 0, 5)
@@ -133,6 +134,29 @@ def test_batches_are_sent_unchanged_and_the_next_after_the_followers_position(
     second = scripted.hear()
     assert bytes(second.payload[PAYLOAD_HEAD:]) == as_stored(batch_of(size=5_000, fill=1), 1, 5)
     assert scripted.leader.log().high_watermark == 1
+
+
+def test_a_segment_that_was_dropped_is_released_although_nothing_is_fetched(
+    scripted: ScriptedFollower,
+) -> None:
+    """Its disk space is free after that: a full disk is emptied by a topic that is deleted."""
+    scripted.leader.append(1, batch_of(size=5_000), acks=1)
+    scripted.ask(is_full=True, subscribed=(scripted.wanted(),))
+    assert part_of(scripted.hear()).byte_count
+    store, number = scripted.leader.store(), scripted.leader.place()[1]
+    store.roll(scripted.harness.now_ms)
+    (extent,) = store.catalog.extents[number]
+    with store.catalog.change() as change:
+        change.delete_segment(extent.segment_id)
+    unlink_segment(store.directory, extent.segment_id)
+    assert dropped_but_open(store.directory)
+
+    def is_released() -> bool:
+        scripted.harness.now_ms += 1_000
+        scripted.leader.run()
+        return not dropped_but_open(store.directory)
+
+    wait_until(is_released, timeout_s=10)
 
 
 def test_a_request_waits_until_the_log_grows(scripted: ScriptedFollower) -> None:

@@ -4,8 +4,10 @@ Most of it with the workers of several nodes in one process; at the end with pro
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import pytest
@@ -28,7 +30,7 @@ from odradek.cluster.metadata.records import (
 from odradek.cluster.metadata.snapshot import image_records
 from odradek.cluster.replication.messages import ReplicaFetchPartition, ReplicaFetchRequest
 from odradek.node.bus.arena import Arena
-from odradek.node.bus.curve import cluster_keys
+from odradek.node.bus.curve import KeyPair, cluster_keys
 from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from odradek.node.bus.messages import (
     UNSENT,
@@ -73,11 +75,33 @@ def state(
     )
 
 
+MakeHarness: TypeAlias = Callable[..., ReplicaHarness]
+
+
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[ReplicaHarness]:
-    harness = ReplicaHarness(tmp_path)
-    yield harness
-    harness.close()
+def make_harness(tmp_path: Path) -> Iterator[MakeHarness]:
+    """Makes what is closed after the test, also after one that fails."""
+    with ExitStack() as made:
+
+        def make(
+            node_count: int = 2,
+            *,
+            store_count: int = 1,
+            keys: tuple[KeyPair, ...] = (),
+            **settings: str,
+        ) -> ReplicaHarness:
+            harness = ReplicaHarness(
+                tmp_path, node_count, store_count=store_count, keys=keys, **settings
+            )
+            made.callback(harness.close)
+            return harness
+
+        yield make
+
+
+@pytest.fixture
+def harness(make_harness: MakeHarness) -> ReplicaHarness:
+    return make_harness()
 
 
 def acknowledged(harness: ReplicaHarness, request_id: int, batch: bytes, leader: int = 0) -> None:
@@ -114,9 +138,11 @@ def test_an_append_with_acks_all_is_answered_when_the_follower_has_it(
     assert status.role(follower.place()[1]) is ReplicaRole.FOLLOWER
 
 
-def test_records_are_replicated_while_the_key_between_nodes_is_replaced(tmp_path: Path) -> None:
+def test_records_are_replicated_while_the_key_between_nodes_is_replaced(
+    make_harness: MakeHarness,
+) -> None:
     old, new = cluster_keys(["the secret of yesterday", "the secret of tomorrow"])
-    harness = ReplicaHarness(tmp_path, keys=(old,))
+    harness = make_harness(keys=(old,))
     harness.start(state(0, 1))
     acknowledged(harness, 1, batch_of(3))
     request_id = 1
@@ -127,12 +153,11 @@ def test_records_are_replicated_while_the_key_between_nodes_is_replaced(tmp_path
             acknowledged(harness, request_id, batch_of(3))
     assert harness.nodes[1].log().log_end_offset == 3 * request_id
     assert [node.replication.change_keys((new,)) for node in harness.nodes] == [None, None]
-    harness.close()
 
 
-def test_a_follower_without_the_key_gets_nothing(tmp_path: Path) -> None:
+def test_a_follower_without_the_key_gets_nothing(make_harness: MakeHarness) -> None:
     old, new = cluster_keys(["the secret of yesterday", "the secret of tomorrow"])
-    harness = ReplicaHarness(tmp_path, keys=(old,))
+    harness = make_harness(keys=(old,))
     harness.start(state(0, 1))
     leader, follower = harness.nodes
     leader.replication.change_keys((new,))
@@ -141,7 +166,6 @@ def test_a_follower_without_the_key_gets_nothing(tmp_path: Path) -> None:
     harness.run_until(lambda: server.refused_count > 5, "the follower is refused")
     assert leader.answers() == {}
     assert follower.log().log_end_offset == 0
-    harness.close()
 
 
 def test_acks_1_does_not_wait_and_followers_take_no_produce(harness: ReplicaHarness) -> None:
@@ -154,9 +178,9 @@ def test_acks_1_does_not_wait_and_followers_take_no_produce(harness: ReplicaHarn
 
 
 def test_many_partitions_share_a_fetch_session_and_large_batches_are_copied_unchanged(
-    tmp_path: Path,
+    make_harness: MakeHarness,
 ) -> None:
-    harness = ReplicaHarness(tmp_path, store_count=2)
+    harness = make_harness(store_count=2)
     harness.start(state(0, 1), partitions=6)
     leader, follower = harness.nodes
     for number in range(90):
@@ -166,11 +190,10 @@ def test_many_partitions_share_a_fetch_session_and_large_batches_are_copied_unch
         harness.settle(partition)
         assert follower.batches(partition) == leader.batches(partition)
         assert len(follower.batches(partition)) == 15
-    harness.close()
 
 
-def test_three_replicas_with_one_that_is_down(tmp_path: Path) -> None:
-    harness = ReplicaHarness(tmp_path, 3)
+def test_three_replicas_with_one_that_is_down(make_harness: MakeHarness) -> None:
+    harness = make_harness(3)
     everybody = (0, 1, 2)
     harness.start(state(0, 1, replicas=everybody))
     acknowledged(harness, 1, batch_of())
@@ -210,7 +233,6 @@ def test_three_replicas_with_one_that_is_down(tmp_path: Path) -> None:
     harness.nodes[2].start()
     harness.run_until(lambda: isr() == {*everybody}, "it is asked back in")
     assert harness.nodes[2].log().log_end_offset == 2
-    harness.close()
 
 
 def test_a_node_in_controlled_shutdown_does_not_join_the_isr(harness: ReplicaHarness) -> None:
@@ -234,20 +256,24 @@ def test_a_node_in_controlled_shutdown_does_not_join_the_isr(harness: ReplicaHar
 
 
 def test_an_isr_below_min_insync_replicas_is_an_error_before_and_after_the_append(
-    tmp_path: Path,
+    make_harness: MakeHarness,
 ) -> None:
-    harness = ReplicaHarness(tmp_path, min_insync_replicas="2")
+    harness = make_harness(min_insync_replicas="2")
     harness.start(state(0, 1))
     leader, follower = harness.nodes
     follower.stop()
     leader.append(1, batch_of())
+    before = leader.replication.isr_shrink_count, leader.replication.isr_expand_count
+    assert leader.replication.under_min_isr_count == 0
     harness.change(state(0, 1, 0, partition_epoch=1))
     leader.run()
+    after = leader.replication.isr_shrink_count, leader.replication.isr_expand_count
+    assert (before, after) == ((0, 0), (1, 0))
+    assert leader.replication.under_min_isr_count == 1
     assert leader.answers() == {1: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
     leader.append(2, batch_of())
     assert leader.answers() == {2: ErrorCode.NOT_ENOUGH_REPLICAS}
     assert leader.log().high_watermark == 0
-    harness.close()
 
 
 def test_a_delayed_append_fails_after_its_timeout_or_when_the_leader_resigns(
@@ -467,8 +493,10 @@ def test_a_partition_with_a_new_leader_is_fetched_from_it_at_once(harness: Repli
     assert first.log(1).epochs.entries[-1] == (3, 4)
 
 
-def test_a_replica_that_was_moved_away_is_deleted_and_a_new_one_is_filled(tmp_path: Path) -> None:
-    harness = ReplicaHarness(tmp_path, 3)
+def test_a_replica_that_was_moved_away_is_deleted_and_a_new_one_is_filled(
+    make_harness: MakeHarness,
+) -> None:
+    harness = make_harness(3)
     harness.start(state(0, 1))
     acknowledged(harness, 1, batch_of(5))
     moving = state(0, 1, 0, 1, replicas=(0, 1, 2), partition_epoch=1)
@@ -480,7 +508,6 @@ def test_a_replica_that_was_moved_away_is_deleted_and_a_new_one_is_filled(tmp_pa
     harness.change(state(0, 1, 0, 2, replicas=(0, 2), partition_epoch=2))
     assert harness.nodes[1].partitions.location_of(TOPIC_ID, 0) is None
     acknowledged(harness, 2, batch_of())
-    harness.close()
 
 
 def test_a_corrupt_batch_is_not_appended_and_fetched_again(harness: ReplicaHarness) -> None:
@@ -744,8 +771,8 @@ def test_a_leader_that_restarts_within_its_epoch_invalidates_older_proposals(
     harness.run_until(lambda: leader.log().high_watermark == 1, "nothing older holds any more")
 
 
-def test_a_shorter_lag_limit_removes_a_follower_sooner(tmp_path: Path) -> None:
-    harness = ReplicaHarness(tmp_path)
+def test_a_shorter_lag_limit_removes_a_follower_sooner(make_harness: MakeHarness) -> None:
+    harness = make_harness()
     harness.start(state(0, 1, 0, 1))
     leader, follower = harness.nodes
     harness.settle()
@@ -758,4 +785,3 @@ def test_a_shorter_lag_limit_removes_a_follower_sooner(tmp_path: Path) -> None:
     leader.replication.set_lag_max_ms(1_000)
     leader.run()
     assert [{broker for broker, _ in each.in_sync} for each in leader.proposals] == [{0}]
-    harness.close()

@@ -1,14 +1,26 @@
 """A worker's tasks between turns, on real stores: syncs, maintenance in slices, sleep."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from odradek.node.worker.store_scheduler import CHECK_INTERVAL_MS, StoreScheduler
+from odradek.node.worker.store_scheduler import (
+    CHECK_INTERVAL_MS,
+    RELEASE_INTERVAL_MS,
+    StoreScheduler,
+)
 from odradek.storage.settings import StoreOptions
 from odradek.storage.store import Store
-from tests.support.stores import NOW_MS, append_now, batch_of, create, open_store
+from tests.support.stores import (
+    NOW_MS,
+    append_now,
+    batch_of,
+    create,
+    mapped_segment_bytes,
+    open_store,
+)
 from tests.support.waiting import wait_until
 
 CHECK_MS = 10_000
@@ -143,3 +155,17 @@ def test_a_clock_that_is_set_back_delays_no_task(
         return stores[1].next_deadline_ms() > NOW_MS + 200
 
     wait_until(is_synced, what="what was appended is synced")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is asked to unmap")
+def test_what_an_idle_worker_has_mapped_is_unmapped(stores: dict[int, Store]) -> None:
+    housekeeping = StoreScheduler(stores, NOW_MS)
+    number = create(stores[0])
+    now_ms = NOW_MS + CHECK_INTERVAL_MS
+    housekeeping.run_slice(now_ms)
+    append_now(stores[0], number, batch_of())
+    append_now(stores[0], number, batch_of())
+    housekeeping.run_slice(now_ms + CHECK_INTERVAL_MS)
+    assert mapped_segment_bytes() > 0
+    run_to_rest(housekeeping, now_ms + RELEASE_INTERVAL_MS)
+    assert mapped_segment_bytes() == 0

@@ -45,7 +45,7 @@ PRODUCER_ID = 5
 ZSTD = Codec.ZSTD
 
 
-class _Bench:
+class TurnBench:
     """One worker's turns with one router, whose arena is plain memory."""
 
     def __init__(self, folder: Path, pin_offload_thread: Callable[[], None] | None = None) -> None:
@@ -82,11 +82,11 @@ class _Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> _Bench:
-    return _Bench(tmp_path)
+def bench(tmp_path: Path) -> TurnBench:
+    return TurnBench(tmp_path)
 
 
-def _batch(
+def batch(
     *values: bytes, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
 ) -> bytes:
     records = [Record(offset, NOW_MS, None, value, ()) for offset, value in enumerate(values)]
@@ -98,11 +98,11 @@ def _batch(
     )
 
 
-def test_appends_of_one_turn_get_their_offsets_in_order(bench: _Bench) -> None:
+def test_appends_of_one_turn_get_their_offsets_in_order(bench: TurnBench) -> None:
     bench.run(
-        bench.stage(1, 0, _batch(b"a", b"b")),
-        bench.stage(2, 1, _batch(b"c")),
-        bench.stage(3, 0, _batch(b"d")),
+        bench.stage(1, 0, batch(b"a", b"b")),
+        bench.stage(2, 1, batch(b"c")),
+        bench.stage(3, 0, batch(b"d")),
     )
     replies = {r.request_id: r for r in bench.take() if isinstance(r, Appended)}
     assert [replies[i].base_offset for i in (1, 2, 3)] == [0, 0, 2]
@@ -110,8 +110,10 @@ def test_appends_of_one_turn_get_their_offsets_in_order(bench: _Bench) -> None:
     assert replies[1].log_append_time_ms == -1
 
 
-def test_appended_batches_can_be_read_through_a_store_reader(bench: _Bench, tmp_path: Path) -> None:
-    bench.run(bench.stage(1, 0, _batch(b"payload")))
+def test_appended_batches_can_be_read_through_a_store_reader(
+    bench: TurnBench, tmp_path: Path
+) -> None:
+    bench.run(bench.stage(1, 0, batch(b"payload")))
     store, number = place(bench.partitions, TOPIC_ID, 0)
     reader = StoreReader(tmp_path / str(store))
     result = reader.read(number, 0, max_bytes=1 << 20, end_offset=1, min_one_batch=True)
@@ -120,29 +122,29 @@ def test_appended_batches_can_be_read_through_a_store_reader(bench: _Bench, tmp_
 
 
 def test_batches_of_a_client_in_a_message_are_validated_like_those_in_the_arena(
-    bench: _Bench,
+    bench: TurnBench,
 ) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
-    broken = bytearray(_batch(b"x" * 50))
+    broken = bytearray(batch(b"x" * 50))
     broken[-3] ^= 0xFF
     bench.run(
         AppendBytes(1, store, number, bytes(broken), is_client=True),
-        AppendBytes(2, store, number, _batch(b"fine"), is_client=True),
+        AppendBytes(2, store, number, batch(b"fine"), is_client=True),
     )
     codes = {r.request_id: r.error_code for r in bench.take() if isinstance(r, Appended)}
     assert codes == {1: ErrorCode.CORRUPT_MESSAGE, 2: ErrorCode.NONE}
 
 
 def test_a_coordinator_appends_only_in_the_leader_epoch_in_which_it_was_loaded(
-    bench: _Bench,
+    bench: TurnBench,
 ) -> None:
     """Its records depend on the log that it has loaded; another node may have led meanwhile."""
     store, number = place(bench.partitions, TOPIC_ID, 0)
     epoch = bench.partitions.admission(store, number).leader_epoch
     bench.run(
-        AppendBytes(1, store, number, _batch(b"a"), leader_epoch=epoch),
-        AppendBytes(2, store, number, _batch(b"b"), leader_epoch=epoch + 1),
-        AppendBytes(3, store, number, _batch(b"c")),
+        AppendBytes(1, store, number, batch(b"a"), leader_epoch=epoch),
+        AppendBytes(2, store, number, batch(b"b"), leader_epoch=epoch + 1),
+        AppendBytes(3, store, number, batch(b"c")),
     )
     replies = {reply.request_id: reply for reply in bench.take()}  # type: ignore[union-attr]  # all are answers
     assert isinstance(replies[1], Appended)
@@ -151,14 +153,14 @@ def test_a_coordinator_appends_only_in_the_leader_epoch_in_which_it_was_loaded(
     assert replies[3].base_offset == 1
 
 
-def test_a_coordinator_appends_only_at_the_expected_base_offset(bench: _Bench) -> None:
+def test_a_coordinator_appends_only_at_the_expected_base_offset(bench: TurnBench) -> None:
     """If the batch before it was refused, it is refused too, also in the same turn."""
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
-        AppendBytes(1, store, number, _batch(b"b"), base_offset=1),
-        AppendBytes(2, store, number, _batch(b"a"), base_offset=0),
-        AppendBytes(3, store, number, _batch(b"b"), base_offset=1),
-        AppendBytes(4, store, number, _batch(b"a"), base_offset=0),
+        AppendBytes(1, store, number, batch(b"b"), base_offset=1),
+        AppendBytes(2, store, number, batch(b"a"), base_offset=0),
+        AppendBytes(3, store, number, batch(b"b"), base_offset=1),
+        AppendBytes(4, store, number, batch(b"a"), base_offset=0),
     )
     replies = {reply.request_id: reply for reply in bench.take()}  # type: ignore[union-attr]  # all are answers
     assert replies[1] == RequestFailed(1, ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -166,7 +168,7 @@ def test_a_coordinator_appends_only_at_the_expected_base_offset(bench: _Bench) -
     assert [replies[n].base_offset for n in (2, 3)] == [0, 1]  # type: ignore[union-attr]  # both were appended
 
 
-def test_unknown_partitions_and_bytes_outside_the_arena_are_refused(bench: _Bench) -> None:
+def test_unknown_partitions_and_bytes_outside_the_arena_are_refused(bench: TurnBench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
         Append(1, store, number + 1000, 16, 100),
@@ -177,19 +179,19 @@ def test_unknown_partitions_and_bytes_outside_the_arena_are_refused(bench: _Benc
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
 
 
-def test_only_watched_partitions_are_notified_and_only_once(bench: _Bench) -> None:
+def test_only_watched_partitions_are_notified_and_only_once(bench: TurnBench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.partitions.stores[store].status.set_watch(number)
-    bench.run(bench.stage(1, 0, _batch(b"a")), bench.stage(2, 1, _batch(b"b")))
+    bench.run(bench.stage(1, 0, batch(b"a")), bench.stage(2, 1, batch(b"b")))
     assert bench.broadcast == [PartitionsAdvanced(store, (number,))]
-    bench.run(bench.stage(3, 0, _batch(b"c")))
+    bench.run(bench.stage(3, 0, batch(b"c")))
     assert len(bench.broadcast) == 1
 
 
-def test_delete_records_sees_the_appends_before_it_in_the_turn(bench: _Bench) -> None:
+def test_delete_records_sees_the_appends_before_it_in_the_turn(bench: TurnBench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
-        bench.stage(1, 0, _batch(b"a", b"b", b"c")),
+        bench.stage(1, 0, batch(b"a", b"b", b"c")),
         DeleteRecords(2, store, number, -1),
         DeleteRecords(3, store, number, 99),
     )
@@ -198,10 +200,10 @@ def test_delete_records_sees_the_appends_before_it_in_the_turn(bench: _Bench) ->
     assert deleted[1].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_producers_are_described(bench: _Bench) -> None:
+def test_producers_are_described(bench: TurnBench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
-        bench.stage(1, 0, _batch(b"a", b"b", producer_id=77, producer_epoch=3, base_sequence=0)),
+        bench.stage(1, 0, batch(b"a", b"b", producer_id=77, producer_epoch=3, base_sequence=0)),
     )
     bench.run(DescribeProducers(2, store, number))
     (described,) = (r for r in bench.take() if isinstance(r, ProducersDescribed))
@@ -210,10 +212,10 @@ def test_producers_are_described(bench: _Bench) -> None:
 
 
 def test_duplicate_of_an_idempotent_batch_is_answered_with_its_first_offset(
-    bench: _Bench,
+    bench: TurnBench,
 ) -> None:
-    batch = _batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
-    bench.run(bench.stage(1, 0, batch), bench.stage(2, 0, batch))
+    sent = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
+    bench.run(bench.stage(1, 0, sent), bench.stage(2, 0, sent))
     answers = [r for r in bench.take() if isinstance(r, Appended)]
     assert [(a.error_code, a.base_offset) for a in answers] == [(0, 0), (0, 0)]
 
@@ -223,12 +225,12 @@ def test_a_large_turn_for_several_stores_uses_the_offload_thread_and_answers_eve
 ) -> None:
     """Offsets are contiguous in each partition in both threads, and every request is answered."""
     helped: list[int] = []
-    bench = _Bench(tmp_path, lambda: helped.append(threading.get_ident()))
+    bench = TurnBench(tmp_path, lambda: helped.append(threading.get_ident()))
     large = bytes(40_000)
     for partition in range(4):
         bench.watch(partition)
     requests = [
-        bench.stage(10 * partition + nth, partition, _batch(large, b"%d" % nth))
+        bench.stage(10 * partition + nth, partition, batch(large, b"%d" % nth))
         for nth in range(3)
         for partition in range(4)
     ]
@@ -260,9 +262,9 @@ def test_a_large_turn_for_several_stores_uses_the_offload_thread_and_answers_eve
 
 
 def test_each_stores_order_is_kept_in_an_offloaded_turn(tmp_path: Path) -> None:
-    bench = _Bench(tmp_path, lambda: None)
+    bench = TurnBench(tmp_path, lambda: None)
     large = bytes(100_000)
-    first = [bench.stage(partition, partition, _batch(large)) for partition in range(4)]
+    first = [bench.stage(partition, partition, batch(large)) for partition in range(4)]
     cuts = [
         DeleteRecords(10 + request.request_id, request.store, request.number, -1)
         for request in first
@@ -273,9 +275,9 @@ def test_each_stores_order_is_kept_in_an_offloaded_turn(tmp_path: Path) -> None:
 
 
 def test_small_turns_and_turns_of_one_store_are_not_offloaded(tmp_path: Path) -> None:
-    bench = _Bench(tmp_path, lambda: pytest.fail("nobody needs help here"))
-    bench.run(*(bench.stage(nth, nth, _batch(b"small")) for nth in range(4)))
-    bench.run(*(bench.stage(nth, 0, _batch(bytes(100_000))) for nth in range(4)))
+    bench = TurnBench(tmp_path, lambda: pytest.fail("nobody needs help here"))
+    bench.run(*(bench.stage(nth, nth, batch(b"small")) for nth in range(4)))
+    bench.run(*(bench.stage(nth, 0, batch(bytes(100_000))) for nth in range(4)))
     assert len([r for r in bench.take() if isinstance(r, Appended)]) == 8
 
 
@@ -419,7 +421,7 @@ def _large(count: int = 20_000) -> bytes:
     return build_batch(records, codec=ZSTD)
 
 
-def _run_until_answered(bench: _Bench, count: int) -> dict[int, ToRouter]:
+def _run_until_answered(bench: TurnBench, count: int) -> dict[int, ToRouter]:
     """Turns of what comes back, until so many requests are answered."""
     replies: list[ToRouter] = []
 
@@ -433,9 +435,9 @@ def _run_until_answered(bench: _Bench, count: int) -> dict[int, ToRouter]:
     return {r.request_id: r for r in replies if isinstance(r, Appended | RequestFailed)}
 
 
-def test_a_batch_that_takes_long_to_check_is_answered_in_a_later_turn(bench: _Bench) -> None:
+def test_a_batch_that_takes_long_to_check_is_answered_in_a_later_turn(bench: TurnBench) -> None:
     began = time.perf_counter()
-    bench.run(bench.stage(1, 0, _bomb()), bench.stage(2, 1, _batch(b"other")))
+    bench.run(bench.stage(1, 0, _bomb()), bench.stage(2, 1, batch(b"other")))
     assert time.perf_counter() - began < 1
     (reply,) = bench.take()
     assert isinstance(reply, Appended)
@@ -447,15 +449,15 @@ def test_a_batch_that_takes_long_to_check_is_answered_in_a_later_turn(bench: _Be
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_requests_of_a_partition_wait_behind_such_a_batch_in_their_order(bench: _Bench) -> None:
-    bench.run(bench.stage(1, 0, _batch(b"before")), bench.stage(2, 0, _large()))
+def test_requests_of_a_partition_wait_behind_such_a_batch_in_their_order(bench: TurnBench) -> None:
+    bench.run(bench.stage(1, 0, batch(b"before")), bench.stage(2, 0, _large()))
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
-        bench.stage(3, 0, _batch(b"a", b"b")),
-        bench.stage(4, 1, _batch(b"other")),
-        AppendBytes(5, store, number, _batch(b"c"), is_client=True),
+        bench.stage(3, 0, batch(b"a", b"b")),
+        bench.stage(4, 1, batch(b"other")),
+        AppendBytes(5, store, number, batch(b"c"), is_client=True),
     )
-    bench.run(bench.stage(6, 0, _large(19_000)), bench.stage(7, 0, _batch(b"last")))
+    bench.run(bench.stage(6, 0, _large(19_000)), bench.stage(7, 0, batch(b"last")))
     replies = {r.request_id: r for r in bench.take() if isinstance(r, Appended)}
     assert sorted(replies) == [1, 4]
     replies |= {
@@ -468,7 +470,7 @@ def test_requests_of_a_partition_wait_behind_such_a_batch_in_their_order(bench: 
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_a_marker_waits_for_the_batch_before_it(bench: _Bench) -> None:
+def test_a_marker_waits_for_the_batch_before_it(bench: TurnBench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     records = [Record(index, NOW_MS, None, None) for index in range(20_000)]
     batch = build_batch(
@@ -485,12 +487,12 @@ def test_a_marker_waits_for_the_batch_before_it(bench: _Bench) -> None:
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_a_batch_in_preparation_is_not_overwritten_by_its_neighbour(bench: _Bench) -> None:
+def test_a_batch_in_preparation_is_not_overwritten_by_its_neighbour(bench: TurnBench) -> None:
     """The worker writes a stamp into the bytes before a large batch, which are another's here."""
     large = build_batch([Record(i, NOW_MS, None, b"%08d" % i) for i in range(20_000)])
     for turn in range(3):
         first = bench.stage(2 * turn + 1, 0, large)
-        second = bench.stage(2 * turn + 2, 0, _batch(b"x" * 20_000))
+        second = bench.stage(2 * turn + 2, 0, batch(b"x" * 20_000))
         second.has_headroom = True
         bench.run(first, second)
         for reply in _run_until_answered(bench, 2).values():
@@ -500,7 +502,7 @@ def test_a_batch_in_preparation_is_not_overwritten_by_its_neighbour(bench: _Benc
 
 @pytest.mark.usefixtures("_impatient")
 def test_both_threads_of_a_turn_share_the_preparation_thread(tmp_path: Path) -> None:
-    bench = _Bench(tmp_path, lambda: None)
+    bench = TurnBench(tmp_path, lambda: None)
     bench.run(*(bench.stage(id_, id_ % 5, _large(10_000 + id_)) for id_ in range(1, 16)))
     assert bench.take() == []
     answered = _run_until_answered(bench, 15)
@@ -516,14 +518,14 @@ def test_both_threads_of_a_turn_share_the_preparation_thread(tmp_path: Path) -> 
 def test_appends_are_measured_while_somebody_has_a_quota_of_time(
     tmp_path: Path, with_thread: bool
 ) -> None:
-    bench = _Bench(tmp_path, (lambda: None) if with_thread else None)
+    bench = TurnBench(tmp_path, (lambda: None) if with_thread else None)
     large = b"x" * 200_000
 
     def times() -> dict[int, int]:
         bench.run(
-            bench.stage(1, 0, _batch(b"small")),
-            bench.stage(2, 1, _batch(large)),
-            bench.stage(3, 2, _batch(large)),
+            bench.stage(1, 0, batch(b"small")),
+            bench.stage(2, 1, batch(large)),
+            bench.stage(3, 2, batch(large)),
         )
         return {r.request_id: r.work_ns for r in bench.take() if isinstance(r, Appended)}
 
@@ -544,7 +546,7 @@ def test_appends_are_measured_while_somebody_has_a_quota_of_time(
     assert set(times().values()) == {0}
 
 
-def test_other_requests_are_measured_too(bench: _Bench) -> None:
+def test_other_requests_are_measured_too(bench: TurnBench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
 
     def times() -> list[int]:
@@ -559,7 +561,7 @@ def test_other_requests_are_measured_too(bench: _Bench) -> None:
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_the_time_of_the_preparation_thread_is_the_requests(bench: _Bench) -> None:
+def test_the_time_of_the_preparation_thread_is_the_requests(bench: TurnBench) -> None:
     bench.turns.measure(is_on=True)
     bench.run(bench.stage(1, 0, _large()))
     assert not bench.take()

@@ -129,3 +129,12 @@ def test_estimates_are_coarser_for_very_many_partitions(harness: RouterHarness) 
         assert told.is_estimate
         assert told.records == exact.records
         assert told.bytes == pytest.approx(exact.bytes, rel=0.1)
+
+
+def test_many_topics_with_few_partitions_each_are_counted_in_turns(harness: RouterHarness) -> None:
+    """No topic alone would be reason to yield."""
+    partitions = [DescribeLagRequestPartition(partition_index=0, committed_offset=0)] * 30
+    topics = [DescribeLagRequestTopic(name="t", partitions=partitions) for _ in range(10)]
+    with closing(asyncio.new_event_loop()) as loop:
+        answer = harness.call_in_turns(handle_describe_lag, DescribeLagRequest(topics=topics), loop)
+    assert [len(topic.partitions) for topic in answer.topics] == [30] * 10

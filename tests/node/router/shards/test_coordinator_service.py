@@ -37,6 +37,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequest,
 )
 from tests.support.group_harness import GroupHarness
+from tests.support.log_lines import log_lines
 
 
 @pytest.fixture
@@ -235,7 +236,7 @@ def test_the_internal_topic_is_created_with_the_configured_replication_factor_or
     with GroupHarness(tmp_path / "two", brokers=2, static=static) as harness:
         assert find(harness) == find(harness) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert "__consumer_offsets" not in harness.image.topics_by_name
-        [logged] = [text for text in caplog.messages if "could not be created" in text]
+        [logged] = [text for text in log_lines(caplog) if "could not be created" in text]
         assert "only 2 broker(s) are registered" in logged
     with GroupHarness(tmp_path / "three", brokers=3, static=static) as harness:
         assert find(harness) == ErrorCode.NONE

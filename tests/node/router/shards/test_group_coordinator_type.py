@@ -15,6 +15,7 @@ from odradek.node.router.patterns import TopicPatterns
 from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
 from tests.support.group_harness import GroupHarness
+from tests.support.log_lines import log_text
 
 
 def test_group_settings_come_from_broker_and_group_configs(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_deleted_ephemeral_groups_are_logged_and_counted(
         kind = GroupCoordinatorType(TopicPatterns(), lambda _effect, _context: None)
         kind.run_effect(EphemeralGroupExpired("ci-7", 5_000), context)
     assert kind.deleted_ephemeral_count == 1
-    assert "group ci-7 is ephemeral, was Empty for 5000 ms" in caplog.text
+    assert "deleted with its offsets group=ci-7 duration_ms=5000" in log_text(caplog)
 
 
 def test_share_groups_have_their_own_settings(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from odradek.node.observability import exposition
+from odradek.node.metrics.exposition import exposition
+from odradek.node.metrics.registry import Metrics
 from odradek.node.router.telemetry import client_metrics as module
 from odradek.node.router.telemetry.client_metrics import (
     CLIENT_LABEL_BYTES_MAX,
@@ -58,19 +59,21 @@ def test_values_are_replaced_and_deltas_added(pushes: Pushes) -> None:
 def test_each_client_has_its_own_series(pushes: Pushes) -> None:
     pushes.push(A, deltas={SENT: 5.0})
     pushes.push(B, deltas={SENT: 1.0})
-    text = exposition({"router-0": pushes.store.samples(0)})
+    metrics = Metrics("router-0")
+    metrics.samples(lambda: pushes.store.samples(0))
+    text = exposition(metrics.collect())
     head = 'odradek_client_sent_total{process="router-0",'
     assert (
-        f'{head}client_id="orders",client_instance_id="AAECAwQFBgcICQoLDA0ODw",topic="t"}} 5'
+        f'{head}client_id="orders",client_instance_id="AAECAwQFBgcICQoLDA0ODw",topic="t"}} 5.0'
     ) in text.splitlines()
     assert (
-        f'{head}client_id="billing",client_instance_id="AAAAAAAAAAAAAAAAAAAAAA",topic="t"}} 1'
+        f'{head}client_id="billing",client_instance_id="AAAAAAAAAAAAAAAAAAAAAA",topic="t"}} 1.0'
     ) in text.splitlines()
     assert "# TYPE odradek_client_sent_total counter" in text
     assert (
         'odradek_telemetry_client_info{process="router-0",client_id="orders",'
         'client_instance_id="AAECAwQFBgcICQoLDA0ODw",software_name="java",'
-        'software_version="4.3",host="10.0.0.7",group_id="g"} 1'
+        'software_version="4.3",host="10.0.0.7",group_id="g"} 1.0'
     ) in text.splitlines()
 
 

@@ -19,6 +19,7 @@ from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.support.log_lines import log_lines
 from tests.support.stores import NOW_MS
 from tests.support.transaction_harness import TOPIC, TransactionalClient, TransactionHarness
 from tests.support.waiting import wait_until
@@ -96,9 +97,9 @@ def test_a_hanging_transaction_is_logged_once_and_not_aborted(
     assert detecting.watchdog.hanging_count == 0
     detecting.run_round(3)
     assert detecting.watchdog.hanging_count == 1
-    told = [entry.getMessage() for entry in caplog.records if "hanging" in entry.getMessage()]
+    told = [entry for entry in log_lines(caplog) if "hanging" in entry]
     assert len(told) == 1
-    assert f"producer {client.producer_id}" in told[0]
+    assert f"producer_id={client.producer_id} " in told[0]
     assert "odradek txn abort t 0 --start-offset 2" in told[0]
     assert (detecting.harness.last_stable_offset(), detecting.watchdog.ended_count) == (2, 0)
 
