@@ -193,7 +193,7 @@ def freeze_all_routers(field: FaultyCluster) -> Iterator[None]:
     After they continue, no node acts on its old leadership."""
     nodes = field.nodes.nodes.values()
     pids = [node.processes["router-0"] for node in nodes]
-    told = "router-0 has not responded"
+    told = 'other nodes lead its partitions","child":"router-0"'
     before = [node.log().count(told) for node in nodes]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)

@@ -31,7 +31,7 @@ TOPIC = "orders"
 PARTITIONS = 4
 WAIT_S = 60.0
 BROKER, SET, DELETE = 4, 0, 1
-IN_EFFECT = "The changed configuration file is in effect"
+IN_EFFECT = "the changed configuration file is in effect"
 
 
 class FileNode:
@@ -152,11 +152,14 @@ def test_a_file_changes_under_load(tmp_path: Path, report: Report) -> None:
 
         before = node.state().children
         # The supervisor is killed while processes are being replaced.
-        count = node.log().count("Replacing")
+        count = node.log().count("processes of this node are replaced")
         # The refused value of the file does not come back with it.
         node.settings["arena.bytes"] = "33554432"
         node.write(audit_log_path=str(tmp_path / "other.log"))
-        wait_until(lambda: node.log().count("Replacing") > count, timeout_s=WAIT_S)
+        wait_until(
+            lambda: node.log().count("processes of this node are replaced") > count,
+            timeout_s=WAIT_S,
+        )
         node.kill()
         wait_until(lambda: not any(map(is_running, before.values())), what="nothing is left")
         node.start()
@@ -196,20 +199,20 @@ def alter_under_load(node: FileNode, workload: Workload, report: Report) -> None
     assert alter(node, "peer.listen", "127.0.0.1:1")[0] == 42
 
 
-def change(nodes: Sequence[FileNode], changes: dict[str, str], replaced: set[str]) -> None:
+def change(nodes: Sequence[FileNode], changes: dict[str, str], *replaced: set[str]) -> None:
     """Change the files of these nodes at the same time and wait until they are in effect, with new
-    processes of these names."""
+    processes of these names: one set for each node."""
     before = [(node.state().children, node.log().count(IN_EFFECT)) for node in nodes]
     for node in nodes:
         node.write(**changes)
-    for node, (children, count) in zip(nodes, before, strict=True):
+    for node, (children, count), names in zip(nodes, before, replaced, strict=True):
         wait_until(
             lambda n=node, c=count: n.log().count(IN_EFFECT) > c,  # type: ignore[misc]
             timeout_s=WAIT_S,
             what=f"{changes} is in effect in {node.folder}",
         )
         now = node.state().children
-        assert {name for name, pid in now.items() if children[name] != pid} == replaced
+        assert {name for name, pid in now.items() if children[name] != pid} == names
 
 
 def is_running(pid: int) -> bool:
@@ -243,16 +246,18 @@ def test_files_of_three_nodes_change_under_load(tmp_path: Path, report: Report) 
         workload.begin()
 
         def to_commit() -> None:
-            change(nodes, {"durability": "commit"}, set())
+            change(nodes, {"durability": "commit"}, set(), set(), set())
 
         def move_bus() -> None:
             ports[2] = free_pair()
-            # The others first, because they go by what their files say.
-            for at, replaced in ((0, set()), (1, set()), (2, {"worker-0"})):
-                change([nodes[at]], {"peers": peers()}, {"controller"} | replaced)
+            # None waits for another: if the moved node leads the quorum, no other one can be ready
+            # before it has moved.
+            others = {"controller"}
+            change(nodes, {"peers": peers()}, others, others, {"controller", "worker-0"})
 
         def enlarge() -> None:
-            change(nodes, {"arena_bytes": "50331648"}, {"router-0"})
+            routers = [{"router-0"}] * len(nodes)
+            change(nodes, {"arena_bytes": "50331648"}, *routers)
 
         for action in (to_commit, move_bus, enlarge):
             gap_s = workload.measure(action)

@@ -216,7 +216,7 @@ def test_a_node_that_was_taken_out_meanwhile_follows_again_and_disturbs_nobody(
         nodes.start(gone)
         nodes.wait_until_said(gone, f"Node {gone} was removed from the voters")
         nodes.wait_for_topics(gone, {"meanwhile"})
-        assert "candidate in term" not in nodes[gone].log()[said_before:], "it stood for election"
+        assert '"role":"candidate"' not in nodes[gone].log()[said_before:], "it stood for election"
         wait_until(
             lambda: {each.replica_id for each in nodes.quorum(near).observers} == {gone},
             what="it is an observer",
@@ -237,7 +237,7 @@ def test_who_cannot_join_is_told_why_and_so_is_the_cluster(tmp_path: Path) -> No
                 4,
                 "cluster.secret.file",
                 str(guessed),
-                "Set the same `cluster.secret`",
+                "set the same `cluster.secret`",
                 "missing cluster secret",
             ),
         ):

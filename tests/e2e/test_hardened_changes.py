@@ -179,7 +179,7 @@ def join_in_vain(three: HardenedCluster, folder: Path) -> float:
     try:
         for log in (later, three.folders[0]):
             wait_until(
-                lambda: "An old cluster.bundle" in (log / "node.log").read_text(),  # noqa: B023
+                lambda: "an old cluster.bundle" in (log / "node.log").read_text(),  # noqa: B023
                 timeout_s=TOLD_S,
                 what=f"{log.name} says what is wrong",
             )

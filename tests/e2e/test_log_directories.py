@@ -326,17 +326,20 @@ def test_on_three_nodes_others_lead_what_was_in_a_directory_whose_disk_fails(
         nodes[1].start()
         nodes.wait_until_whole(TOPIC)
         assert described(nodes[1]) == places[1]
-        with urllib.request.urlopen(f"{probes}/readyz", timeout=10) as response:
-            assert b"offline" not in response.read()
+        # Not ready, and an error, until the replicas of other topics are in sync, too.
+        ready = wait_until(lambda: page(f"{probes}/readyz"), what="node 1 is ready")
+        assert "offline" not in ready
+
+
+def page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return str(response.read().decode())
 
 
 def check_is_told(nodes: Cluster, probes: str, lost: list[int]) -> None:
     """Every place that an operator may look at names the directory and the reason."""
     assert described(nodes[1])["second-1"] == (ErrorCode.KAFKA_STORAGE_ERROR, [])
-    with urllib.request.urlopen(f"{probes}/readyz", timeout=10) as response:
-        ready = response.read().decode()
-    with urllib.request.urlopen(f"{probes}/metrics", timeout=10) as response:
-        metrics = response.read().decode()
+    ready, metrics = page(f"{probes}/readyz"), page(f"{probes}/metrics")
     assert 'odradek_offline_log_directories{process="supervisor"} 1' in metrics
     problem = f"log directory {nodes[1].settings['log.dirs']} is offline: "
     assert problem in ready

@@ -1,4 +1,4 @@
-"""What docs/operating.md says: the unit, backup and restore."""
+"""What docs/operating.md says of the unit, and docs/operations.md of backup and restore."""
 
 import configparser
 import os
@@ -17,6 +17,8 @@ from odradek.node.child import ChildTimeouts, python_command
 from odradek.node.cli.main import cli
 from odradek.node.config import load
 from odradek.node.embedded import EmbeddedBroker
+from tests.support.operations_page import PAGE as OPERATIONS
+from tests.support.operations_page import chapters
 from tests.support.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
@@ -100,12 +102,15 @@ def test_the_service_manager_learns_when_the_node_serves_clients(tmp_path: Path)
                 assert node.wait(60) == 0
 
 
-def shell(containing: str, folder: Path) -> None:
-    """Run the lines of a block that work on files, in `folder`; the service is stopped."""
-    for line in block("", containing).splitlines():
-        if not line.startswith("systemctl"):
-            moved = line.replace("/var/lib/odradek", str(folder)).replace("/backup", str(folder))
-            subprocess.run(shlex.split(moved), check=True)
+def follow(title: str, broker: EmbeddedBroker, folder: Path) -> None:
+    """Do what a chapter of docs/operations.md says, in `folder`."""
+    (chapter,) = (each for each in chapters(OPERATIONS.read_text()) if each.title == title)
+    for step in chapter.steps:
+        if step.command.startswith("systemctl"):
+            {"stop": broker.stop, "start": broker.start}[step.command.split()[1]]()
+        else:
+            moved = step.command.replace("/var/lib/odradek", str(folder))
+            subprocess.run(shlex.split(moved.replace("/backup", str(folder))), check=True)
 
 
 def produce(broker: EmbeddedBroker, values: range) -> None:
@@ -145,16 +150,12 @@ def test_a_node_is_restored_from_its_backup(tmp_path: Path) -> None:
         consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "readers"})
         consumer.commit(offsets=[TopicPartition("orders", 0, 700)], asynchronous=False)
         consumer.close()
-        broker.stop()
-        shell("cp -a /var/lib/odradek/data /backup", tmp_path)
+        follow("A node", broker, tmp_path)
         size = disk_bytes(tmp_path / "odradek")
         assert size < 2 * disk_bytes(tmp_path / "data")  # the holes are kept
-        broker.start()
         produce(broker, range(1000, 1500))
         assert len(read(broker)[0]) == 1500
-        broker.stop()
-        shell("mv /var/lib/odradek/data", tmp_path)
-        broker.start()
+        follow("A single node", broker, tmp_path)
         assert read(broker) == ([str(value) for value in range(1000)], 700)
         # The node goes on from there.
         produce(broker, range(5))

@@ -193,7 +193,7 @@ def test_a_stranger_without_the_secret_does_not_take_part(tmp_path: Path) -> Non
         guessed.write_text("another secret that somebody guessed")
         nodes[2].settings["cluster.secret.file"] = str(guessed)
         nodes.start(0, 1)
-        nodes.start_in_vain(2, "Set the same `cluster.secret`", "missing cluster secret")
+        nodes.start_in_vain(2, "set the same `cluster.secret`", "missing cluster secret")
         assert nodes.brokers(0) == {0, 1}
         assert nodes.create(0, "t") == ErrorCode.NONE
 

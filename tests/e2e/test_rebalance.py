@@ -66,6 +66,14 @@ def replicas(nodes: Cluster) -> dict[int, int]:
     return {node: held.count(node) for node in nodes.nodes}
 
 
+def is_cordoned(nodes: Cluster, node_id: int) -> bool:
+    """Whether a node gets no new replicas."""
+    ran = odradek(nodes, "logdir", "list", "-o", "json")
+    states = {row["state"] for row in json.loads(ran.stdout) if row["node"] == node_id}
+    assert states <= {"online", "cordoned"}, ran.stdout
+    return states == {"cordoned"}
+
+
 def test_a_new_node_gets_its_part_and_another_is_drained_under_load(
     tmp_path: Path, report: Report
 ) -> None:
@@ -85,7 +93,7 @@ def test_a_new_node_gets_its_part_and_another_is_drained_under_load(
         )
         report(f"to copy: {planned['copied_bytes']} of {planned['needed_bytes']} bytes")
         assert 0 < planned["copied_bytes"] <= planned["needed_bytes"]
-        ran = odradek(nodes, "cluster", "rebalance", "--yes", "--throttle", "3M")
+        ran = odradek(nodes, "cluster", "scale-up", "4", "--yes", "--throttle", "3M")
         assert ran.returncode == 0, ran.stderr
         report(f"rebalanced: {ran.stdout.splitlines()[-1]}")
         told = [line for line in ran.stderr.splitlines() if " partitions, " in line]
@@ -107,6 +115,31 @@ def test_a_new_node_gets_its_part_and_another_is_drained_under_load(
         assert max(counts) - min(counts) <= 1
         leads = [node["leaders"] for node in outcome["nodes"]]
         assert max(leads) - min(leads) <= 1
+        workload.wait_for_progress()
+
+        # As for a StatefulSet with three pods instead of four.
+        assert odradek(nodes, "node", "add", "3").returncode == 0
+        scale_down = ("cluster", "scale-down", "3", "--yes", "-o", "json")
+        leaving = json.loads(odradek(nodes, *scale_down).stdout)
+        assert leaving == {"nodes": [3], "lost_votes": [3], "unregistered": [], "to_stop": [3]}
+        assert replicas(nodes)[3] == 0
+        workload.wait_for_progress()
+        assert is_cordoned(nodes, 3)
+        odradek(nodes, "config", "unset", "broker", "3", "cordoned.log.dirs")
+        assert not is_cordoned(nodes, 3)
+        odradek(nodes, *scale_down)
+        assert is_cordoned(nodes, 3), "it has no replicas, and shall not get any"
+        nodes[3].stop()
+        gone = json.loads(odradek(nodes, *scale_down, "--wait").stdout)
+        assert gone == {"nodes": [3], "lost_votes": [], "unregistered": [3], "to_stop": []}
+        assert json.loads(odradek(nodes, *scale_down).stdout)["nodes"] == []
+        workload.wait_for_progress()
+
+        # And with four again, of which the last has its old volume.
+        nodes[3].start()
+        grown = odradek(nodes, "cluster", "scale-up", "4", "--yes", "-o", "json")
+        assert grown.returncode == 0, grown.stderr
+        assert min(node["replicas"] for node in json.loads(grown.stdout)["nodes"]) > 0
         workload.wait_for_progress()
         wait_until(lambda: nodes.is_whole(TOPIC), what="all replicas are in sync")
         workload.end()

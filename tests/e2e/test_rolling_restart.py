@@ -1,16 +1,20 @@
 """Nodes are restarted in turn under load, as for an upgrade: no request of a client fails.
 
 Three replicas, min.insync.replicas 2, an idempotent producer and a consumer group with default
-settings. Each node is stopped (SIGTERM) and started again; then the test waits until its replicas
-are in sync. A node that stops hands over its leadership first, so that clients see a leader that
-has moved, and never one that is gone.
+settings. Each node is stopped (SIGTERM) and started again; then the test waits until its probes say
+ready, which they do when its replicas are in sync. A node that stops hands over its leadership
+first, so that clients see a leader that has moved, and never one that is gone.
 """
 
 import time
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
+import msgspec
 import pytest
 
+from odradek.node.supervisor import STATE_NAME, NodeState
 from odradek.protocol.messages.cluster import ElectLeadersRequest
 from odradek.protocol.messages.metadata import DescribeTopicPartitionsRequest
 from odradek.protocol.messages.partitions import TopicName
@@ -37,9 +41,21 @@ def restart(nodes: Cluster, workload: Workload, node_id: int) -> tuple[float, fl
 
     def come_back() -> None:
         nodes.start(node_id)
-        nodes.wait_until_whole(TOPIC)
+        wait_until(lambda: is_ready(nodes, node_id), timeout_s=60, what="probes say ready")
+        behind = [p for p in nodes.partitions(TOPIC, node_id) if node_id not in p.isr_nodes]
+        assert behind == [], "ready, and not in sync"
 
     return workload.measure(stop), workload.measure(come_back), took_s
+
+
+def is_ready(nodes: Cluster, node_id: int) -> bool:
+    """What /readyz answers."""
+    state = msgspec.json.decode((nodes[node_id].data / STATE_NAME).read_bytes(), type=NodeState)
+    try:
+        with urlopen(f"http://{state.http}/readyz") as answer:
+            return int(answer.status) == 200
+    except HTTPError:
+        return False
 
 
 def elect_preferred_leaders(nodes: Cluster) -> None:
@@ -52,7 +68,7 @@ def elect_preferred_leaders(nodes: Cluster) -> None:
 def test_no_client_has_a_failed_request_when_nodes_are_restarted_in_turn(
     tmp_path: Path, report: Report
 ) -> None:
-    with running_cluster(tmp_path) as nodes:
+    with running_cluster(tmp_path, settings={"http.listen": "127.0.0.1:0"}) as nodes:
         nodes[0].create_topic(TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
         nodes.wait_until_whole(TOPIC)
         workload = Workload(nodes.bootstrap_servers, TOPIC, PARTITIONS)

@@ -120,7 +120,7 @@ def check_is_seen(watched: WatchedNode, reason: str) -> None:
 
     wait_until(is_not_ready, what="/readyz names the reason")
     assert watched.metric("odradek_offline_log_directories") == 1
-    assert watched.metric("odradek_storage_problems") >= 1
+    assert watched.metric("odradek_storage_problems_total") >= 1
     for partition in range(PARTITIONS):
         error, seconds = watched.append(partition)
         assert (error, seconds < ANSWER_S) == (ErrorCode.KAFKA_STORAGE_ERROR, True), seconds
@@ -151,7 +151,7 @@ def test_a_full_disk_is_seen_and_that_it_has_space_again(tmp_path: Path) -> None
         with watched_node(tmp_path / "node") as watched:
             disk.fill()
             check_is_seen(watched, "the disk is full")
-            assert watched.metric("odradek_storage_errors") >= PARTITIONS
+            assert watched.metric("odradek_storage_errors_total") >= PARTITIONS
             disk.empty()
             wait_until(lambda: watched.get("/readyz")[0] == 200, what="ready again")
             assert watched.metric("odradek_offline_log_directories") == 0
@@ -214,7 +214,10 @@ def test_a_data_folder_that_cannot_be_written_is_one_line_at_start(tmp_path: Pat
         )
     assert ended.returncode == 1
     assert ended.stdout == ""
-    assert ended.stderr == (
-        f"Error: data={folder}: cannot write to this folder: Read-only file system. Make it"
-        " writable for this user or choose another data folder.\n"
+    [line] = ended.stderr.splitlines()
+    said = json.loads(line)
+    assert said["level"] == "critical"
+    assert said["reason"] == (
+        f"data={folder}: cannot write to this folder: Read-only file system. Make it"
+        " writable for this user or choose another data folder."
     )

@@ -205,7 +205,7 @@ def test_a_transaction_that_hangs_is_found_shown_and_ended(
         report(f"aborted {time.monotonic() - begun:.2f} s after that was enabled")
         assert hanging(node) == []
         wait_until(
-            lambda: metric(node, "odradek_hanging_transactions_aborted") == 1,
+            lambda: metric(node, "odradek_hanging_transactions_aborted_total") == 1,
             timeout_s=CALL_S,
             what="that is counted",
         )
