@@ -15,6 +15,7 @@ from typing import TypeVar
 from odradek.node.child import child_environment
 from odradek.node.config import NodeConfig, load
 from odradek.node.data_folder import adopt_meta_properties
+from odradek.node.metrics.registry import series_of_line
 from odradek.node.observability import (
     LINK_KIND,
     MESSAGE_BYTES_MAX,
@@ -87,13 +88,14 @@ class ChildProcess:
 
     def metrics(self) -> dict[str, float]:
         """The present metrics without labels; series with labels are summed."""
-        self._send(CollectMetrics())
+        self._send(CollectMetrics(1))
         found: dict[str, float] = {}
         while True:
             message = self._receive()
             if isinstance(message, MetricsReport):
-                for sample in message.samples:
-                    found[sample.name] = found.get(sample.name, 0) + sample.value
+                for line in "".join(part.lines for part in message.parts).splitlines():
+                    name, value = series_of_line(line)
+                    found[name] = found.get(name, 0) + value
                 if message.is_last:
                     return found
 

@@ -1,14 +1,16 @@
 """The verdict over two runs of tests: what failed, and what failed once and then passed (flaky).
 
-    python -m tests.support.flaky_tests FIRST.xml [SECOND.xml]
+    python -m tests.support.flaky_tests FIRST.xml... --again SECOND.xml...
 
-The files are pytest's JUnit XML of the whole run and of a second run of its failures. Every flaky
-test is printed with the output of both runs. Exits with 1 if a test failed in both runs, or if more
-than FLAKY_MAX are flaky. Called by .ci/run.
+The files are pytest's JUnit XML: of the runs that together have every test, and of second runs of
+their failures. Every flaky test is printed with the output of both runs. Exits with 1 if a test
+failed in both runs, if more than FLAKY_MAX are flaky, or if one of the first runs ended without a
+report. Called by .ci/run.
 """
 
 import sys
 import xml.etree.ElementTree as ET
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,10 +87,12 @@ def render(verdict: Verdict) -> str:
 
 def main(arguments: list[str]) -> int:
     """The exit code."""
-    runs = [read_run(Path(name)) for name in arguments]
-    verdict = judge(runs[0], runs[1] if len(runs) > 1 else {})
+    split = arguments.index("--again")
+    runs = [read_run(Path(name)) for name in arguments[:split]]
+    again = [read_run(Path(name)) for name in arguments[split + 1 :]]
+    verdict = judge(ChainMap(*runs), ChainMap(*again))
     sys.stdout.write(render(verdict))
-    return 0 if runs[0] and verdict.is_good else 1
+    return 0 if all(runs) and verdict.is_good else 1
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """TCP ports on loopback for processes that tests start.
 
 They are below the range of ephemeral ports: an outgoing connection could take one of those before
-the process listens.
+the process listens. TEST_PORTS=FIRST-END leaves others to a run of tests at the same time.
 """
 
+import os
 import random
 import socket
 
-_PORTS = range(10_000, 32_000)
+_PORTS = range(*map(int, os.environ.get("TEST_PORTS", "10000-32000").split("-")))
 _random = random.SystemRandom()
 _given: set[int] = set()
 """Ports that were returned before: their users may not listen yet, or not at the moment."""
@@ -22,6 +23,11 @@ def free_port() -> int:
 def free_pair() -> int:
     """A port that is free, together with the next one."""
     return _free(2)
+
+
+def free_row(count: int) -> int:
+    """The first of so many free ports in a row."""
+    return _free(count)
 
 
 def _free(count: int) -> int:

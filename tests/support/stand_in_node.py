@@ -13,20 +13,22 @@ import sys
 import time
 from pathlib import Path
 
-from odradek.node import config_watch, supervisor
+from odradek.node import config_watch, orphans, supervisor
 from odradek.node.child import ChildPlan, ChildTimeouts
 from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.config_watch import ConfigFileWatch
+from odradek.node.metrics.registry import Sample
 from odradek.node.observability import (
+    CatchUpReport,
     ChangeLogLevels,
     ListenerReport,
     ProcessReady,
     ResizeWorkers,
     ShutdownAllowed,
     SupervisorLink,
-    configure_logging,
 )
+from odradek.node.structured_log import configure_logging
 
 
 def note(config: NodeConfig, event: str) -> None:
@@ -75,7 +77,14 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
         return 4
     with link:
         note(config, f"{name} runs with {config.arena_bytes >> 20}")
-        link.metrics.counter("odradek_stand_ins", "Turns", lambda: {"a": 1, 'b"': 2}, label="kind")
+        link.metrics.samples(
+            lambda: [
+                Sample("odradek_stand_ins", "gauge", "Turns", 1, (("kind", "a"),)),
+                Sample("odradek_stand_ins", "gauge", "Turns", 2, (("kind", 'b"'),)),
+            ]
+        )
+        if behaviour == "catches up":
+            link.send(CatchUpReport("2 replicas are not in sync yet: a-0, a-1"))
         if behaviour != "never ready":
             ports = {listener.name: listener.port or 40_000 for listener in config.listeners}
             link.send(ProcessReady({"ports": ports} if name.startswith("router") else {}))
@@ -94,6 +103,12 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
                     link.send(ShutdownAllowed())
             if name == "controller":
                 wish_workers(config, link)
+            caught_up = config.data_folder / "caught-up"
+            if behaviour == "catches up" and caught_up.exists():
+                caught_up.unlink()
+                link.send(CatchUpReport(""))
+                link.send(CatchUpReport("1 replicas are not in sync yet: a-0"))
+                note(config, f"{name} has caught up")
             if name == "router-0":
                 change_levels(config, link)
             if behaviour == "refuses clients" and not has_reported:
@@ -137,6 +152,8 @@ def run_node(spec: dict[str, object]) -> int:
 
         # Tests do not wait for the second look at a changed file.
         config_watch.LOOK_S = 0.1
+        # As in a container: whatever the supervisor does not know, it reaps.
+        orphans.INIT_PROCESS_ID = os.getpid()
         config = read()
         return supervisor.run(
             config,

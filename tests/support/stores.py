@@ -4,6 +4,7 @@
 answers and those of a store must never differ.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ from tests.support.waiting import wait_until
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
 OPTIONS = StoreOptions(segment_bytes=1 << 20, segment_map_bytes=64 << 20, status_slots=1 << 12)
+_RESIDENT_OF_SEGMENT = re.compile(
+    r"^[0-9a-f]+-[0-9a-f]+ .*/(?:segment-\d+\.mdb|compaction\.scratch)\n(?:.*\n)*?Rss: +(\d+) kB",
+    re.MULTILINE,
+)
 
 
 def batch_of(
@@ -154,6 +159,12 @@ def dropped_but_open(directory: Path) -> list[str]:
         with suppress(FileNotFoundError):
             links.append(str(descriptor.readlink()))
     return [link for link in links if link.startswith(str(directory)) and "(deleted)" in link]
+
+
+def mapped_segment_bytes() -> int:
+    """Resident bytes of segments in this process."""
+    text = Path("/proc/self/smaps").read_text()
+    return sum(int(each) << 10 for each in _RESIDENT_OF_SEGMENT.findall(text))
 
 
 def create(
