@@ -33,7 +33,7 @@ FLOORS: Final[Mapping[str, frozenset[str]]] = {
     "storage": ours("storage", "protocol"),
     "cluster": ours("cluster", "protocol"),
     "coordinator": ours("coordinator", "protocol", "cluster.metadata"),
-    "node": ours("node", "coordinator", "cluster", "storage", "protocol"),
+    "node": ours("node", "coordinator", "cluster", "storage", "protocol", "__version__"),
     "testing": ours("node.embedded", "node.secured_broker"),
     "__main__": ours("node.cli.main"),
     "pipeline": ours("pipeline"),
@@ -62,9 +62,11 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
         "share",
         "telemetry",
         "context",
+        "change_log",
         "handlers",
         "dispatch",
         "graceful_stop",
+        "router_metrics",
         "process",
     ),
 }
@@ -84,6 +86,7 @@ HOMES: Final[Mapping[str, frozenset[str]]] = {
     "cryptography": ours(
         "node.certificate_authority", "node.secured_broker", "node.wire.key_stores"
     ),
+    "structlog": ours("node.structured_log"),
     "zmq": ours("node"),
     "uvloop": ours("node"),
     "click": ours("node", "pipeline"),
@@ -108,7 +111,7 @@ BANNED_NAMES: Final = frozenset({"common", "utils", "util", "core", "helpers"})
 UNTRACKED: Final = frozenset({"build", "dist", "data", "node_modules", "__pycache__"})
 # Rooms of the test folder that mirror no module.
 FREE_TEST_ROOMS: Final = frozenset(
-    {"e2e", "conformance", "simulation", "support", "raft_comparison"}
+    {"e2e", "conformance", "simulation", "support", "raft_comparison", "helm"}
 )
 # `python -O` in a script, in a Dockerfile's list, or by the environment.
 OPTIMISED: Final = re.compile(
@@ -344,6 +347,7 @@ def circles(modules: Iterable[Module]) -> list[str]:
         arrows = {name: arrows[name] & kept for name in kept}
 
 
+_LOGGER: Final = re.compile(r"^log = (?:logging\.getLogger|get_logger)\((.*)\)", re.MULTILINE)
 LOGGERS_MODULE: Final = f"{PACKAGE}.node.log_levels"
 
 
@@ -354,7 +358,7 @@ def unlisted_loggers(modules: Iterable[Module]) -> list[str]:
     return [
         f'{module.name} logs: add "{module.name}" to _MODULES of node/log_levels.py'
         for module in modules
-        for name in re.findall(r"^log = logging.getLogger\((.*)\)", module.source, re.MULTILINE)
+        for name in _LOGGER.findall(module.source)
         if f'"{module.name}"' not in listed or name not in ("__name__", f'"{module.name}"')
     ]
 
@@ -655,7 +659,7 @@ def test_circles_are_found_and_chains_are_not() -> None:
 def test_a_logger_that_is_not_listed_is_found() -> None:
     levels = module_from(LOGGERS_MODULE, '_MODULES = ("odradek.node.a",)')
     a = module_from("odradek.node.a", "log = logging.getLogger(__name__)")
-    b = module_from("odradek.node.b", "log = logging.getLogger(__name__)")
+    b = module_from("odradek.node.b", "log = get_logger(__name__)")
     renamed = module_from("odradek.node.a", 'log = logging.getLogger("x")')
     assert unlisted_loggers([levels, a]) == []
     assert len(unlisted_loggers([levels, a, b])) == 1

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.flaky_tests import FLAKY_MAX, RunOutcome, judge, main, read_run, render
 
 ONCE = """
@@ -63,5 +65,24 @@ def test_more_flaky_tests_than_may_be_fail_the_run() -> None:
     assert not judge(failed, {}).is_good, "nobody has run them again"
 
 
+PASSED = '<testsuites><testsuite><testcase classname="a" name="b"/></testsuite></testsuites>'
+FAILED = PASSED.replace('name="b"/>', 'name="c"><failure>why</failure></testcase>')
+
+
+def test_the_first_runs_are_judged_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passed, failed, again = (tmp_path / name for name in ("passed", "failed", "again"))
+    passed.write_text(PASSED)
+    failed.write_text(FAILED)
+    assert main([str(passed), str(failed), "--again", str(again)]) == 1
+    assert "failed twice: a::c\n" in capsys.readouterr().out
+    again.write_text(PASSED.replace('"b"', '"c"'))
+    assert main([str(passed), str(failed), "--again", str(again)]) == 0
+    assert "flaky: a::c\n" in capsys.readouterr().out
+
+
 def test_a_run_without_a_report_is_a_failure(tmp_path: Path) -> None:
-    assert main([str(tmp_path / "nothing.xml")]) == 1
+    passed = tmp_path / "passed"
+    passed.write_text(PASSED)
+    assert main([str(passed), str(tmp_path / "nothing.xml"), "--again", str(passed)]) == 1

@@ -205,9 +205,15 @@ class Nodes:
         self._asked: WireClient | None = None
         self._each: dict[str, WireClient] = {}
         self._turn = itertools.cycle(self.addresses)
+        self.ids: Final = wait_until(self._everybodys_ids, what="all nodes are registered")
+
+    def _everybodys_ids(self) -> dict[str, int]:
+        """The ids by address; none as long as a node is missing: each is ready before the others
+        know of it."""
         with self.connect() as wire:
             answer = wire.ask(MetadataRequest(topics=[]), METADATA_VERSION, MetadataResponse)
-        self.ids: Final = {f"{node.host}:{node.port}": node.node_id for node in answer.brokers}
+        found = {f"{node.host}:{node.port}": node.node_id for node in answer.brokers}
+        return found if len(found) >= len(self.addresses) else {}
 
     def close(self) -> None:
         """Close the connections of its own."""

@@ -232,9 +232,10 @@ def test_the_admin_client(cluster: DialogueCluster, group: str) -> None:
         await admin.start()
         try:
             await admin.create_topics([NewTopic(name, 2, 1, topic_configs={"retention.ms": "5"})])
-            assert name in await admin.list_topics()
-            await admin.create_partitions({name: NewPartitions(3)})
             with cluster.connect() as wire:
+                cluster.wait_for_topic(wire, name, 2)
+                assert name in await admin.list_topics()
+                await admin.create_partitions({name: NewPartitions(3)})
                 cluster.wait_for_topic(wire, name, 3)
             (described,) = await admin.describe_topics([name])
             assert len(described["partitions"]) == 3
