@@ -22,7 +22,7 @@ check: format-check lint types test
 COMPILE := $(BIN)/python -m compileall -q protocol storage cluster coordinator node
 
 # What setup.py compiles. An installation compiles anew; without a C compiler it does not fail.
-COMPILED := protocol/message_converter.py protocol/record_walker.py setup.py
+COMPILED := protocol/message_converter.py protocol/record_walker.py pipeline/wire/record_decoder.py setup.py
 
 .venv/.serve: .venv/.made pyproject.toml $(COMPILED)
 	$(PIP) --editable .

@@ -10,7 +10,11 @@ import sys
 
 from setuptools import Extension, setup
 
-COMPILED = ["odradek/protocol/message_converter.py", "odradek/protocol/record_walker.py"]
+COMPILED = [
+    "odradek/protocol/message_converter.py",
+    "odradek/protocol/record_walker.py",
+    "odradek/pipeline/wire/record_decoder.py",
+]
 
 
 def extensions() -> list[Extension]:

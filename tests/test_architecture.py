@@ -73,14 +73,16 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
 
 # The homes of each package that is not ours; anything else is in no product module.
 HOMES: Final[Mapping[str, frozenset[str]]] = {
-    "crc32c": ours("protocol.checksum"),
-    "cramjam": ours("protocol.compression"),
+    "crc32c": ours("protocol.checksum", "pipeline.wire"),
+    "cramjam": ours("protocol.compression", "pipeline.wire"),
     "jwt": ours("cluster.security.access_token", "node.secured_broker"),
     "lmdb": ours("storage"),
-    "mypy_extensions": ours("protocol.message_converter", "protocol.record_walker"),
+    "mypy_extensions": ours(
+        "protocol.message_converter", "protocol.record_walker", "pipeline.wire.record_decoder"
+    ),
     "msgspec": ours("storage", "cluster", "coordinator", "node"),
     "re2": ours("node.router.patterns"),
-    "google": ours("node.router.telemetry.otlp"),
+    "google": ours("node.router.telemetry.otlp", "pipeline.values"),
     "opentelemetry": ours("node.router.telemetry.otlp"),
     "zstandard": ours("protocol.piecewise_compression"),
     "cryptography": ours(
@@ -95,6 +97,10 @@ HOMES: Final[Mapping[str, frozenset[str]]] = {
     "pytest": ours("testing"),
     "pyspark": ours("pipeline"),
     "pyarrow": ours("pipeline"),
+    "deltalake": ours("pipeline.tables"),
+    "pyiceberg": ours("pipeline.tables"),
+    "fastavro": ours("pipeline.values"),
+    "yaml": ours("pipeline.jobs"),
 }
 
 # What of the standard library a floor must do without: pure floors have no clock, no chance and no

@@ -21,7 +21,7 @@ import pytest
 from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[1]
-FOLDERS = {"protocol", "storage", "cluster", "coordinator", "node"}
+FOLDERS = {"protocol", "storage", "cluster", "coordinator", "node", "pipeline"}
 BUILD = """
 import sys
 from setuptools import build_meta
