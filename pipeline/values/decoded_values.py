@@ -1,4 +1,4 @@
-"""What a value format gives for a column of bytes: rows of the good ones, a reason for each bad one.
+"""What a value format gives for a column of bytes: rows of the good, a reason for each of the bad.
 
 Also the loop that all formats of rows share. Its invariant: every value ends as exactly one row or
 exactly one problem, and only an outage (PipelineError) ends the work.
@@ -6,6 +6,7 @@ exactly one problem, and only an outage (PipelineError) ends the work.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
@@ -17,9 +18,22 @@ PROBLEM_LENGTH_MAX = 300
 RowDecoder = Callable[[bytes], Sequence[object]]
 """One value to what `pa.array` takes for each column; raises whatever it likes for a bad value."""
 
+_REFUSED: Final = (pa.ArrowException, OverflowError, ValueError, TypeError)
+"""What `pa.array` raises for a value that its type cannot hold."""
+
 
 class BadValue(ValueError):
-    """A value that its format cannot read. The text is for people and holds no newline."""
+    """A value that its format cannot read: what is wrong, and where in the value."""
+
+    def __init__(self, text: str, path: str = "") -> None:
+        super().__init__(f"{path}: {text}" if path else text)
+        self.text = text
+        self.path = path
+
+    def below(self, step: str) -> "BadValue":
+        """The same one level up: `step` is the name of a field, or an index in brackets."""
+        separator = "." if self.path and not self.path.startswith("[") else ""
+        return BadValue(self.text, f"{step}{separator}{self.path}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +80,22 @@ def _table(
     """The rows as columns. What Arrow refuses (a decimal of too many digits) becomes a problem."""
     try:
         return _columns_of(list(rows.values()), columns)
-    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+    except _REFUSED:
         for index, row in list(rows.items()):
             try:
-                _columns_of([row], columns)
-            except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+                _check(row, columns)
+            except BadValue as error:
                 problems[index] = problem_text(error)
                 del rows[index]
     return _columns_of(list(rows.values()), columns)
+
+
+def _check(row: Sequence[object], columns: pa.Schema) -> None:
+    for value, column in zip(row, columns, strict=True):
+        try:
+            pa.array([value], column.type)
+        except _REFUSED as error:
+            raise BadValue(str(error), column.name) from None
 
 
 def _columns_of(rows: list[Sequence[object]], columns: pa.Schema) -> pa.Table:
