@@ -15,6 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.values.decoded_values import BadValue
 
 AvroSchema = Any
 """JSON: a text, an object or an array."""
@@ -106,6 +107,8 @@ class _Columns:
                 " use value.format raw"
             )
         columns = []
+        if not schema["fields"]:
+            raise PipelineError(f"value.schema: {name} has no fields, so a table no column for it")
         for field in schema["fields"]:
             below = f"{place}.{field['name']}" if place else str(field["name"])
             columns.append((field["name"], self.column(field["type"], below, (*within, name))))
@@ -150,7 +153,7 @@ def _scalar(kind: str, schema: Mapping[str, Any], place: str) -> AvroColumn:
                 f"value.schema: {place} is a decimal of {precision} digits; tables have at most"
                 f" {_DIGITS_MAX}"
             )
-        return AvroColumn(pa.decimal128(precision, scale), _same, (Decimal,), name)
+        return AvroColumn(pa.decimal128(precision, scale), _decimal(scale), (Decimal,), name)
     if logical in _TIMES and kind == "long":
         factor = 1000 if logical.endswith("millis") else 1
         return AvroColumn(_TIMES[logical], _timestamp(factor), (datetime,))
@@ -161,7 +164,8 @@ def _scalar(kind: str, schema: Mapping[str, Any], place: str) -> AvroColumn:
         return AvroColumn(_PRIMITIVES[kind], _time_of_day(unit), (time,))
     if logical == "uuid":
         return AvroColumn(pa.string(), _uuid, (UUID,), name)
-    return AvroColumn(_PRIMITIVES[kind], _same, _ACCEPTED[kind], name)
+    convert = _bytes if kind in ("bytes", "fixed") else _same
+    return AvroColumn(_PRIMITIVES[kind], convert, _ACCEPTED[kind], name)
 
 
 _ACCEPTED: Final[Mapping[str, tuple[type, ...]]] = {
@@ -192,6 +196,8 @@ def _optional(column: AvroColumn) -> AvroColumn:
 def _members(branches: Sequence[AvroColumn]) -> AvroColumn:
     """A struct with one field per branch. fastavro gives (full name, value) for a named type."""
     count = len(branches)
+    # Only a default of the schema is a value of a named type without its name.
+    order = sorted(range(count), key=lambda place: bool(branches[place].name))
     by_name = {branch.name: index for index, branch in enumerate(branches) if branch.name}
 
     def convert(value: AvroValue) -> object:
@@ -200,12 +206,11 @@ def _members(branches: Sequence[AvroColumn]) -> AvroColumn:
         if type(value) is tuple:
             index, value = by_name[_unqualified(value[0])], value[1]
         else:
-            index = next(
-                place
-                for place, branch in enumerate(branches)
-                # Not isinstance: True is an int, and a datetime is a date.
-                if type(value) in branch.accepts and not branch.name
-            )
+            # Not isinstance: True is an int, and a datetime is a date.
+            fitting = [place for place in order if type(value) in branches[place].accepts]
+            if not fitting:
+                raise BadValue(f"a {type(value).__name__} is of none of the union's types")
+            index = fitting[0]
         return (None,) * index + (branches[index].convert(value),) + (None,) * (count - index - 1)
 
     kind = pa.struct([pa.field(f"member{i}", branch.kind) for i, branch in enumerate(branches)])
@@ -214,6 +219,21 @@ def _members(branches: Sequence[AvroColumn]) -> AvroColumn:
 
 def _same(value: AvroValue) -> object:
     return value
+
+
+def _bytes(value: AvroValue) -> object:
+    """A default is a text of the code points 0 to 255 (Avro's JSON encoding)."""
+    return value.encode("latin-1") if isinstance(value, str) else value
+
+
+def _decimal(scale: int) -> Converter:
+    def convert(value: AvroValue) -> object:
+        if isinstance(value, str):
+            unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
+            return Decimal(f"{unscaled}e-{scale}")
+        return value
+
+    return convert
 
 
 def _timestamp(factor: int) -> Converter:

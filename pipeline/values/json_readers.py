@@ -108,11 +108,11 @@ def _map(reader: Reader) -> Reader:
 
 
 def _integer(bits: int) -> Reader:
-    bound = 2 ** (bits - 1)
+    bound = 1 << (bits - 1)
 
     def read(value: object) -> object:
         if isinstance(value, float | Decimal):
-            if not math.isfinite(value) or abs(value) > _EXACT_INTEGER_MAX or value % 1:
+            if not -_EXACT_INTEGER_MAX <= value <= _EXACT_INTEGER_MAX or value % 1:
                 raise _expected("an integer", value)
             integer = int(value)
         elif isinstance(value, int) and not isinstance(value, bool):

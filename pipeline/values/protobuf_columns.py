@@ -160,5 +160,5 @@ def _json(message: Message) -> object:
 
     try:
         return json_format.MessageToJson(message, indent=None, sort_keys=True)
-    except json_format.Error as error:
+    except (json_format.Error, ValueError) as error:
         raise BadValue(f"no JSON: {error}") from None

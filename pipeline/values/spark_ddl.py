@@ -164,7 +164,7 @@ class _Parser:
                 )
             quoted = found["quoted"]
             token = found[0].strip() if quoted is None else quoted.replace("``", "`")
-            yield token, found.start(), quoted is not None
+            yield token, found.end() - len(found[0].strip()), quoted is not None
             place = found.end()
         while True:
             yield _END, len(text), False
