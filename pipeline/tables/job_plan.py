@@ -24,7 +24,6 @@ class TableJob:
     same records, or rows of other records."""
 
     name: str
-    cluster_id: str
     topics: tuple[str, ...]
     """Names; empty if `topic_pattern` chooses them."""
     topic_pattern: str
