@@ -1,4 +1,4 @@
-"""The installed package: one top-level name, real files, the command, the pytest plugin, no tests.
+"""The installed package: its top-level names, real files, the command, the pytest plugin, no tests.
 
 The wheel is installed into an empty environment, beside a project with packages of the same names
 as our folders. The command and the fixture run there.
@@ -22,6 +22,8 @@ from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDERS = {"protocol", "storage", "cluster", "coordinator", "node", "pipeline"}
+# Spark looks for data sources in top-level modules with names of this kind.
+SPARK_MODULE = "pyspark_odradek.py"
 BUILD = """
 import sys
 from setuptools import build_meta
@@ -62,7 +64,8 @@ def pip_install(python: Path, *names: str | Path) -> None:
 
 def copy_sources(target: Path) -> None:
     """What a build reads, as in a clone: -P lets links be links, and nothing is compiled yet."""
-    tracked = [*sorted(FOLDERS), "odradek", "pyproject.toml", "setup.py", "README.md"]
+    files = ["pyproject.toml", "setup.py", "README.md", SPARK_MODULE]
+    tracked = [*sorted(FOLDERS), "odradek", *files]
     subprocess.run(
         ["cp", "-r", "-P", *(str(REPOSITORY / name) for name in tracked), target], check=True
     )
@@ -119,12 +122,16 @@ def our_modules() -> set[str]:
         for name in FOLDERS
         for path in (REPOSITORY / name).rglob("*.py")
     }
-    return below | {f"odradek/{path.name}" for path in (REPOSITORY / "odradek").glob("*.py")}
+    own = {f"odradek/{path.name}" for path in (REPOSITORY / "odradek").glob("*.py")}
+    return below | own | {SPARK_MODULE}
 
 
-def test_the_wheel_holds_one_package_with_every_module(wheel: Path) -> None:
+def test_the_wheel_holds_one_package_with_every_module_and_what_spark_looks_for(
+    wheel: Path,
+) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"odradek"}
+    top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    assert top == {"odradek", SPARK_MODULE}
     assert {name for name in names if name.endswith(".py")} == our_modules()
     assert "odradek/py.typed" in names
 
