@@ -5,7 +5,6 @@ array of those bytes, in which every other element is what lies between two of t
 takes the elements that are wanted, which copies each of their bytes once, in C++.
 """
 
-import sys
 from array import array
 from collections.abc import Sequence
 from typing import Final
@@ -61,11 +60,9 @@ def _gather(spans: list[int], nulls: list[int], fetched: pa.Buffer) -> pa.Binary
     """The bytes of each span; none for the elements that are null."""
     if not spans:
         return pa.array([], pa.binary())
-    starts_and_ends = array("q", spans)
-    if sys.byteorder == "big":
-        starts_and_ends = array("q", [span << 32 & _UPPER | span >> 32 for span in spans])
+    starts_and_ends = pa.array(spans, pa.int64()).buffers()[1]
     elements = pa.BinaryArray.from_buffers(
-        pa.binary(), 2 * len(spans) - 1, [None, pa.py_buffer(starts_and_ends), fetched]
+        pa.binary(), 2 * len(spans) - 1, [None, starts_and_ends, fetched]
     )
     wanted = _every_other(len(spans))
     if nulls:
@@ -101,8 +98,7 @@ def _offsets(runs: list[int], rows: int) -> pa.Int64Array:
 
 
 def _timestamps(milliseconds: list[int]) -> pa.TimestampArray:
-    buffer = pa.py_buffer(array("q", milliseconds))
-    times = pa.Array.from_buffers(_MILLISECONDS, len(milliseconds), [None, buffer])
+    times = pa.array(milliseconds, pa.int64()).view(_MILLISECONDS)
     try:
         return times.cast(KAFKA_SCHEMA.field("timestamp").type)
     except pa.ArrowInvalid:
@@ -138,7 +134,6 @@ def _texts(encoded: pa.BinaryArray) -> pa.StringArray:
         return pa.array([item.as_py().decode(errors="replace") for item in encoded], pa.string())
 
 
-_UPPER: Final = 0xFFFFFFFF00000000
 _number_cache = pa.array([], pa.int64())
 _every_other_cache = pa.array([], pa.int32())
 

@@ -11,8 +11,8 @@ A record (Kafka's documentation, "Record"); all numbers but the attributes are z
     header count, then for each header: key length, key, value length, value
 
 Where a key or a value lies is one number, a span: its start in the lower 32 bits, its end in the
-upper ones. On little-endian machines a list of spans is, as 64-bit numbers, a list of starts and
-ends as 32-bit numbers.
+upper ones. So a list of spans is, on little-endian machines, also one of starts and ends with 32
+bits each: what Arrow wants to have.
 """
 
 from __future__ import annotations
@@ -174,6 +174,8 @@ class RecordDecoder:
             values.append(value_at | (value_end << 32))
             timestamps.append(base_timestamp + delta * delta_factor)
             if offset != next_offset:
+                if offset < next_offset:
+                    raise RecordsCut("The offsets of records do not ascend.")
                 self.offset_runs.append(rows)
                 self.offset_runs.append(offset)
             next_offset = offset + 1
