@@ -7,7 +7,6 @@ record. Gaps of records that were compacted or expired may have rows: they were 
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,19 +21,6 @@ GONE = ("compacted", "expired")
 """Reasons of gaps whose records may be in the table: it is older than the topic's deletions."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowCounts:
-    """What a window had."""
-
-    records: int
-    """Good records that the topic has, each compared with its row."""
-    bad: int
-    rows: int
-    """Of the table."""
-    rows_of_gone: int
-    """Rows whose records are compacted or expired: nothing is left to compare them with."""
-
-
 def compare_window(
     window: PartitionRange,
     expected: pa.Table,
@@ -42,12 +28,13 @@ def compare_window(
     bad_offsets: Sequence[int],
     gaps: Sequence[OffsetGap],
     findings: Findings,
-) -> WindowCounts:
+) -> int:
     """Compare the rows of the topic's good records, in the order of their offsets, with the table's
     rows of the window, in any order.
 
     A row that is twice in the table is compared twice. Columns of `found` that `expected` lacks are
-    not compared.
+    not compared. Returns the number of rows whose records are compacted or expired: nothing is left
+    to compare them with.
     """
     offsets = found.column(OFFSET_COLUMN)
     wanted = expected.column(OFFSET_COLUMN)
@@ -67,17 +54,11 @@ def compare_window(
     for row, columns in sorted(differing_rows(counterpart, matched).items()):
         offset = matched.column(OFFSET_COLUMN)[row].as_py()
         findings.add(FindingKind.ALTERED, window.name, [offset], ", ".join(columns))
-    _add_unexplained(window, wanted, bad_offsets, gaps, findings)
-    return WindowCounts(len(expected), len(bad_offsets), len(found), gone)
+    return gone
 
 
-def holes_of(
-    window: PartitionRange, offsets: pa.ChunkedArray, more: Sequence[int] = ()
-) -> list[tuple[int, int]]:
-    """The [start, end) of the window that have no record. `offsets` ascend, `more` need not."""
-    if more:
-        offsets = pa.chunked_array([*offsets.chunks, pa.array(more, pa.int64())])
-        offsets = offsets.take(pc.sort_indices(offsets))
+def holes_of(window: PartitionRange, offsets: pa.ChunkedArray) -> list[tuple[int, int]]:
+    """The [start, end) of the window that have no record; `offsets` ascend."""
     at = pa.concat_arrays(
         [pa.array([window.start - 1]), *offsets.chunks, pa.array([window.end], pa.int64())]
     )
@@ -85,6 +66,28 @@ def holes_of(
     is_hole = pc.greater(pc.subtract(after, before), 1)
     starts = pc.add(before.filter(is_hole), 1).to_pylist()
     return list(zip(starts, after.filter(is_hole).to_pylist(), strict=True))
+
+
+def find_unexplained(
+    window: PartitionRange,
+    holes: Sequence[tuple[int, int]],
+    gaps: Sequence[OffsetGap],
+    findings: Findings,
+) -> None:
+    """Offsets of the holes that are in no gap. Both ascend."""
+    index = 0
+    for start, end in holes:
+        at = start
+        while index < len(gaps) and gaps[index].end <= at:
+            index += 1
+        following = index
+        while at < end:
+            if following == len(gaps) or gaps[following].start >= end:
+                findings.add(FindingKind.GAP_UNEXPLAINED, window.name, range(at, end))
+                break
+            findings.add(FindingKind.GAP_UNEXPLAINED, window.name, range(at, gaps[following].start))
+            at = max(at, gaps[following].end)
+            following += 1
 
 
 def _add_doubled(window: PartitionRange, offsets: pa.ChunkedArray, findings: Findings) -> None:
@@ -126,25 +129,3 @@ def _without_record(
             why = "its offset has no record"
         findings.add(FindingKind.UNEXPECTED, window.name, [offset], why)
     return gone
-
-
-def _add_unexplained(
-    window: PartitionRange,
-    offsets: pa.ChunkedArray,
-    bad_offsets: Sequence[int],
-    gaps: Sequence[OffsetGap],
-    findings: Findings,
-) -> None:
-    index = 0
-    for start, end in holes_of(window, offsets, bad_offsets):
-        at = start
-        while index < len(gaps) and gaps[index].end <= at:
-            index += 1
-        following = index
-        while at < end:
-            if following == len(gaps) or gaps[following].start >= end:
-                findings.add(FindingKind.GAP_UNEXPLAINED, window.name, range(at, end))
-                break
-            findings.add(FindingKind.GAP_UNEXPLAINED, window.name, range(at, gaps[following].start))
-            at = max(at, gaps[following].end)
-            following += 1

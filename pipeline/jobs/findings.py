@@ -21,6 +21,8 @@ class FindingKind(StrEnum):
     """A row is not what its record gives."""
     UNEXPECTED = "unexpected"
     """A row of which the topic has no committed record, or which does not belong to the job."""
+    UNREADABLE = "unreadable"
+    """A part of the table cannot be read: a file is deleted or cut."""
     DEAD_LETTER_MISSING = "dead letter missing"
     """A record does not fit the schema and is not in the dead-letter topic."""
     DEAD_LETTER_DOUBLED = "dead letter doubled"
