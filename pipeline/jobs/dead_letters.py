@@ -7,6 +7,7 @@ one transaction, whose committed offset names the plan: a plan that runs again s
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -114,6 +115,8 @@ class DeadLetterSender:
             },
         )
         self._ask("init", lambda: self._producer.init_transactions(timeout_s))
+        # Only now: what an earlier process left open is aborted, and what it committed is complete.
+        self._sent_plan = self._last_plan()
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +131,7 @@ class DeadLetterSender:
 
     def send(self, plan: int, records: Iterable[BadRecord]) -> None:
         """All letters of a plan, or none of them; nothing if they were sent before."""
-        if self._last_plan() >= plan:
+        if self._sent_plan >= plan:
             return
         self._ask("begin", self._producer.begin_transaction)
         count = 0
@@ -163,11 +166,6 @@ class DeadLetterSender:
             return
 
     def _commit(self, plan: int, count: int) -> None:
-        self._ask("send", lambda: self._producer.flush(self._timeout_s))
-        if self._failed:
-            failed, self._failed = self._failed, ""
-            self._ask("abort", lambda: self._producer.abort_transaction(self._timeout_s))
-            raise self._failure(failed)
         mark = json.dumps({"odradek.plan": plan, "records": count})
         # Never subscribed, so it joins nothing: it only says the group's name.
         consumer = open_client(Consumer, {**self._properties, "group.id": self._marks})
@@ -183,6 +181,7 @@ class DeadLetterSender:
         finally:
             consumer.close()
         self._ask("commit", lambda: self._producer.commit_transaction(self._timeout_s))
+        self._sent_plan = plan
 
     def _last_plan(self) -> int:
         found = committed_with_metadata(
@@ -219,10 +218,11 @@ class DeadLetterSender:
                 raise PipelineError(
                     f"another process of the job {self._group} has started: this one stops"
                 ) from error
-            raise self._failure(
-                f"cannot {what} the transaction {self._marks}: {reason_of(error)}"
-                f"{self._errors.explain()}"
-            ) from error
+            if inner.txn_requires_abort():
+                with suppress(KafkaException):
+                    self._producer.abort_transaction(self._timeout_s)
+            failed = self._failed or f"{reason_of(error)}{self._errors.explain()}"
+            raise self._failure(f"cannot {what} the transaction {self._marks}: {failed}") from error
 
     def _failure(self, text: str) -> PipelineError:
         return PipelineError(f"dead-letter topic {self._topic}: {text}")

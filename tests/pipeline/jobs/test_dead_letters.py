@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from odradek.node.embedded import EmbeddedBroker
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.dead_letters import (
     DeadLetterSender,
@@ -13,7 +14,6 @@ from odradek.pipeline.jobs.dead_letters import (
     read_letter,
 )
 from odradek.pipeline.tables.rows import BadRecord
-from odradek.testing import KafkaBroker
 from tests.support.waiting import wait_until
 
 TIMEOUT_S = 30.0
@@ -36,15 +36,16 @@ def test_a_letter_is_the_record_again() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "headers", [[], [("trace", b"1")], letter_headers(JobLetter(bad(1), "g", 1))[:-1]]
-)
+LETTER = letter_headers(JobLetter(bad(1), "g", 1))
+
+
+@pytest.mark.parametrize("headers", [[], [("trace", b"1")], LETTER[:-1]])
 def test_what_others_sent_is_no_letter(headers: list[tuple[str, bytes | None]]) -> None:
     assert read_letter(b"key", b"value", headers) is None
 
 
 @pytest.fixture
-def bootstrap(kafka_broker: KafkaBroker) -> str:
+def bootstrap(kafka_broker: EmbeddedBroker) -> str:
     return str(kafka_broker.bootstrap_servers)
 
 
@@ -104,7 +105,7 @@ def test_letters_of_a_plan_are_sent_once(bootstrap: str) -> None:
 def test_an_older_process_of_the_job_is_fenced(bootstrap: str) -> None:
     with sender(bootstrap, "fenced") as older, sender(bootstrap, "fenced") as newer:
         newer.send(1, [bad(1)])
-        with pytest.raises(PipelineError, match="another process of the job pipe.fenced"):
+        with pytest.raises(PipelineError, match=r"another process of the job pipe.fenced"):
             older.send(2, [bad(2)])
     assert [*letters_in(bootstrap, "fenced.dlq", 1)] == [JobLetter(bad(1), "pipe.fenced", 1)]
 
