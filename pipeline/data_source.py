@@ -6,7 +6,13 @@ Spark imports it for every query that uses any data source in Python: it loads i
 they are used.
 """
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -69,6 +75,18 @@ class OdradekDataSource(DataSource):
         options = source_options(self.options, is_stream=True)
         _check_columns(schema, with_headers=options.include_headers)
         return KafkaStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes a DataFrame."""
+        from odradek.pipeline.sink.writers import batch_writer
+
+        return batch_writer(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Writes a stream's batches, each exactly once."""
+        from odradek.pipeline.sink.writers import stream_writer
+
+        return stream_writer(schema, self.options, overwrite)
 
 
 def _check_columns(schema: StructType, *, with_headers: bool) -> None:
