@@ -138,6 +138,9 @@ def decode_metadata(version: int, body: MessageReader) -> MetadataAnswer:
     body.string()  # cluster_id
     body.int32()  # controller_id
     topics = tuple(_decode_topic(version, body) for _ in range(body.array()))
+    if 8 <= version <= 10:
+        body.int32()  # cluster_authorized_operations
+    body.end_structure()
     return MetadataAnswer(brokers, topics)
 
 
@@ -219,6 +222,7 @@ def decode_list_offsets(version: int, body: MessageReader) -> list[OffsetReply]:
             body.end_structure()
             replies.append(OffsetReply(topic, partition, error, offset, timestamp_ms))
         body.end_structure()
+    body.end_structure()
     return replies
 
 
@@ -319,6 +323,7 @@ def decode_fetch(version: int, body: MessageReader) -> FetchAnswer:
         for _partition in range(body.array()):
             answer = _decode_fetched(version, body, error, throttle_ms)
         body.end_structure()
+    body.end_structure()
     return answer
 
 
