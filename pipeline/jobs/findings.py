@@ -34,7 +34,7 @@ class FindingKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TableFinding:
     """Something that must not be."""
 
     kind: FindingKind
@@ -51,7 +51,7 @@ class Findings:
     def __init__(self, shown_max: int = SHOWN_MAX) -> None:
         self._shown_max = shown_max
         self._counts: dict[FindingKind, int] = {}
-        self._shown: dict[FindingKind, list[Finding]] = {}
+        self._shown: dict[FindingKind, list[TableFinding]] = {}
 
     def add(
         self, kind: FindingKind, name: PartitionName, offsets: Sequence[int], detail: str = ""
@@ -59,7 +59,7 @@ class Findings:
         """One finding per offset, with the same detail."""
         shown = self._shown.setdefault(kind, [])
         shown += [
-            Finding(kind, name.topic, name.partition, offset, detail)
+            TableFinding(kind, name.topic, name.partition, offset, detail)
             for offset in offsets[: self._shown_max - len(shown)]
         ]
         self._counts[kind] = self._counts.get(kind, 0) + len(offsets)
@@ -68,6 +68,6 @@ class Findings:
         """How many there are of each kind that there is, in the order of kinds."""
         return {kind: self._counts[kind] for kind in FindingKind if self._counts.get(kind)}
 
-    def shown(self, kind: FindingKind) -> tuple[Finding, ...]:
+    def shown(self, kind: FindingKind) -> tuple[TableFinding, ...]:
         """The first ones of a kind, as they were found."""
         return tuple(self._shown.get(kind, ()))

@@ -50,20 +50,37 @@ class VerifyReport:
         """Whether nothing is unexplained."""
         return not self.findings.counts()
 
+    @property
+    def verified_offsets(self) -> dict[PartitionName, int]:
+        """Up to where each partition is proven, to be committed for `verified_group`.
+
+        PipelineError if it is not: data must stay in the topic then.
+        """
+        if not self.is_proven:
+            raise PipelineError("the table is not proven: nothing is committed")
+        return {PartitionName(each.topic, each.partition): each.end for each in self.partitions}
+
+
+def verified_group(name: str) -> str:
+    """The group whose offsets say up to where a job's table is proven: for the topic's setting
+    `odradek.archive.group`, by which the broker keeps what is not."""
+    return f"pipe.{name}.verified"
+
 
 def verify_table(
     cluster: KafkaCluster,
     table: TableTarget,
     values: ValueDecoder,
-    letters: DeadLetterIndex,
+    read_letters: Callable[[], DeadLetterIndex],
     *,
     told: Callable[[PartitionReport], None] = lambda report: None,
     window_bytes: int = WINDOW_BYTES,
 ) -> VerifyReport:
     """Compare all that the table has committed; `told` is called after each partition.
 
-    `values` is the format that the job has. PipelineError if the table has no commit, if a topic is
-    deleted, created again or not reachable, or if the table was written with another schema.
+    `values` is the format that the job has. `read_letters` is called when the commit is known: the
+    job sends the letters of a plan before it commits. PipelineError if the table has no commit,
+    if a topic is deleted, created again or not reachable, or if the schema is another one.
     """
     job, commit = table.job(), table.last_commit()
     if job is None or commit is None:
@@ -74,6 +91,7 @@ def verify_table(
             f"topic {missing[0]} does not exist any more: the table's rows of it cannot be compared"
         )
     columns, to_come = _columns(table, job, values)
+    letters = read_letters()
     comparison = PartitionComparison(
         cluster=cluster,
         table=table,

@@ -1,6 +1,6 @@
 """All findings are counted, a bounded number of them is kept."""
 
-from odradek.pipeline.jobs.findings import Finding, FindingKind, Findings
+from odradek.pipeline.jobs.findings import FindingKind, Findings, TableFinding
 from odradek.pipeline.kafka_types import PartitionName
 
 ORDERS = PartitionName("orders", 3)
@@ -15,7 +15,7 @@ def test_first_ones_of_each_kind_are_kept_and_all_are_counted() -> None:
     assert findings.counts() == {FindingKind.MISSING: 999_999_997, FindingKind.ALTERED: 1}
     assert [each.offset for each in findings.shown(FindingKind.MISSING)] == [1, 2, 5]
     assert findings.shown(FindingKind.ALTERED) == (
-        Finding(FindingKind.ALTERED, "orders", 3, 9, "kafka_key"),
+        TableFinding(FindingKind.ALTERED, "orders", 3, 9, "kafka_key"),
     )
 
 

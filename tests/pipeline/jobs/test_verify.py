@@ -57,7 +57,7 @@ def _verify(
     made: OffloadedTable, letters: DeadLetterIndex | None = None
 ) -> tuple[VerifyReport, Told]:
     index = DeadLetterIndex(made.bad) if letters is None else letters
-    report = verify_table(made.cluster, made.table, made.values, index, window_bytes=2_000)
+    report = verify_table(made.cluster, made.table, made.values, lambda: index, window_bytes=2_000)
     told = {
         kind: [(each.offset, each.detail) for each in report.findings.shown(kind)]
         for kind in report.findings.counts()
