@@ -12,35 +12,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.setting_names import (
+    FORMATS,
+    PREFIXES,
+    SETTINGS,
+    TIME_PARTITIONS,
+    VALUE_FORMATS,
+)
 from odradek.pipeline.jobs.settings import check_choice, check_count, check_names, with_prefix
 from odradek.pipeline.kafka_types import EARLIEST, LATEST
-
-FORMATS: Final = ("parquet", "delta", "iceberg")
-VALUE_FORMATS: Final = ("raw", "json", "avro", "protobuf")
-TIME_PARTITIONS: Final = ("date", "hour", "none")
-
-SETTINGS: Final[Mapping[str, tuple[str | None, str]]] = {
-    "name": (None, "Name of the job: its group is pipe.NAME."),
-    "bootstrap.servers": ("127.0.0.1:9092", "Any broker of the cluster."),
-    "topics": (None, "Topics, separated by commas."),
-    "topics.pattern": (None, "Regular expression of the names of topics, instead of topics."),
-    "table": (None, "Folder of the table, or a URI of Arrow (s3://bucket/path)."),
-    "format": ("parquet", f"Format of the table: {', '.join(FORMATS)}."),
-    "value.format": ("raw", f"Format of values: {', '.join(VALUE_FORMATS)}."),
-    "value.schema": (None, "Schema of values: a file, or its text."),
-    "value.message": (None, "Name of the Protobuf message."),
-    "value.registry": (None, "URL of a schema registry."),
-    "value.subject": (None, "Subject in the registry; TOPIC-value by default."),
-    "time.partition": ("date", f"Folders by time: {', '.join(TIME_PARTITIONS)}."),
-    "start": ("earliest", "Where a new table begins: earliest, latest, or a time (ISO 8601)."),
-    "dead.letter.topic": (None, "Topic of records that do not fit; NAME.dlq by default."),
-    "rows.per.trigger": ("5M", "Records of a plan at most."),
-    "bytes.per.trigger": (None, "Bytes of a plan, about, by the size of records so far."),
-    "master": ("local[*]", "Spark's master."),
-}
-"""Name to default and help. A setting without default is left out, or it is an error to."""
-PREFIXES: Final = ("kafka.", "spark.", "storage.", "catalog.")
-"""`storage.` is for Delta's storage options and `catalog.` for Iceberg's catalog."""
 
 # Names of topics have the same characters: the dead-letter topic has the job's name in it.
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -67,6 +47,7 @@ class JobOptions:
     start_ms: int
     """EARLIEST, LATEST, or a time of records."""
     dead_letter_topic: str
+    fails_on_data_loss: bool
     rows_per_trigger: int
     bytes_per_trigger: int | None
     master: str
@@ -114,6 +95,10 @@ def job_options(settings: Mapping[str, str]) -> JobOptions:
         time_partition=check_choice("time.partition", found["time.partition"], TIME_PARTITIONS),
         start_ms=start_time(found["start"]),
         dead_letter_topic=found.get("dead.letter.topic", f"{found['name']}.dlq"),
+        fails_on_data_loss=check_choice(
+            "fail.on.data.loss", found["fail.on.data.loss"], ("true", "false")
+        )
+        == "true",
         rows_per_trigger=check_count("rows.per.trigger", found["rows.per.trigger"]),
         bytes_per_trigger=None if limit is None else check_count("bytes.per.trigger", limit),
         master=found["master"],
