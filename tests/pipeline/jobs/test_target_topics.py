@@ -1,0 +1,72 @@
+"""Topics that a copy writes to."""
+
+import pytest
+
+from odradek.node.embedded import EmbeddedBroker
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.target_topics import TopicAdmin, check_empty, partition_ends
+from odradek.pipeline.kafka_types import PartitionName
+from odradek.pipeline.wire.cluster import KafkaCluster
+from tests.support.ports import free_port
+from tests.support.written_records import write_values
+
+
+def admin_of(broker: EmbeddedBroker) -> TopicAdmin:
+    return TopicAdmin({"bootstrap.servers": broker.bootstrap_servers}, timeout_s=30)
+
+
+def count_of(broker: EmbeddedBroker, topic: str) -> int:
+    with KafkaCluster(broker.bootstrap_servers) as cluster:
+        return len(cluster.topics([topic])[topic].partition_ids)
+
+
+def test_a_missing_topic_is_made_with_partitions_and_configs(kafka_broker: EmbeddedBroker) -> None:
+    admin = admin_of(kafka_broker)
+    configs = {"cleanup.policy": "compact", "retention.ms": "1000"}
+    admin.ensure("target-new", 3, None, configs=configs)
+    assert count_of(kafka_broker, "target-new") == 3
+    found = admin.configs(["target-new"], dynamic_only=True)["target-new"]
+    assert found == {**configs, "message.timestamp.type": "CreateTime"}
+    # Somebody else may have been quicker.
+    admin.ensure("target-new", 3, None)
+
+
+def test_a_topic_with_fewer_partitions_is_refused_or_grows(kafka_broker: EmbeddedBroker) -> None:
+    kafka_broker.create_topic("target-small", partitions=2)
+    admin = admin_of(kafka_broker)
+    admin.ensure("target-small", 2, 2)
+    with pytest.raises(PipelineError, match="has 2 partitions and the source 3: add partitions"):
+        admin.ensure("target-small", 3, 2)
+    admin.ensure("target-small", 3, 2, grow=True)
+    assert count_of(kafka_broker, "target-small") == 3
+
+
+def test_a_topic_that_would_replace_timestamps_is_refused(kafka_broker: EmbeddedBroker) -> None:
+    kafka_broker.create_topic("target-times", configs={"message.timestamp.type": "LogAppendTime"})
+    with pytest.raises(PipelineError, match=r"LogAppendTime and would replace .* to CreateTime"):
+        admin_of(kafka_broker).ensure("target-times", 1, 1)
+
+
+def test_what_the_cluster_refuses_is_told(kafka_broker: EmbeddedBroker) -> None:
+    with pytest.raises(PipelineError, match="cannot create topic target-bad at 127"):
+        admin_of(kafka_broker).ensure("target-bad", 1, None, configs={"retention.ms": "x"})
+
+
+def test_only_an_empty_topic_is_empty(kafka_broker: EmbeddedBroker) -> None:
+    kafka_broker.create_topic("target-full", partitions=2)
+    both = [PartitionName("target-full", each) for each in range(2)]
+    with KafkaCluster(kafka_broker.bootstrap_servers) as cluster:
+        check_empty(cluster, both)
+        write_values(kafka_broker.bootstrap_servers, "target-full", [b"a", b"b"], partition=1)
+        assert partition_ends(cluster, both) == {both[0]: 0, both[1]: 2}
+        check_empty(cluster, both[:1])
+        with pytest.raises(PipelineError, match=r"target-full-1 has offsets 0 to 1; .*--append"):
+            check_empty(cluster, both)
+
+
+def test_groups_are_listed(kafka_broker: EmbeddedBroker) -> None:
+    assert isinstance(admin_of(kafka_broker).groups(), list)
+    address = f"127.0.0.1:{free_port()}"
+    nobody = TopicAdmin({"bootstrap.servers": address, "log_level": "0"}, timeout_s=1)
+    with pytest.raises(PipelineError, match=f"cannot list groups at {address}"):
+        nobody.groups()
