@@ -83,6 +83,8 @@ class PartitionFetcher:
         self._backoff = cluster.backoff()
         self._empty_answers = 0
         self._asked: _Asked | None = None
+        self.answered_by = -1
+        """The broker of the last answer: the leader, or a follower in the rack."""
 
     def pieces(self) -> Iterator[FetchedPiece]:
         """All pieces of the range. Raises OffsetsLost, TopicRecreated or PipelineError."""
@@ -174,7 +176,11 @@ class PartitionFetcher:
             max_wait_ms=MAX_WAIT_MS,
             rack=self._cluster.rack,
         )
-        correlation_id = connection.send(FETCH, version, encode_fetch(version, question))
+        try:
+            correlation_id = connection.send(FETCH, version, encode_fetch(version, question))
+        except ConnectionLost:
+            self._cluster.drop_connection(node)
+            raise
         return _Asked(connection, node, version, correlation_id, position, isolation)
 
     def _receive(self, asked: _Asked) -> FetchAnswer:
@@ -185,6 +191,7 @@ class PartitionFetcher:
         except ConnectionLost:
             self._cluster.drop_connection(asked.node)
             raise
+        self.answered_by = asked.node
         return decode_fetch(asked.version, body)
 
     def _accept(self, position: int, answer: FetchAnswer) -> FetchAnswer | None:
