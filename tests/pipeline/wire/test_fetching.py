@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odradek.pipeline.kafka_types import PartitionRange
 from odradek.pipeline.wire.cluster import KafkaCluster
-from odradek.pipeline.wire.fetching import FetchedPiece, PartitionFetcher, aborted_batches
+from odradek.pipeline.wire.fetching import PartitionFetcher, aborted_batches
 from odradek.pipeline.wire.partition_reader import read_partition
 from odradek.pipeline.wire.record_batches import batches_between
 from odradek.pipeline.wire.requests import FetchAnswer
@@ -19,7 +19,8 @@ from odradek.protocol.control_records import (
     build_end_transaction_batch,
 )
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
-from tests.e2e.cluster import Cluster, cluster
+from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import cluster as cluster_of_nodes
 from tests.support.waiting import wait_until
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -111,7 +112,7 @@ def test_aborted_batches(steps: list[tuple[int, str]], skipped: int) -> None:
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings = {"replica.selector.class": RACK_AWARE_SELECTOR}
-    with cluster(tmp_path_factory.mktemp("fetching"), settings=settings) as nodes:
+    with cluster_of_nodes(tmp_path_factory.mktemp("fetching"), settings=settings) as nodes:
         for node_id, node in nodes.nodes.items():
             node.settings["broker.rack"] = f"rack-{node_id}"
         nodes.start()
@@ -144,24 +145,22 @@ def test_a_leader_that_dies_is_followed(nodes: Cluster) -> None:
         nodes.wait_until_whole("moved")
 
 
-def pieces(fetcher: PartitionFetcher) -> list[tuple[FetchedPiece, int]]:
-    return [(piece, fetcher.answered_by) for piece in fetcher.pieces()]
+def read_by(cluster: KafkaCluster, wanted: PartitionRange) -> set[int]:
+    """Reads all of it. Returns who answered."""
+    fetcher = PartitionFetcher(cluster, wanted, read_committed=True, fetch_max_bytes=1)
+    found = [(piece.start, fetcher.answered_by) for piece in fetcher.pieces()]
+    assert [start for start, _ in found] == list(range(wanted.start, wanted.end))
+    return {answered_by for _, answered_by in found}
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
-def test_the_follower_in_the_rack_is_read_from(nodes: Cluster) -> None:
-    nodes.create_at("near", [[0, 1, 2]])
-    produce(nodes, "near", [b"%d" % number for number in range(10)])
-    for rack, node in (("rack-2", 2), ("rack-0", 0), ("elsewhere", 0), ("", 0)):
-        with KafkaCluster(nodes.bootstrap_servers, rack=rack) as cluster:
-            wanted = PartitionRange("near", "", 0, 0, 10)
-
-            def read(cluster: KafkaCluster = cluster, wanted: PartitionRange = wanted) -> set[int]:
-                fetcher = PartitionFetcher(cluster, wanted, read_committed=True, fetch_max_bytes=1)
-                found = pieces(fetcher)
-                assert [piece.start for piece, _ in found] == list(range(10))
-                return {answered_by for _, answered_by in found}
-
-            # A follower is named once it has told the leader how far it is.
-            wait_until(lambda read=read, node=node: read() == {node}, what=f"{rack} is read from")
+@pytest.mark.parametrize(("rack", "node"), [("rack-2", 2), ("rack-0", 0), ("else", 0), ("", 0)])
+def test_the_follower_in_the_rack_is_read_from(nodes: Cluster, rack: str, node: int) -> None:
+    topic = f"near-{rack}"
+    nodes.create_at(topic, [[0, 1, 2]])
+    produce(nodes, topic, [b"%d" % number for number in range(10)])
+    with KafkaCluster(nodes.bootstrap_servers, rack=rack) as cluster:
+        wanted = PartitionRange(topic, "", 0, 0, 10)
+        # A follower is named once it has told the leader how far it is.
+        wait_until(lambda: read_by(cluster, wanted) == {node}, what=f"{node} is read from")

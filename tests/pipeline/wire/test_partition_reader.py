@@ -81,11 +81,14 @@ def test_records_of_all_codecs(cluster: KafkaCluster, new_topic: Callable[..., s
     topic = new_topic()
     expected = []
     for codec in CODECS:
-        producer = producer_of(cluster, **{"compression.type": codec, "linger.ms": 5})
+        options: dict[str, str | int] = {"compression.type": codec, "linger.ms": 5}
+        producer = producer_of(cluster, **options)
         for number in range(300):
             key = None if number % 3 == 0 else b"key %d" % number
             value = None if number % 7 == 0 else codec.encode() * 20 + b"%d" % number
-            headers = [("one", b"1"), ("none", None)] if number % 5 == 0 else None
+            headers: list[tuple[str, str | bytes | None]] | None = None
+            if number % 5 == 0:
+                headers = [("one", b"1"), ("none", None)]
             time_ms = TIME_MS + number
             producer.produce(topic, value, key, partition=0, headers=headers, timestamp=time_ms)
             expected.append((key, value, headers, time_ms))
@@ -110,7 +113,7 @@ def test_sizes_of_batches(cluster: KafkaCluster, new_topic: Callable[..., str]) 
     send(producer_of(cluster, **{"linger.ms": 5}), topic, values)
     wanted = whole(cluster, topic)
     for options in ({"batch_rows": 100}, {"fetch_max_bytes": 1}, {"with_headers": False}):
-        batches = list(read_partition(cluster, wanted, **options))  # type: ignore[arg-type]  # names of options
+        batches = list(read_partition(cluster, wanted, **options))
         assert all(0 < len(batch) <= options.get("batch_rows", 20_000) for batch in batches)
         table = pa.Table.from_batches(batches)
         assert table.column("value").to_pylist() == values
