@@ -1,0 +1,76 @@
+"""One Spark for all tests of this folder: a JVM takes seconds to start."""
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[3]
+JARS = "SPARK_KAFKA_JARS"
+"""The folder with the stock connector's jars (connector/pom.xml)."""
+
+
+def what_is_missing() -> str:
+    """Why these tests cannot run; empty if they can."""
+    if find_spec("pyspark") is None:
+        return "pyspark is not installed: pip install 'odradek[spark]'"
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        return "no Java: Spark needs 17 or later, on the PATH or at JAVA_HOME"
+    return ""
+
+
+class ModuleWithoutSpark(pytest.Module):
+    """Is skipped as a whole instead of being imported."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Skip, and say why."""
+        pytest.skip(what_is_missing(), allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """The modules here import pyspark."""
+    if what_is_missing():
+        return ModuleWithoutSpark.from_parent(parent, path=module_path)
+    return None
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """local[2], with the stock connector if its jars are here."""
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    jars = sorted(Path(os.environ[JARS]).glob("*.jar")) if os.environ.get(JARS) else []
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as environment:
+        warnings.simplefilter("ignore")
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        # Spark looks for pyspark_odradek on the path: in an installation it is in site-packages.
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("odradek tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.memory", "1g")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.jars", ",".join(map(str, jars)))
+            .getOrCreate()
+        )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
