@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from odradek.pipeline.jobs.findings import FindingKind, TableFinding
 from odradek.pipeline.jobs.partition_comparison import PartitionReport
+from odradek.pipeline.jobs.text_table import aligned
 from odradek.pipeline.jobs.verify import VerifyReport
 
 GAP_REASONS = ("control", "aborted", "compacted", "expired")
@@ -111,14 +112,3 @@ def _sentence(report: VerifyReport) -> str:
     if gaps:
         parts.append(f"{gaps:,} offsets without a record are explained")
     return f"Verified: {'; '.join(parts)}."
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns as wide as their widest text: the first one to the left, numbers to the right."""
-    widths = [max(len(text) for text in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        first, *others = (
-            text.ljust(width) if index == 0 else text.rjust(width)
-            for index, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join([first, *others]).rstrip()
