@@ -6,6 +6,9 @@ clients end here, as one line on stderr with exit code 1; wrong usage exits with
 
 import importlib
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
 
 import click
 
@@ -68,10 +71,31 @@ class LazyGroup(click.Group):
             raise click.ClickException(explanation) from error
 
 
+ENTRY_POINTS: Final = "odradek.commands"
+"""The group of entry points by which a package gives the command line further commands: the data
+pipeline, of which this floor knows nothing."""
+
+
+@cache
+def further_commands() -> Mapping[str, EntryPoint]:
+    """The commands of installed packages. It reads their metadata: only a name that is none of
+    ours and the list of all commands need it."""
+    return {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+
+
 class Commands(LazyGroup):
-    """`odradek`."""
+    """`odradek`, with the commands of installed packages."""
 
     members = COMMANDS
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *further_commands()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        if found is None and cmd_name in further_commands():
+            found = further_commands()[cmd_name].load()
+        return found
 
 
 def show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:

@@ -1,16 +1,13 @@
 """What a task of `offload` does: read its pieces over the wire, decode, write staged files.
 
-It runs in Spark's Python workers, by `mapInArrow` over a DataFrame of task numbers. What ends its
-work is told to the driver as a result, so that people see one line and no stack of Java; only what
-kills the worker is Spark's to run again.
+It runs in Spark's Python workers, mapped over the numbers of tasks. What ends its work is told to
+the driver as a result, so that people see one line and no stack of Java; only what kills the worker
+is Spark's to run again.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final
-
-import pyarrow as pa
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.wire_options import open_cluster
@@ -21,9 +18,6 @@ from odradek.pipeline.tables.staging import PieceWriter, StagingPlace
 from odradek.pipeline.values.value_format import ValueDecoder
 from odradek.pipeline.wire.cluster import KafkaCluster
 from odradek.pipeline.wire.partition_reader import read_partition
-
-RESULT_SCHEMA: Final = "result string"
-"""Of the DataFrame that the driver collects; JSON of a TaskReport."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +32,9 @@ class OffloadTasks:
     pieces: tuple[tuple[PartitionRange, ...], ...]
     """For each task."""
 
-    def run(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """On an executor: the numbers of tasks, each to its report."""
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                report = self._report(number)
-                yield pa.RecordBatch.from_pydict({"result": [report.to_json()]})
+    def run(self, number: int) -> str:
+        """On an executor: the task of this number; JSON of its TaskReport."""
+        return self._report(number).to_json()
 
     def _report(self, number: int) -> "TaskReport":
         try:
@@ -54,7 +45,6 @@ class OffloadTasks:
             return TaskReport(error=disk_error(error, self.place.folder))
 
     def _work(self, pieces: tuple[PartitionRange, ...]) -> "TaskReport":
-        reports = []
         with open_cluster(self.bootstrap_servers, self.kafka) as cluster:
             reports = [self._move(cluster, wanted) for wanted in pieces]
         return TaskReport(

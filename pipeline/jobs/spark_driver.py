@@ -1,40 +1,52 @@
-"""Spark as jobs use it: a session that is quiet, and tasks that give lines of text.
+"""Spark as jobs use it: a context that is quiet, and tasks that give a line of text each.
 
 Any master works unchanged. Workers import `odradek.pipeline` from their own Python, so it is
-installed there, and see the table's folder under the same path.
+installed there, and see the table's folder under the same path. It needs nothing of Spark SQL:
+records go from the wire into files within a task, and only descriptions come back.
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
-
-import pyarrow as pa
 
 from odradek.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-RunTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Batches with task numbers to batches with a column `result` of texts."""
+    from pyspark import SparkContext
 
 _DEFAULTS: Final = {
     # A job has no use for a web page and its threads; whoever wants it sets it.
     "spark.ui.enabled": "false",
-    "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
 }
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# By file, as `spark.log.level` has no effect until the context is there. Spark takes the level of the
+# gateway's logger for that of its shell, and tells people if it is another one.
+_LOGGING: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+appender.console.type = Console
+appender.console.name = stderr
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
 
 
 class SparkDriver:
-    """A Spark session that is started when there is work."""
+    """A Spark context that is started when there is work."""
 
     def __init__(self, name: str, master: str, configuration: Mapping[str, str]) -> None:
         self._name = name
         self._master = master
         self._configuration = {**_DEFAULTS, **configuration}
-        self._session: SparkSession | None = None
+        self._context: SparkContext | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -44,65 +56,68 @@ class SparkDriver:
 
     def parallelism(self) -> int:
         """How many tasks run at a time."""
-        return int(self._started().sparkContext.defaultParallelism)
+        return int(self._started().defaultParallelism)
 
-    def run(self, count: int, run_task: RunTask) -> list[str]:
+    def run(self, count: int, run_task: Callable[[int], str]) -> list[str]:
         """Run tasks 0 to count - 1, and collect what they give; PipelineError if Spark fails."""
-        from pyspark.errors import PySparkException
-
-        session = self._started()
+        context = self._started()
         try:
-            numbers = session.range(0, count, 1, count)
-            rows = numbers.mapInArrow(run_task, "result string").collect()
-        except PySparkException as error:
-            raise PipelineError(f"Spark: {_first_line(error)}") from error
+            return list(context.parallelize(range(count), count).map(run_task).collect())
         except Exception as error:
-            # py4j's own, when the JVM is gone: py4j is Spark's affair, and no home of ours.
-            if type(error).__module__.partition(".")[0] != "py4j":
+            if not _is_of_spark(error):
                 raise
-            raise PipelineError(f"Spark: {_first_line(error)}") from error
-        return [row["result"] for row in rows]
+            raise PipelineError(f"Spark: {_cause(error)}") from error
 
     def stop(self) -> None:
-        """End the session and its workers."""
-        if self._session is not None:
-            self._session.stop()
-            self._session = None
+        """End the context and its workers."""
+        if self._context is not None:
+            self._context.stop()
+            self._context = None
 
-    def _started(self) -> "SparkSession":
-        if self._session is None:
-            self._session = self._start()
-        return self._session
+    def _started(self) -> "SparkContext":
+        if self._context is None:
+            with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+                # Of pyspark about pandas, which jobs do not use.
+                warnings.simplefilter("ignore")
+                self._context = self._start(Path(folder))
+        return self._context
 
-    def _start(self) -> "SparkSession":
+    def _start(self, folder: Path) -> "SparkContext":
         try:
-            from pyspark.errors import PySparkException
-            from pyspark.sql import SparkSession
+            from pyspark import SparkConf, SparkContext
         except ImportError as error:
             raise PipelineError("Spark is missing: pip install 'odradek[spark]'") from error
         if self._master.startswith("local"):
             # Workers of this machine have what the driver has; elsewhere spark.pyspark.python says.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName(self._name).master(self._master)
-        for name, value in self._configuration.items():
-            builder = builder.config(name, value)
+        logging = folder / "log4j2.properties"
+        logging.write_text(_LOGGING)
+        own = self._configuration.get(_JAVA_OPTIONS, "")
+        settings = self._configuration | {
+            _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={logging.as_uri()} {own}".strip()
+        }
+        configuration = SparkConf().setAppName(self._name).setMaster(self._master)
+        configuration.setAll([*settings.items()])
         try:
-            return builder.getOrCreate()
-        except PySparkException as error:
-            if error.getCondition() == "JAVA_GATEWAY_EXITED":
+            return SparkContext.getOrCreate(configuration)
+        except Exception as error:
+            if "JAVA_GATEWAY_EXITED" in str(error):
                 raise PipelineError(
                     "Spark found no Java: install Java 17 or newer, or set JAVA_HOME"
                 ) from error
-            raise PipelineError(f"Spark: {_first_line(error)}") from error
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] != "py4j":
+            if not _is_of_spark(error):
                 raise
-            raise PipelineError(f"Spark did not start: {_first_line(error)}") from error
+            raise PipelineError(f"Spark did not start: {_cause(error)}") from error
 
 
-def _first_line(error: Exception) -> str:
+def _is_of_spark(error: Exception) -> bool:
+    """py4j's are what Java raised, or that the JVM is gone."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def _cause(error: Exception) -> str:
     """Without the stacks of Python and Java below it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    caused = [line for line in lines if line.startswith("Caused by:")]
-    text = caused[-1].removeprefix("Caused by:").strip() if caused else (lines or ["failed"])[0]
+    caused = [line for line in lines if line.startswith(("Caused by:", ": org.apache.spark"))]
+    text = caused[-1].removeprefix("Caused by:").strip(": ") if caused else (lines or ["failed"])[0]
     return text[:500]
