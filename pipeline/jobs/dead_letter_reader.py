@@ -4,8 +4,10 @@ Without a consumer and its group: the wire client reads committed records only, 
 plan are seen all or not at all.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -14,6 +16,11 @@ from odradek.pipeline.jobs.dead_letters import JobLetter, read_letter
 from odradek.pipeline.kafka_types import EARLIEST, LATEST, PartitionName, PartitionRange
 from odradek.pipeline.wire.cluster import KafkaCluster
 from odradek.pipeline.wire.partition_reader import read_partition
+
+TRANSACTION_S: Final = 65.0
+"""Until the coordinator has aborted a transaction that its sender has left: librdkafka's default
+of transaction.timeout.ms is a minute."""
+_POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +62,42 @@ class LetterRanges:
 
 
 def letter_ranges(cluster: KafkaCluster, topic: str) -> LetterRanges:
-    """Empty if there is no such topic: then no record was bad yet."""
+    """Empty if there is no such topic: then no record was bad yet.
+
+    Waits for transactions that are being completed: whoever commits one hears of it before its
+    records can be read.
+    """
     view = cluster.topics([topic]).get(topic)
     if view is None:
         return LetterRanges(())
     names = [PartitionName(topic, each) for each in view.partition_ids]
     starts = cluster.list_offsets(dict.fromkeys(names, EARLIEST), read_committed=True)
-    ends = cluster.list_offsets(dict.fromkeys(names, LATEST), read_committed=True)
+    ends = _stable_ends(cluster, names)
     return LetterRanges(
         tuple(
             PartitionRange(
-                topic, view.topic_id, name.partition, starts[name].offset, ends[name].offset
+                topic,
+                view.topic_id,
+                name.partition,
+                min(starts[name].offset, ends[name]),
+                ends[name],
             )
             for name in names
         )
     )
+
+
+def _stable_ends(cluster: KafkaCluster, names: list[PartitionName]) -> dict[PartitionName, int]:
+    """The last stable offsets, once they are behind all that is in the topic now."""
+    latest = dict.fromkeys(names, LATEST)
+    wanted = cluster.list_offsets(latest, read_committed=False)
+    deadline = time.monotonic() + TRANSACTION_S
+    while True:
+        found = cluster.list_offsets(latest, read_committed=True)
+        is_stable = all(found[name].offset >= wanted[name].offset for name in names)
+        if is_stable or time.monotonic() > deadline:
+            return {name: found[name].offset for name in names}
+        time.sleep(_POLL_S)
 
 
 def read_letters(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from threading import Timer
 from uuid import uuid4
 
 import pytest
@@ -75,3 +76,17 @@ def test_no_topic_is_no_letters(cluster: KafkaCluster) -> None:
     index = letter_index(cluster, "never-created.dlq", "pipe.never")
 
     assert (index.partitions(), index.is_complete) == ((), True)
+
+
+def test_a_transaction_that_is_open_is_waited_for(
+    properties: dict[str, str], cluster: KafkaCluster, topic: str
+) -> None:
+    transaction = TopicRecords(properties).open_transaction(f"{topic}-open", topic, [b"open"])
+    ended = Timer(0.5, transaction.commit_transaction, [30])
+    ended.start()
+
+    (found,) = letter_ranges(cluster, topic).ranges
+    ended.join()
+
+    # Three letters and the ends of their two transactions, a message, the open one and its end.
+    assert found.end >= 7
