@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -46,6 +46,9 @@ from odradek.pipeline.source.planning import (
 from odradek.pipeline.source.range_partition import KafkaRangePartition, read_range_partition
 from odradek.pipeline.wire.cluster import KafkaCluster
 
+GROUP_TIMEOUT_S: Final = 10.0
+"""Of a commit to the group, for which no trigger waits longer."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -61,6 +64,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where Trigger.AvailableNow ends."""
         self._latest: SourceOffsets | None = None
         self._last_read_s: float | None = None
+        self._shown: SourceOffsets | None = None
+        """What the consumer group has."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint starts."""
@@ -86,6 +91,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         checkpoint = offsets_from_json(start)
         latest = self._latest_after(checkpoint)
         self._latest = latest
+        # Spark commits a trigger when it begins the next one that has records. That the trigger
+        # which ended at `start` is finished is known here already.
+        self._show_to_group(checkpoint)
         if isinstance(limit, ReadAllAvailable):
             return latest.as_json()
         begins = self._begins(checkpoint, latest)
@@ -112,29 +120,34 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range_partition(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Show the offsets of a finished trigger to the consumer group that the options name.
-
-        The checkpoint is what counts, so a failure is only logged; the next commit makes it good.
-        """
-        options = self._options
-        if not options.commit_to_group:
-            return
-        offsets = offsets_from_json(end).offsets
-        try:
-            commit_offsets(
-                _group_properties(options),
-                options.commit_to_group,
-                offsets,
-                timeout_s=options.timeout_s,
-            )
-        except PipelineError as error:
-            _log.warning("commitToGroup: %s", error)
+        """Show the offsets of a finished trigger to the consumer group that the options name."""
+        self._show_to_group(offsets_from_json(end))
 
     def stop(self) -> None:
         """Close the connections."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
+
+    def _show_to_group(self, finished: SourceOffsets) -> None:
+        """Commit offsets for the group.
+
+        The checkpoint is what counts, so a failure is only logged; the next commit makes it good.
+        """
+        options = self._options
+        if not options.commit_to_group or finished == self._shown:
+            return
+        try:
+            commit_offsets(
+                _group_properties(options),
+                options.commit_to_group,
+                finished.offsets,
+                timeout_s=min(options.timeout_s, GROUP_TIMEOUT_S),
+            )
+        except PipelineError as error:
+            _log.warning("commitToGroup: %s", error)
+        else:
+            self._shown = finished
 
     def _offsets(self) -> ClusterOffsets:
         if self._cluster is None:

@@ -15,14 +15,15 @@ class TopicRecords:
     """Sends to one cluster and changes its topics."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._properties = dict(properties)
+        self._properties: dict[str, str | int | float | bool] = dict(properties)
         self._admin = AdminClient(self._properties)
 
     def create(
         self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic; returns when its partitions have leaders."""
-        new = NewTopic(topic, partitions, config=dict(configs or {}))
+        """Create a topic that keeps records of any age; returns when its partitions have
+        leaders."""
+        new = NewTopic(topic, partitions, config={"retention.ms": "-1", **(configs or {})})
         self._admin.create_topics([new])[topic].result(TIMEOUT_S)
         wait_until(lambda: self._led(topic) == partitions, what=f"{topic} has leaders")
 

@@ -274,10 +274,20 @@ def test_offsets_are_committed_to_a_group_that_is_named(
     records.send(topic, [b"x"] * 5)
     reader = reader_of(commitToGroup=topic)
     end = next_offset(reader, reader.initialOffset())
-    reader.commit(end)
-    properties = {"bootstrap.servers": kafka_broker.bootstrap_servers}
     name = PartitionName(topic, 0)
-    assert committed_offsets(properties, topic, [name], timeout_s=30) == {name: 5}
+
+    def committed() -> dict[PartitionName, int]:
+        properties = {"bootstrap.servers": kafka_broker.bootstrap_servers}
+        return committed_offsets(properties, topic, [name], timeout_s=30)
+
+    assert committed() == {name: 0}
+    reader.commit(end)
+    assert committed() == {name: 5}
+    records.send(topic, [b"x"] * 2)
+    # A trigger that finds nothing is enough to show what the last one has read.
+    end = next_offset(reader, end)
+    assert next_offset(reader, end) == end
+    assert committed() == {name: 7}
     reader_of().commit(end)
 
 
