@@ -187,7 +187,7 @@ class Offload:
                     f"{each.name} does not exist any more, and plan {plan.number}"
                     " has records of it: restore the topic, or fill a new table"
                 )
-            if at.topic_id != each.topic_id:
+            if each.topic_id and at.topic_id != each.topic_id:
                 raise TopicRecreated(
                     f"topic {each.topic} was deleted and created again: its new records belong into"
                     " a new table, by a job with a new name"

@@ -85,7 +85,8 @@ def _topics_of(
             )
     for name, at in (last.topics if last is not None else {}).items():
         topic_id = found[name].topic_id if name in found else at.topic_id
-        if topic_id != at.topic_id:
+        # A cluster that is upgraded gives ids to its topics.
+        if at.topic_id and topic_id != at.topic_id:
             raise TopicRecreated(
                 f"topic {name} was deleted and created again (its id was {at.topic_id} and is"
                 f" {topic_id}): its new records belong into a new table, by a job with a new name"

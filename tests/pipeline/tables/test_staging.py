@@ -106,10 +106,10 @@ def test_bad_records_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_nested_columns_are_written_with_the_others(tmp_path: Path) -> None:
-    schema = (
-        "id BIGINT, tags ARRAY<STRUCT<name: STRING>>, of MAP<STRING, INT>, at STRUCT<x: DOUBLE>"
+    tags = "tags ARRAY<STRUCT<name: STRING>>"
+    values = value_format(
+        "json", schema=f"id BIGINT, {tags}, of MAP<STRING, INT>, at STRUCT<x: DOUBLE>"
     )
-    values = value_format("json", schema=schema)
     value = b'{"id": 1, "tags": [{"name": "a"}], "of": {"k": 2}, "at": {"x": 0.5}}'
     writer = PieceWriter(place(tmp_path), WANTED)
     writer.add(rows_of(records(range(1), value=value), values, "date").rows)
