@@ -32,8 +32,6 @@ from odradek.pipeline.wire.requests import (
 
 MAX_WAIT_MS: Final = 500
 """Kafka's default of fetch.max.wait.ms."""
-EMPTY_ANSWERS_MAX: Final = 3
-"""So many in a row below the end of the log say that compaction left nothing there."""
 _TOPIC_IS_KNOWN_WITHOUT_ID: Final = FETCH_WITH_TOPIC_IDS - 1
 
 
@@ -81,7 +79,6 @@ class PartitionFetcher:
         self._replica = -1
         """The follower that the leader named, -1 for none."""
         self._backoff = cluster.backoff()
-        self._empty_answers = 0
         self._asked: _Asked | None = None
         self.answered_by = -1
         """The broker of the last answer: the leader, or a follower in the rack."""
@@ -100,7 +97,6 @@ class PartitionFetcher:
                     position = self._after_nothing(position, answer)
                     continue
                 self._backoff.succeeded()
-                self._empty_answers = 0
                 start, position = position, min(batches[-1].next_offset, self._wanted.end)
                 if position < self._wanted.end:
                     self._try_to_ask(position)
@@ -245,18 +241,21 @@ class PartitionFetcher:
         compaction left nothing before it."""
         end = self._wanted.end
         readable_end = answer.last_stable_offset if self._reads_committed else answer.high_watermark
+        self._replica = -1  # a follower may be behind; the leader names it again if it is not
         if readable_end < end:
             self._backoff.pause(
                 f"Partition {self._wanted.name} can be read up to offset {readable_end}, not to "
                 f"{end}. A transaction may be open"
             )
-        elif not answer.throttle_ms:
-            self._empty_answers += 1
-            if self._empty_answers >= EMPTY_ANSWERS_MAX:
-                return end
-            if self._reads_committed and self._next_batch_starts_at(position) >= end:
-                return end
-            self._backoff.pause(f"Partition {self._wanted.name}: no records at offset {position}")
+        elif self._reads_committed and self._next_batch_starts_at(position) >= end:
+            # What comes next is not stable yet, so the answer did not have it.
+            return end
+        else:
+            # A quota or a slow tier of the log: an empty answer alone proves nothing.
+            self._backoff.pause(
+                f"Partition {self._wanted.name} ends at offset {readable_end}, but the broker "
+                f"gives no records from offset {position} on"
+            )
         return position
 
     def _next_batch_starts_at(self, position: int) -> int:

@@ -19,6 +19,8 @@ BATCH_ROWS: Final = 20_000
 
 CHUNK_BYTES_MIN: Final = 1024 * 1024
 """Fewer bytes and fewer rows than a part of a batch's wait for those of the next answer."""
+DECOMPRESSED_BYTES_ENOUGH: Final = 16 * 1024 * 1024
+"""So many make an Arrow batch, however few records they are."""
 CHUNK_BYTES_MAX: Final = 1024 * 1024 * 1024
 """Arrow's offsets have 31 bits."""
 
@@ -60,7 +62,7 @@ def read_partition(
             if chunk.must_end_before(batch):
                 yield from chunk.take(batch_rows)
             chunk.add(piece, batch, decompressor)
-            if chunk.rows >= batch_rows:
+            if chunk.rows >= batch_rows or chunk.decompressed_bytes >= DECOMPRESSED_BYTES_ENOUGH:
                 yield from chunk.take(batch_rows)
         if chunk.bytes >= CHUNK_BYTES_MIN or chunk.rows >= batch_rows // 4:
             yield from chunk.take(batch_rows)
@@ -81,6 +83,8 @@ class _Chunk:
         self._last: bytes | None = None
         self._timestamp_type: int | None = None
         self.bytes = 0
+        """Those in which records lie, answers and what was decompressed."""
+        self.decompressed_bytes = 0
 
     @property
     def rows(self) -> int:
@@ -99,6 +103,8 @@ class _Chunk:
             self._last = data
             self._parts.append(data)
             self.bytes += len(data)
+            if data is not piece.data:
+                self.decompressed_bytes += len(data)
         self._timestamp_type = _timestamp_type(batch)
         try:
             self._decoder.decode(

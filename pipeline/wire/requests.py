@@ -247,7 +247,6 @@ class FetchAnswer:
     `data`: whole batches, the first of which contains the offset."""
 
     error: int
-    throttle_ms: int
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
@@ -298,14 +297,13 @@ def encode_fetch(version: int, question: FetchQuestion) -> bytes:
 
 def decode_fetch(version: int, body: MessageReader) -> FetchAnswer:
     """The partition's part of the answer, or the error of the whole request."""
-    throttle_ms = body.int32()
+    body.int32()  # throttle_time_ms
     error = 0
     if version >= 7:
         error = body.int16()
         body.int32()  # session_id
     answer = FetchAnswer(
         error=error,
-        throttle_ms=throttle_ms,
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
@@ -321,13 +319,13 @@ def decode_fetch(version: int, body: MessageReader) -> FetchAnswer:
         else:
             body.string()
         for _partition in range(body.array()):
-            answer = _decode_fetched(version, body, error, throttle_ms)
+            answer = _decode_fetched(version, body, error)
         body.end_structure()
     body.end_structure()
     return answer
 
 
-def _decode_fetched(version: int, body: MessageReader, error: int, throttle_ms: int) -> FetchAnswer:
+def _decode_fetched(version: int, body: MessageReader, error: int) -> FetchAnswer:
     body.int32()  # partition_index
     partition_error = body.int16()
     high_watermark, last_stable_offset = body.int64(), body.int64()
@@ -341,7 +339,6 @@ def _decode_fetched(version: int, body: MessageReader, error: int, throttle_ms: 
     body.end_structure()
     return FetchAnswer(
         error=error or partition_error,
-        throttle_ms=throttle_ms,
         high_watermark=high_watermark,
         last_stable_offset=last_stable_offset,
         log_start_offset=log_start_offset,

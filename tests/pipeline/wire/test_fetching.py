@@ -72,7 +72,6 @@ class LogOfTransactions:
 def answer_of(data: bytes, aborted: list[tuple[int, int]]) -> FetchAnswer:
     return FetchAnswer(
         error=0,
-        throttle_ms=0,
         high_watermark=0,
         last_stable_offset=0,
         log_start_offset=0,

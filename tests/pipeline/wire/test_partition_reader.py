@@ -15,7 +15,9 @@ from odradek.node.embedded import EmbeddedBroker
 from odradek.pipeline.errors import OffsetsLost, PipelineError, TopicRecreated
 from odradek.pipeline.kafka_types import EARLIEST, LATEST, PartitionName, PartitionRange
 from odradek.pipeline.wire.cluster import KafkaCluster
+from odradek.pipeline.wire.connection import BrokerConnection
 from odradek.pipeline.wire.partition_reader import OffsetGap, gaps_of_partition, read_partition
+from odradek.pipeline.wire.requests import FETCH, LIST_OFFSETS, METADATA
 from tests.support.waiting import wait_until
 
 TIME_MS = 1_700_000_000_000
@@ -118,6 +120,47 @@ def test_sizes_of_batches(cluster: KafkaCluster, new_topic: Callable[..., str]) 
         table = pa.Table.from_batches(batches)
         assert table.column("value").to_pylist() == values
         assert ("headers" in table.column_names) == ("with_headers" not in options)
+
+
+def test_what_decompresses_to_a_lot_is_read_in_parts(
+    cluster: KafkaCluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(configs={"max.message.bytes": str(8 << 20)})
+    options: dict[str, str | int] = {"compression.type": "zstd", "message.max.bytes": 60 << 20}
+    producer = producer_of(cluster, **options, **{"linger.ms": 50})
+    send(producer, topic, [bytes(1 << 20)] * 50)
+    counts = [len(batch) for batch in read_partition(cluster, whole(cluster, topic))]
+    assert sum(counts) == 50
+    assert max(counts) < 50
+
+
+OLD_BROKERS = {
+    "2.1": {FETCH: 10, LIST_OFFSETS: 4, METADATA: 7},
+    "2.3": {FETCH: 11, LIST_OFFSETS: 5, METADATA: 8},
+    "2.8": {FETCH: 12, LIST_OFFSETS: 6, METADATA: 11},
+    "3.1": {FETCH: 13, LIST_OFFSETS: 7, METADATA: 12},
+}
+
+
+@pytest.mark.parametrize("release", OLD_BROKERS)
+def test_the_versions_of_older_brokers(
+    cluster: KafkaCluster,
+    new_topic: Callable[..., str],
+    release: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = OLD_BROKERS[release]
+    monkeypatch.setattr(BrokerConnection, "version_of", lambda _, api: versions[api])
+    topic = new_topic()
+    producer = transactional(cluster)
+    for commit in (False, True):
+        producer.begin_transaction()
+        send(producer, topic, [b"%d" % commit] * 3)
+        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+    wanted = whole(cluster, topic)
+    assert bool(wanted.topic_id) == (versions[METADATA] >= 10)
+    assert values_of(read_partition(cluster, wanted)) == [(4, b"1"), (5, b"1"), (6, b"1")]
+    assert gaps_of(cluster, wanted) == [(0, 3, "aborted"), (3, 4, "control"), (7, 8, "control")]
 
 
 def test_the_time_of_the_broker(cluster: KafkaCluster, new_topic: Callable[..., str]) -> None:
