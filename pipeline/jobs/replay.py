@@ -9,25 +9,25 @@ files are read by pyarrow.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.copy_options import ReplayOptions
 from odradek.pipeline.jobs.copy_progress import CopyPosition, read_positions
 from odradek.pipeline.jobs.target_topics import TopicAdmin, check_empty, partition_ends
 from odradek.pipeline.jobs.transactional_copy import TransactionalCopy
+from odradek.pipeline.jobs.wire_options import open_cluster, timeout_s
 from odradek.pipeline.kafka_types import PartitionName, PartitionRange
 from odradek.pipeline.librdkafka import client_properties
 from odradek.pipeline.tables.job_plan import DataFile, TopicEnds
 from odradek.pipeline.tables.target import TableTarget, open_table
 from odradek.pipeline.values.raw_values import RAW_COLUMN
 from odradek.pipeline.wire.cluster import KafkaCluster
-from odradek.pipeline.wire.security import wire_security
 
-TIMEOUT_S: Final = 60.0
 _WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of files, which are compressed: a window is in memory as a whole."""
 _COLUMNS: Final[Mapping[str, str]] = {
@@ -37,26 +37,6 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "kafka_timestamp": "timestamp",
     "kafka_headers": "headers",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions:
-    """What is replayed, and where to."""
-
-    table: str
-    to: str
-    """The topic that is written."""
-    topic: str = ""
-    """Of the table's topics; may be left out if there is one."""
-    name: str = ""
-    """Of the replay: its group is `pipe.<name>`. `replay.<to>` without it."""
-    bootstrap_servers: str = "127.0.0.1:9092"
-    kafka: Mapping[str, str] = field(default_factory=dict)
-    table_options: Mapping[str, str] = field(default_factory=dict)
-    append: bool = False
-    """Write to a topic that is not empty."""
-    replication_factor: int = -1
-    rows_per_transaction: int = 100_000
 
 
 @dataclass(slots=True)
@@ -78,26 +58,26 @@ def replay(
     target = open_table("", options.table, options.table_options)
     topic, ends = _topic_of(target, options)
     _check_bytes(target)
-    name = options.name or f"replay.{options.to}"
     job = target.job()
     source = f"table {job.name if job is not None else ''} topic {topic}"
     properties = client_properties(options.kafka, bootstrap_servers=options.bootstrap_servers)
+    patience = timeout_s(options.kafka)
     partitions = [PartitionName(options.to, each) for each in sorted(ends.ends)]
     result = ReplayResult()
     with (
-        KafkaCluster(options.bootstrap_servers, wire_security(options.kafka)) as cluster,
-        TransactionalCopy(properties, name, timeout_s=TIMEOUT_S) as copy,
+        open_cluster(options.bootstrap_servers, options.kafka) as cluster,
+        TransactionalCopy(properties, options.name, timeout_s=patience) as copy,
     ):
         view = cluster.topics([options.to]).get(options.to)
         existing = None if view is None else len(view.partition_ids)
-        TopicAdmin(properties, timeout_s=TIMEOUT_S).ensure(
+        TopicAdmin(properties, timeout_s=patience).ensure(
             options.to,
             max(ends.ends) + 1,
             existing,
             replication_factor=options.replication_factor,
         )
         positions = read_positions(
-            properties, copy.group, partitions, source=source, timeout_s=TIMEOUT_S
+            properties, copy.group, partitions, source=source, timeout_s=patience
         )
         result.resumed = len(positions)
         _begin(cluster, copy, options, ends, source, partitions, positions)

@@ -85,6 +85,14 @@ class TopicAdmin:
             for resource, answer in answers.items()
         }
 
+    def cluster_id(self) -> str:
+        """What tells clusters apart, however they are reached."""
+        try:
+            found = self._admin.list_topics(timeout=self._timeout_s).cluster_id
+        except KafkaException as error:
+            raise self._explain("cannot ask for the cluster's id", error) from error
+        return found or ""
+
     def groups(self) -> list[str]:
         """All groups of the cluster, in the order of their names."""
         answer = self._admin.list_consumer_groups(request_timeout=self._timeout_s)
@@ -131,6 +139,18 @@ def partition_ends(
     """The log end of each partition, above all that was ever written to it."""
     found = cluster.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=False)
     return {name: each.offset for name, each in found.items()}
+
+
+def wait_until_stable(cluster: KafkaCluster, name: PartitionName) -> None:
+    """Until no transaction is open in the partition: a commit is acknowledged before its markers
+    are in all partitions (KIP-98). PipelineError after the cluster's timeout."""
+    backoff = cluster.backoff()
+    while True:
+        end = partition_ends(cluster, [name])[name]
+        stable = cluster.list_offsets({name: LATEST}, read_committed=True)[name].offset
+        if stable >= end:
+            return
+        backoff.pause(f"{name} at {cluster.bootstrap_servers} has an open transaction at {stable}")
 
 
 def check_empty(cluster: KafkaCluster, partitions: Collection[PartitionName]) -> None:

@@ -44,6 +44,10 @@ class CopyInterrupted(PipelineError):
     """The transaction failed for a reason that passes; a new start goes on where it was."""
 
 
+class CopyFenced(PipelineError):
+    """Another process copies under this name."""
+
+
 class OffsetRun(NamedTuple):
     """Records with consecutive offsets in the source and in the target."""
 
@@ -223,7 +227,7 @@ class TransactionalCopy:
     def _fail(self, what: str, error: KafkaException) -> NoReturn:
         code = error.args[0].code()
         if code in _FENCED:
-            raise PipelineError(
+            raise CopyFenced(
                 f"{what} of {self.group}: another process copies under this name, or the cluster"
                 " aborted the transaction after kafka.transaction.timeout.ms; let one run"
             ) from error

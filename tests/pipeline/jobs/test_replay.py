@@ -9,7 +9,8 @@ import pytest
 
 from odradek.node.embedded import EmbeddedBroker
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.replay import ReplayOptions, replay, windows_of
+from odradek.pipeline.jobs.copy_options import ReplayOptions
+from odradek.pipeline.jobs.replay import replay, windows_of
 from odradek.pipeline.kafka_types import KAFKA_SCHEMA, PartitionName, PartitionRange
 from odradek.pipeline.tables.job_plan import DataFile, JobPlan, PlanResult
 from odradek.pipeline.tables.rows import rows_of, table_schema
@@ -18,7 +19,7 @@ from odradek.pipeline.tables.target import TableTarget, open_table
 from odradek.pipeline.values.json_values import JsonValues
 from odradek.pipeline.values.raw_values import RawValues
 from tests.pipeline.tables.table_samples import DAY_US, fill, job, plan
-from tests.support.committed_records import committed_records
+from tests.support.settled_topics import settled_records
 from tests.support.written_records import write_values
 
 
@@ -32,12 +33,18 @@ def table_of(folder: Path, *plans: JobPlan, kind: str = "parquet") -> TableTarge
 
 
 def options(broker: EmbeddedBroker, folder: Path, to: str, **more: object) -> ReplayOptions:
-    given = {"table": str(folder / "table"), "to": to, "rows_per_transaction": 7, **more}
+    given = {
+        "table": str(folder / "table"),
+        "to": to,
+        "name": f"replay.{to}",
+        "rows_per_transaction": 7,
+        **more,
+    }
     return ReplayOptions(bootstrap_servers=broker.bootstrap_servers, **given)  # type: ignore[arg-type]  # of the test
 
 
 def values_in(broker: EmbeddedBroker, topic: str, partition: int) -> list[bytes | None]:
-    found = committed_records(broker.bootstrap_servers, topic)
+    found = settled_records(broker.bootstrap_servers, topic)
     return [record.value for record in found if record.partition == partition]
 
 
@@ -93,7 +100,7 @@ def test_a_record_keeps_key_value_headers_and_time(
     batch = pa.RecordBatch.from_pydict(columns, schema=KAFKA_SCHEMA)
     write_rows(table, plan(1, (0, 0, 5)), batch)
     replay(options(kafka_broker, tmp_path, "replay-all"))
-    found = committed_records(kafka_broker.bootstrap_servers, "replay-all")
+    found = settled_records(kafka_broker.bootstrap_servers, "replay-all")
     assert [(each.key, each.value, each.timestamp_ms, each.headers) for each in found] == [
         (None, None, 1, [("h", b"1"), ("h", None)]),
         (b"", b"", DAY_US // 1000, []),

@@ -1,11 +1,17 @@
 """Topics that a copy writes to."""
 
 import pytest
+from confluent_kafka import Producer
 
 from odradek.node.embedded import EmbeddedBroker
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.target_topics import TopicAdmin, check_empty, partition_ends
-from odradek.pipeline.kafka_types import PartitionName
+from odradek.pipeline.jobs.target_topics import (
+    TopicAdmin,
+    check_empty,
+    partition_ends,
+    wait_until_stable,
+)
+from odradek.pipeline.kafka_types import LATEST, PartitionName
 from odradek.pipeline.wire.cluster import KafkaCluster
 from tests.support.ports import free_port
 from tests.support.written_records import write_values
@@ -70,3 +76,24 @@ def test_groups_are_listed(kafka_broker: EmbeddedBroker) -> None:
     nobody = TopicAdmin({"bootstrap.servers": address, "log_level": "0"}, timeout_s=1)
     with pytest.raises(PipelineError, match=f"cannot list groups at {address}"):
         nobody.groups()
+
+
+def test_an_open_transaction_is_waited_for(kafka_broker: EmbeddedBroker) -> None:
+    kafka_broker.create_topic("target-open")
+    address = kafka_broker.bootstrap_servers
+    here = PartitionName("target-open", 0)
+    producer = Producer({"bootstrap.servers": address, "transactional.id": "target-open"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("target-open", b"a")
+    producer.flush(30)
+    with KafkaCluster(address, timeout_s=0.2) as hurried:
+        with pytest.raises(
+            PipelineError, match=r"target-open-0 at .* has an open transaction at 0"
+        ):
+            wait_until_stable(hurried, here)
+        producer.commit_transaction(30)
+    with KafkaCluster(address) as cluster:
+        wait_until_stable(cluster, here)
+        found = cluster.list_offsets({here: LATEST}, read_committed=True)
+        assert found[here].offset == 2

@@ -8,8 +8,9 @@ from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.copy_progress import CopyPosition, read_positions
 from odradek.pipeline.jobs.transactional_copy import CopyInterrupted, OffsetRun, TransactionalCopy
 from odradek.pipeline.kafka_types import KAFKA_SCHEMA, PartitionName
-from tests.support.committed_records import CommittedRecord, committed_records
+from tests.support.committed_records import CommittedRecord
 from tests.support.ports import free_port
+from tests.support.settled_topics import settled_records
 
 Row = tuple[int, bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 """(offset, key, value, time in ms, headers)"""
@@ -65,7 +66,7 @@ def test_records_keep_all_that_they_have(kafka_broker: EmbeddedBroker) -> None:
         # The marker of the first transaction has the offset 4.
         assert copy.flush() == {here: [OffsetRun(20, 5, 1)]}
         copy.commit({here: position(21, 6)})
-    found = committed_records(kafka_broker.bootstrap_servers, "copy-all")
+    found = settled_records(kafka_broker.bootstrap_servers, "copy-all")
     expected = [
         CommittedRecord(1, offset, key, value, max(time, 1), [*headers])
         for offset, (_, key, value, time, headers) in enumerate(listed)
@@ -83,7 +84,7 @@ def test_what_is_not_committed_is_aborted_with_its_position(kafka_broker: Embedd
         copy.begin()
         copy.send(here, plain(5, 6))
         copy.flush()
-    assert committed_records(kafka_broker.bootstrap_servers, "copy-aborted") == []
+    assert settled_records(kafka_broker.bootstrap_servers, "copy-aborted") == []
     properties = {"bootstrap.servers": kafka_broker.bootstrap_servers}
     found = read_positions(properties, "pipe.aborted", [here], source="test", timeout_s=30)
     assert found == {here: position(5, 0)}
@@ -101,7 +102,7 @@ def test_notes_are_in_the_transaction(kafka_broker: EmbeddedBroker) -> None:
         copy.send_note("copy-notes", b"kept", b"y")
         assert copy.flush() == {}
         copy.commit({here: position(1, 0)})
-    found = committed_records(kafka_broker.bootstrap_servers, "copy-notes")
+    found = settled_records(kafka_broker.bootstrap_servers, "copy-notes")
     assert [record.key for record in found] == [b"kept"]
 
 
@@ -117,7 +118,7 @@ def test_a_second_one_of_the_same_name_fences_the_first(kafka_broker: EmbeddedBr
             pytest.raises(PipelineError, match="another process"),
         ):
             first.commit({here: position(2, 1)})
-    assert committed_records(kafka_broker.bootstrap_servers, "copy-fenced") == []
+    assert settled_records(kafka_broker.bootstrap_servers, "copy-fenced") == []
 
 
 def test_a_record_that_the_target_does_not_take_is_told(kafka_broker: EmbeddedBroker) -> None:
