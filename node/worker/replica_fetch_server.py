@@ -4,8 +4,9 @@ A follower node has one fetch session per store, with its partitions and positio
 answered when there are records, an error or a divergence for it; when a high watermark has moved
 and nothing else came within a few milliseconds; or when its wait time is over. After records of a
 partition were sent, nothing more is sent of it until the follower reports its new position. A
-follower may know a leader epoch before this node does. It gets no error: it is checked again with
-the next image, because producers wait for it.
+follower may know a leader epoch, or that it has a replica at all, before this node does. It gets
+no error: it is checked again with the next image, because producers wait for it, and because it
+reports its position only once.
 
 Only changed partitions are processed: those whose follower reported, and those that were appended
 to. Batches are read like a consumer's, without decoding them.
@@ -71,6 +72,8 @@ class _CachedPartition:
     """Whether the follower must report its position before more is sent."""
     is_early: bool = False
     """Whether the follower's leader epoch is newer than the image of this node."""
+    is_stranger: bool = False
+    """Whether the image of this node does not have the follower's replica."""
 
 
 @dataclass(slots=True, eq=False)
@@ -188,7 +191,8 @@ class ReplicaFetchServer:
     def recheck_early_followers(self, location: PartitionLocation, now_ms: int) -> None:
         """Check the early followers of this partition again, after a new image."""
         for session, cached in list(self._by_location.get(location, ())):
-            if cached.is_early:
+            # One that was sent records reports its position itself.
+            if cached.is_early or (cached.is_stranger and not cached.awaits_position):
                 self._on_position(session, cached, now_ms)
 
     def answer(self, now_ms: int) -> None:
@@ -343,6 +347,7 @@ class ReplicaFetchServer:
         location = cached.location
         assert location is not None
         leader = self._leaders[location]
+        cached.is_stranger = session.broker.broker_id not in leader.replica.image.replicas
         if cached.offset < leader.replica.log_end_offset:
             session.ready[cached.handle] = None
         if cached.offset >= self._partitions.log(location).log_start_offset:

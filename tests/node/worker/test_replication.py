@@ -6,6 +6,7 @@ Most of it with the workers of several nodes in one process; at the end with pro
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,6 +24,7 @@ from odradek.cluster.metadata.image import (
 )
 from odradek.cluster.metadata.records import (
     ClusterCreated,
+    PartitionChanged,
     PartitionsAdded,
     TopicCreated,
     encode_records,
@@ -253,6 +255,28 @@ def test_a_node_in_controlled_shutdown_does_not_join_the_isr(harness: ReplicaHar
         node.follow()
     harness.run_until(lambda: bool(leader.proposals), "a proposal")
     assert {broker for broker, _ in leader.proposals[0].in_sync} == {0, 1}
+
+
+@pytest.mark.parametrize("record_count", [0, 1])
+def test_a_new_replica_that_fetches_before_the_leader_knows_of_it_joins_the_isr(
+    make_harness: MakeHarness, record_count: int
+) -> None:
+    """Nothing is appended afterwards, so the follower has no other position to report."""
+    harness = make_harness(3)
+    harness.start(state(0, 1, replicas=(0, 2)))
+    leader, follower = harness.nodes[:2]
+    for request_id in range(record_count):
+        acknowledged(harness, request_id, batch_of())
+    new = state(0, 1, 0, 2, replicas=(0, 1, 2), partition_epoch=1)
+    harness.decide(PartitionChanged(TOPIC_ID, 0, new))
+    follower.follow()
+    rounds = count()
+    harness.run_until(lambda: next(rounds) > 100, "it has fetched all")
+    assert follower.log().log_end_offset == record_count
+    assert leader.proposals == []
+    leader.follow()
+    harness.run_until(lambda: bool(leader.proposals), "a proposal")
+    assert {broker for broker, _ in leader.proposals[-1].in_sync} == {0, 1, 2}
 
 
 def test_an_isr_below_min_insync_replicas_is_an_error_before_and_after_the_append(
