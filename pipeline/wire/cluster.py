@@ -142,10 +142,12 @@ class KafkaCluster:
         return Backoff(self.timeout_s)
 
     def find_leaders(self, names: Collection[PartitionName], backoff: Backoff) -> None:
-        """Ask for the leaders that are not known. Some may still be missing afterwards."""
+        """Ask for the leaders that are not known. Some may still be missing afterwards. Raises
+        PipelineError for a topic that may not be read."""
         topics = {name.topic for name in names if name not in self._leaders}
         if topics:
-            self._metadata(topics, backoff)
+            for topic in self._metadata(topics, backoff).topics:
+                self._refuse(f"topic {topic.name}", topic.error)
 
     def leader_of(self, name: PartitionName) -> KnownLeader | None:
         """The leader as it was last known."""

@@ -44,6 +44,7 @@ _CONTROL: Final = 0x20
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _GUESS_FACTOR: Final = 8
 _GUESS_BYTES_MIN: Final = 256 * 1024
+_BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 """Of snappy-java's stream: then two versions (int32), and blocks, each behind its int32 length."""
 _XERIAL_HEADER_BYTES: Final = 16
@@ -208,7 +209,10 @@ class Decompressor:
             size = codec.decompress_into(compressed, self._buffer)
         except cramjam.DecompressionError:
             with mmap(-1, DECOMPRESSED_BYTES_MAX, flags=MAP_PRIVATE | MAP_ANONYMOUS) as pages:
-                return pages[: codec.decompress_into(compressed, pages)]
+                size = codec.decompress_into(compressed, pages)
+                if size <= _BUFFER_BYTES_MAX:
+                    self._buffer = bytearray(2 * size)  # the next batch is like this one
+                return pages[:size]
         return bytes(memoryview(self._buffer)[:size])
 
 

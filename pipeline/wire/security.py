@@ -55,11 +55,10 @@ class WireSecurity:
 
     def tls_context(self) -> ssl.SSLContext:
         """The context of TLS connections. Raises PipelineError if a file cannot be used."""
-        context = ssl.create_default_context()
-        context.check_hostname = self.check_hostname
         try:
-            if self.ca_file:
-                context.load_verify_locations(self.ca_file)
+            # With a file, only what is in it is trusted, as with Java's trust store.
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+            context.check_hostname = self.check_hostname
             if self.certificate_file:
                 context.load_cert_chain(
                     self.certificate_file, self.key_file or None, self.key_password or None

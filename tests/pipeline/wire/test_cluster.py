@@ -1,6 +1,8 @@
 """Topics and offsets of a real cluster, and what is told when there is none."""
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -9,12 +11,14 @@ from confluent_kafka import Producer
 from odradek.node.embedded import EmbeddedBroker
 from odradek.node.secured_broker import SecuredBroker
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.kafka_types import EARLIEST, LATEST, PartitionName
+from odradek.pipeline.kafka_types import EARLIEST, LATEST, PartitionName, PartitionRange
 from odradek.pipeline.wire.cluster import KafkaCluster, ListedOffset
+from odradek.pipeline.wire.partition_reader import read_partition
 from odradek.pipeline.wire.primitives import topic_id_text
 from odradek.pipeline.wire.security import wire_security
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 TIME_MS = 1_700_000_000_000
 
@@ -89,6 +93,37 @@ def test_a_partition_that_does_not_exist(kafka_broker: EmbeddedBroker) -> None:
         pytest.raises(PipelineError, match="No offsets of absent-3 from"),
     ):
         cluster.list_offsets({PartitionName("absent", 3): LATEST}, read_committed=True)
+
+
+def test_a_topic_that_cannot_be(cluster: KafkaCluster) -> None:
+    with pytest.raises(PipelineError, match="refuses topic a/b: INVALID_TOPIC_EXCEPTION"):
+        cluster.list_offsets({PartitionName("a/b", 0): LATEST}, read_committed=True)
+
+
+def test_a_session_that_ends_is_renewed(tmp_path: Path) -> None:
+    settings = {"listener.name.clients.connections.max.reauth.ms": "1500"}
+    with SecuredBroker(tmp_path, settings=settings) as broker:
+        broker.broker.create_topic("orders")
+        properties = broker.properties("SCRAM-SHA-512")
+        producer = Producer({**properties, "log_level": 0})
+        for number in range(20):
+            producer.produce("orders", b"%d" % number, partition=0)
+            assert producer.flush(30) == 0
+        with KafkaCluster(broker.bootstrap_servers, wire_security(properties)) as cluster:
+            (node,) = cluster.topics(["orders"])["orders"].partition_ids
+            wanted = PartitionRange("orders", "", 0, 0, 20)
+            batches = read_partition(cluster, wanted, fetch_max_bytes=1, batch_rows=1)
+            found = [len(next(batches))]
+            first = cluster.connection(node)
+            # One request of the reader is on its way, so its connection outlives the session.
+            started = time.monotonic()
+            wait_until(lambda: time.monotonic() > started + 1.6, what="the session has ended")
+            found += [len(batch) for batch in batches]
+            assert sum(found) == 20
+            second = cluster.connection(node)
+            assert second is not first
+            wait_until(lambda: second.is_due_for_renewal, what="the session ends soon")
+            assert cluster.connection(node) is not second
 
 
 def test_a_cluster_that_cannot_be_reached() -> None:

@@ -7,11 +7,15 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from odradek.node.embedded import EmbeddedBroker
 from odradek.node.secured_broker import MECHANISMS, SecuredBroker
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.kafka_types import PartitionRange
+from odradek.pipeline.wire.cluster import KafkaCluster
 from odradek.pipeline.wire.connection import BrokerConnection, ConnectionLost
+from odradek.pipeline.wire.partition_reader import read_partition
 from odradek.pipeline.wire.requests import (
     FETCH,
     METADATA,
@@ -113,12 +117,23 @@ class TlsNode:
         self.authority = TestAuthority(folder)
         self.client_store = self.authority.issue("client.pem", common_name="alice")
         self.port = free_port()
+        self.sasl_port = free_port()
         self.broker = EmbeddedBroker(
             folder / "node",
             settings={
-                "listeners": f"PLAINTEXT://127.0.0.1:0,MTLS://127.0.0.1:{self.port}",
-                "advertised.listeners": f"MTLS://localhost:{self.port}",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,MTLS:SSL",
+                "listeners": (
+                    f"PLAINTEXT://127.0.0.1:0,MTLS://127.0.0.1:{self.port},"
+                    f"BOTH://127.0.0.1:{self.sasl_port}"
+                ),
+                "advertised.listeners": (
+                    f"MTLS://localhost:{self.port},BOTH://localhost:{self.sasl_port}"
+                ),
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,MTLS:SSL,BOTH:SASL_SSL",
+                "listener.name.both.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.both.plain.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.plain.PlainLoginModule required"
+                    ' user_carol="secret";'
+                ),
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.location": str(self.authority.issue("broker.pem")),
                 "ssl.truststore.type": "PEM",
@@ -150,6 +165,26 @@ def test_tls_with_a_certificate_of_the_client(tls: TlsNode) -> None:
     tls.broker.create_topic("secret")
     with closing(connect(tls.address, wire_security(tls.security()))) as connection:
         assert "secret" in topics_of(connection)
+
+
+def test_records_over_tls_with_sasl(tls: TlsNode) -> None:
+    tls.broker.create_topic("over-tls")
+    options = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "carol",
+        "sasl.password": "secret",
+        "ssl.ca.location": str(tls.authority.certificate),
+    }
+    address = f"localhost:{tls.sasl_port}"
+    producer = Producer({**options, "bootstrap.servers": address})
+    for number in range(40):
+        producer.produce("over-tls", b"%d" % number * 50_000, partition=0)
+    assert producer.flush(60) == 0
+    with KafkaCluster(address, wire_security(options)) as cluster:
+        batches = read_partition(cluster, PartitionRange("over-tls", "", 0, 0, 40))
+        values = [value for batch in batches for value in batch.column("value").to_pylist()]
+    assert values == [b"%d" % number * 50_000 for number in range(40)]
 
 
 def test_an_authority_that_is_not_trusted(tls: TlsNode, tmp_path: Path) -> None:
