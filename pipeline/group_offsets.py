@@ -5,6 +5,7 @@ tools, and the broker's retention gate. Kafka takes such a commit only while the
 members. Called by the source's `commit()` and by jobs; the sink reads its batches' marks here.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final, NamedTuple, TypeAlias
@@ -15,6 +16,17 @@ from confluent_kafka.admin import AdminClient
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.kafka_types import PartitionName
 from odradek.pipeline.librdkafka import ClientErrors, open_client, reason_of
+
+# What passes by itself. librdkafka's AdminClient does not try again.
+_PASSING: Final = frozenset(
+    {
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+_BACKOFF_S: Final = 0.05
 
 _Answers: TypeAlias = Mapping[str, "Future[ConsumerGroupTopicPartitions]"]
 
@@ -41,6 +53,11 @@ class CommittedOffset(NamedTuple):
     metadata: str
 
 
+class _Failure(NamedTuple):
+    code: int
+    reason: str
+
+
 def commit_offsets(
     properties: Mapping[str, str],
     group: str,
@@ -60,6 +77,7 @@ def commit_offsets(
         properties,
         group,
         "commit",
+        timeout_s,
         lambda admin: admin.alter_consumer_group_offsets([request], request_timeout=timeout_s),
     )
 
@@ -96,6 +114,7 @@ def committed_with_metadata(
         properties,
         group,
         "fetch",
+        timeout_s,
         lambda admin: admin.list_consumer_group_offsets(
             [request], require_stable=True, request_timeout=timeout_s
         ),
@@ -108,34 +127,55 @@ def committed_with_metadata(
 
 
 def _ask(
-    properties: Mapping[str, str], group: str, what: str, send: Callable[[AdminClient], _Answers]
+    properties: Mapping[str, str],
+    group: str,
+    what: str,
+    timeout_s: float,
+    send: Callable[[AdminClient], _Answers],
 ) -> list[TopicPartition]:
     """The answered partitions, none of them with an error."""
     errors = ClientErrors()
     admin = open_client(AdminClient, {**properties, "error_cb": errors})
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answered, failure = _answer_of(send(admin)[group])
+        if failure is None:
+            return answered
+        if failure.code not in _PASSING or time.monotonic() > deadline:
+            break
+        time.sleep(_BACKOFF_S)
+    admin.poll(0)  # Only here it calls error_cb.
+    raise _error(group, what, failure, f"{properties['bootstrap.servers']}{errors.explain()}")
+
+
+def _answer_of(
+    future: "Future[ConsumerGroupTopicPartitions]",
+) -> tuple[list[TopicPartition], _Failure | None]:
     try:
-        answered = send(admin)[group].result().topic_partitions or []
+        answered = future.result().topic_partitions or []
     except KafkaException as error:
-        code = error.args[0].code()
-        if code in _UNREACHABLE:
-            admin.poll(0)  # Only here it calls error_cb.
-            raise PipelineError(
-                f"cannot {what} offsets of group {group}: no answer from"
-                f" {properties['bootstrap.servers']}{errors.explain()}; check"
-                " kafka.bootstrap.servers and that the cluster runs"
-            ) from error
-        raise _refusal(group, what, code, reason_of(error)) from error
+        return [], _Failure(error.args[0].code(), reason_of(error))
     for each in answered:
         if each.error is not None:
             name = PartitionName(each.topic, each.partition)
-            raise _refusal(group, what, each.error.code(), f"{name}: {each.error.str()}")
-    return answered
+            return [], _Failure(each.error.code(), f"{name}: {each.error.str()}")
+    return answered, None
 
 
-def _refusal(group: str, what: str, code: int, reason: str) -> PipelineError:
-    if code in _HAS_MEMBERS:
+def _error(group: str, what: str, failure: _Failure, servers: str) -> PipelineError:
+    if failure.code in _UNREACHABLE:
+        return PipelineError(
+            f"cannot {what} offsets of group {group}: no answer from {servers}; check"
+            " kafka.bootstrap.servers and that the cluster runs"
+        )
+    if failure.code in _HAS_MEMBERS:
         return PipelineError(
             f"cannot {what} offsets of group {group}: the group has members, and Kafka then takes"
             " offsets from them only; stop the consumers of this group, or name another group"
         )
-    return PipelineError(f"cannot {what} offsets of group {group}: {reason}")
+    if failure.code == KafkaError.UNSTABLE_OFFSET_COMMIT:
+        return PipelineError(
+            f"cannot {what} offsets of group {group}: a transaction with offsets of this group is"
+            " open; complete it, or wait until the cluster aborts it"
+        )
+    return PipelineError(f"cannot {what} offsets of group {group}: {failure.reason}")

@@ -47,18 +47,18 @@ class RowDigest:
     finds accidents: 32 bits of CRC a record, added up.
     """
 
-    def __init__(self, *, with_topic: bool) -> None:
-        """`with_topic`: records have topics of their own."""
+    def __init__(self, topic: str | None) -> None:
+        """`topic`: of all records; None if each has its own."""
         self.rows = 0
-        self._sum = 0
-        self._with_topic = with_topic
+        self._with_topics = topic is None
+        self._sum = zlib.crc32((topic or "").encode())
 
     def add(self, record: SinkRecord) -> None:
         """Count a record in. Its timestamp is left out: Spark may have made it just now."""
         # Other start values for null: the CRC of nothing is its start value.
         crc = zlib.crc32(record.key or b"", 1 if record.key is None else 0)
         crc = zlib.crc32(record.value or b"", crc ^ 2 if record.value is None else crc)
-        if record.headers or record.partition >= 0 or self._with_topic:
+        if record.headers or record.partition >= 0 or self._with_topics:
             place = f"{record.topic} {record.partition} {record.headers}"
             crc = zlib.crc32(place.encode(), crc)
         self.rows += 1

@@ -78,7 +78,7 @@ def write_task(
 
     PipelineError if they cannot be written; then the transaction is aborted.
     """
-    digest = RowDigest(with_topic=options.topic is None)
+    digest = RowDigest(options.topic)
     records = (
         record
         for batch in batches

@@ -13,7 +13,8 @@ each compares what it has with the mark, and the driver compares all of them bef
 The marks expire with the cluster's offsets.retention.minutes (7 days).
 
 A DataFrame is written in one transaction a task, too, under ids that are used once: a task that
-runs twice writes once, and a job that fails leaves the tasks that were complete.
+runs twice writes once, and a job that fails leaves the tasks that were complete. That is also what
+`foreachBatch` gets: a batch that Spark runs again is written again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,9 @@
 """Commits without a member, against a real node."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from odradek.node.embedded import EmbeddedBroker
 from odradek.pipeline.errors import PipelineError
@@ -45,6 +47,25 @@ def test_all_offsets_of_a_group_are_fetched_with_their_metadata(properties: dict
     commit_offsets(properties, "whole", {ZERO: 1, ONE: 2}, timeout_s=TIMEOUT_S)
     found = committed_with_metadata(properties, "whole", None, timeout_s=TIMEOUT_S)
     assert found == {ZERO: (1, ""), ONE: (2, "")}
+
+
+def test_offsets_in_an_open_transaction_are_waited_for(properties: dict[str, str]) -> None:
+    """With the older offset a restarted task would take what it has committed for missing."""
+    commit_offsets(properties, "pending", {ZERO: 1}, timeout_s=TIMEOUT_S)
+    producer = Producer({**properties, "transactional.id": "pending"})
+    consumer = Consumer({**properties, "group.id": "pending"})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [TopicPartition(*ZERO, 2)], consumer.consumer_group_metadata(), TIMEOUT_S
+    )
+    consumer.close()
+    with pytest.raises(PipelineError, match="a transaction with offsets of this group is open"):
+        committed_offsets(properties, "pending", [ZERO], timeout_s=0.5)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(committed_offsets, properties, "pending", [ZERO], timeout_s=TIMEOUT_S)
+        producer.commit_transaction(TIMEOUT_S)
+        assert waiting.result() == {ZERO: 2}
 
 
 def test_nothing_to_commit_is_no_request(properties: dict[str, str]) -> None:

@@ -142,8 +142,8 @@ def test_a_row_without_a_topic_is_told() -> None:
         list(records_of(batch, topic=None, keeps_timestamp=False))
 
 
-def digest_of(*records: SinkRecord, with_topic: bool = False) -> tuple[int, str]:
-    digest = RowDigest(with_topic=with_topic)
+def digest_of(*records: SinkRecord, topic: str | None = None) -> tuple[int, str]:
+    digest = RowDigest(topic)
     for record in records:
         digest.add(record)
     return digest.rows, digest.checksum
@@ -172,7 +172,11 @@ def test_a_digest_is_of_the_rows_in_any_order_and_at_any_time() -> None:
     ],
 )
 def test_a_digest_is_of_all_that_is_written(other: SinkRecord) -> None:
-    assert digest_of(A, with_topic=True) != digest_of(other, with_topic=True)
+    assert digest_of(A) != digest_of(other)
+
+
+def test_a_digest_is_of_the_topic_that_an_option_names() -> None:
+    assert digest_of(A, topic="t") != digest_of(A, topic="u")
 
 
 def test_null_is_not_the_empty_text_in_a_digest() -> None:

@@ -17,6 +17,7 @@ from odradek.pipeline.sink.sink_options import SinkOptions, sink_options
 from odradek.pipeline.sink.task_writer import TaskName, TaskResult, write_task
 from tests.support.committed_records import committed_records
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 
 def name_of(topic: str, batch: int = 0, *, run: str = "first") -> TaskName:
@@ -102,18 +103,39 @@ def test_a_task_without_rows_sends_nothing(options: SinkOptions, topic: str) -> 
     assert not committed_with_metadata(options.properties, f"sink-{topic}-1", None, timeout_s=30)
 
 
-def test_a_failing_task_leaves_nothing_visible(
+def test_a_failing_task_leaves_nothing_visible_and_holds_nobody_up(
     kafka_broker: EmbeddedBroker, options: SinkOptions, topic: str
 ) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
         yield from rows_of("a", "b")
+        wait_until(lambda: end_of(kafka_broker, topic) > 0, what="a row has been sent")
         raise OSError("the input is gone")
 
     with pytest.raises(OSError, match="the input is gone"):
         write_task(name_of(topic), options, failing())
-    assert values_in(kafka_broker, topic) == []
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    for partition in range(2):
+        producer.produce(topic, f"later {partition}", partition=partition)
+    producer.flush(30)
+    assert values_in(kafka_broker, topic) == ["later 0", "later 1"]
     write_task(name_of(topic), options, rows_of("a", "b"))
-    assert values_in(kafka_broker, topic) == ["a", "b"]
+    assert values_in(kafka_broker, topic) == ["a", "b", "later 0", "later 1"]
+
+
+def end_of(broker: EmbeddedBroker, topic: str) -> int:
+    """The sum of the high watermarks."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "ends",
+            "isolation.level": "read_uncommitted",
+        }
+    )
+    try:
+        names = [TopicPartition(topic, partition) for partition in range(2)]
+        return sum(consumer.get_watermark_offsets(name, 30)[1] for name in names)
+    finally:
+        consumer.close()
 
 
 def test_a_task_that_runs_twice_at_once_is_fenced(
