@@ -1,15 +1,15 @@
 """One Spark for all tests of this folder: a JVM takes seconds to start."""
 
 import os
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.pipeline_extras import SkippedModule, missing_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,30 +19,12 @@ JARS = "SPARK_KAFKA_JARS"
 """The folder with the stock connector's jars (connector/pom.xml)."""
 
 
-def what_is_missing() -> str:
-    """Why these tests cannot run; empty if they can."""
-    if find_spec("pyspark") is None:
-        return "pyspark is not installed: pip install 'odradek[spark]'"
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        return "no Java: Spark needs 17 or later, on the PATH or at JAVA_HOME"
-    return ""
-
-
-class ModuleWithoutSpark(pytest.Module):
-    """Is skipped as a whole instead of being imported."""
-
-    def collect(self) -> Iterator[pytest.Item]:
-        """Skip, and say why."""
-        pytest.skip(what_is_missing(), allow_module_level=True)
-
-
 def pytest_pycollect_makemodule(
     module_path: Path, parent: pytest.Collector
 ) -> pytest.Module | None:
-    """The modules here import pyspark."""
-    if what_is_missing():
-        return ModuleWithoutSpark.from_parent(parent, path=module_path)
-    return None
+    """Skip each module, which imports pyspark, where Spark cannot run."""
+    reason = missing_spark()
+    return SkippedModule.because(reason, parent, path=module_path) if reason else None
 
 
 @pytest.fixture(scope="session")
