@@ -3,7 +3,7 @@
 import json
 import signal
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,7 +31,7 @@ def command(
     once: bool,
     every: float | None,
     output: str,
-    **parameters: Any,  # noqa: ANN401  # the settings
+    **parameters: object,
 ) -> None:
     """Copy topics and the offsets of groups to another cluster, exactly once.
 

@@ -1,7 +1,7 @@
 """`odradek pipe replay`: a table goes back into a topic."""
 
 import time
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -14,7 +14,7 @@ _TELL_EVERY_S: Final = 5.0
 @click.command("replay")
 @takes_settings(REPLAY_SETTINGS)
 @click.option("--append", is_flag=True, help="Also write to a topic that is not empty.")
-def command(append: bool, **parameters: Any) -> None:  # noqa: ANN401  # the settings
+def command(append: bool, **parameters: object) -> None:
     """Write the records of a table into a topic: keys, headers, times, partitions and order kept.
 
     The table is one that `odradek pipe offload` has filled with value.format raw. Run again, also

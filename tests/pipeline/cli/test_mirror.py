@@ -1,0 +1,133 @@
+"""`odradek pipe mirror` between real nodes, and killed in the middle."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from odradek.node.embedded import EmbeddedBroker
+from odradek.pipeline.cli.pipe import pipe
+from odradek.pipeline.jobs.mirrored_offsets import map_topic, runs_in
+from odradek.pipeline.wire.cluster import KafkaCluster
+from tests.support.killed_commands import kill_while_it_writes, run_command
+from tests.support.settled_topics import settled_records
+from tests.support.waiting import wait_until
+from tests.support.written_records import NewRecord, write_records, write_values
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path_factory.mktemp("source")) as broker:
+        yield broker
+
+
+def clusters(source: EmbeddedBroker, target: EmbeddedBroker) -> list[str]:
+    return [
+        *("--source-bootstrap-servers", source.bootstrap_servers),
+        *("--target-bootstrap-servers", target.bootstrap_servers),
+    ]
+
+
+def test_a_file_says_what_is_mirrored(
+    source: EmbeddedBroker, kafka_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    source.create_topic("cli-mirror")
+    write_records(source.bootstrap_servers, "cli-mirror", [NewRecord(0, b"a", timestamp_ms=1)])
+    file = tmp_path / "mirror.yaml"
+    file.write_text(
+        f"""
+name: filed
+source: {{bootstrap.servers: "{source.bootstrap_servers}"}}
+target:
+  bootstrap.servers: "{kafka_broker.bootstrap_servers}"
+  kafka: {{client.id: mirror}}
+topics: [cli-mirror]
+groups.pattern: none
+"""
+    )
+    result = CliRunner().invoke(pipe, ["mirror", str(file), "--once"])
+    assert result.output == "1 records of 1 topics in 1 transactions, offsets of 0 groups\n"
+    result = CliRunner().invoke(pipe, ["mirror", str(file), "--once", "--output", "json"])
+    assert json.loads(result.stdout) == {
+        "records": 0,
+        "topics": 1,
+        "transactions": 0,
+        "lost": {},
+        "groups": {},
+        "skipped_groups": {},
+    }
+
+
+def test_what_is_wrong_is_one_line(source: EmbeddedBroker, kafka_broker: EmbeddedBroker) -> None:
+    named = ["mirror", "--name", "wrong", "--topics", "cli-none"]
+    result = CliRunner().invoke(pipe, [*named, *clusters(source, kafka_broker), "--once"])
+    assert result.exit_code == 1
+    assert result.output == f"Error: topic cli-none is not at {source.bootstrap_servers}\n"
+    for wrong in ([], ["--once", "--every", "1s"]):
+        result = CliRunner().invoke(pipe, [*named, *clusters(source, kafka_broker), *wrong])
+        assert (result.exit_code, "say either --once or --every" in result.output) == (2, True)
+
+
+def test_rounds_follow_each_other_until_it_is_told_to_end(
+    source: EmbeddedBroker, kafka_broker: EmbeddedBroker
+) -> None:
+    source.create_topic("cli-every")
+    write_values(source.bootstrap_servers, "cli-every", [b"1"])
+    arguments = [*clusters(source, kafka_broker), "--name", "every", "--topics", "cli-every"]
+    command = [sys.executable, "-m", "odradek", "pipe", "mirror", *arguments, "--every", "100ms"]
+
+    def has(count: int) -> bool:
+        return len(settled_records(kafka_broker.bootstrap_servers, "cli-every")) == count
+
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+        wait_until(lambda: has(1), what="the first record")
+        write_values(source.bootstrap_servers, "cli-every", [b"2"])
+        wait_until(lambda: has(2), what="the second record")
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(30) == 0
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_copies_each_record_once(
+    source: EmbeddedBroker, kafka_broker: EmbeddedBroker
+) -> None:
+    source.create_topic("cli-killed", partitions=2)
+    for number in range(6):
+        listed = [NewRecord(each % 2, b"%d-%d" % (number, each)) for each in range(2_000)]
+        write_records(
+            source.bootstrap_servers,
+            "cli-killed",
+            listed,
+            transactional_id="cli-killed",
+            aborts=number % 3 == 1,
+        )
+    expected = settled_records(source.bootstrap_servers, "cli-killed")
+    assert len(expected) == 8_000
+    target = kafka_broker.bootstrap_servers
+    arguments = ["pipe", "mirror", *clusters(source, kafka_broker), "--once"]
+    arguments += ["--name", "killed", "--topics", "cli-killed", "--rows-per-transaction", "200"]
+    kills = [
+        kill_while_it_writes(arguments, target, "cli-killed", seed=seed, records_max=1_800)
+        for seed in range(5)
+    ]
+    assert any(kills)
+    ended = run_command(arguments)
+    assert (ended.returncode, ended.stdout.startswith("0 records")) == (0, False), ended
+    copied = settled_records(target, "cli-killed")
+    assert [each._replace(offset=0) for each in copied] == [
+        each._replace(offset=0) for each in expected
+    ]
+    by_place = {(each.partition, each.offset): each.value for each in expected}
+    copies = {(each.partition, each.offset): each.value for each in copied}
+    led = {}
+    with KafkaCluster(target) as cluster:
+        for name, run in runs_in(cluster, map_topic("killed")):
+            for step in range(run.records):
+                there = copies[name.partition, run.target_offset + step]
+                led[name.partition, run.source_offset + step] = there
+    assert led == by_place
