@@ -22,6 +22,7 @@ from odradek.pipeline.jobs.partition_comparison import (
     PartitionReport,
 )
 from odradek.pipeline.kafka_types import PartitionName, PartitionRange
+from odradek.pipeline.tables.exact_scan import exact_scan
 from odradek.pipeline.tables.job_plan import JobCommit, TableJob
 from odradek.pipeline.tables.rows import table_schema
 from odradek.pipeline.tables.target import TableTarget
@@ -136,7 +137,7 @@ def _find_foreign_rows(table: TableTarget, commit: JobCommit, findings: Findings
     try:
         outside = [
             rows
-            for batch in table.scan(_COORDINATES)
+            for batch in exact_scan(table, _COORDINATES)
             if (rows := _outside(pa.Table.from_batches([batch]), commit)).num_rows
         ]
     except (OSError, pa.ArrowException, PipelineError):

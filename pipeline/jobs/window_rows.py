@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.kafka_types import PartitionRange
+from odradek.pipeline.tables.exact_scan import exact_scan
 from odradek.pipeline.tables.target import TableTarget
 
 _REASON_LENGTH_MAX = 200
@@ -51,7 +52,7 @@ def _batches(
 ) -> list[pa.RecordBatch] | str:
     """The batches, or why there are none."""
     try:
-        return list(table.scan(columns, window))
+        return list(exact_scan(table, columns, window))
     except (OSError, pa.ArrowException, PipelineError) as error:
         return " ".join(str(error).split())[:_REASON_LENGTH_MAX]
 

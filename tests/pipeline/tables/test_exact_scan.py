@@ -1,0 +1,56 @@
+"""All formats give rows as they were written: a null list is not an empty one."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from odradek.pipeline.kafka_types import HEADER_TYPE, PartitionRange
+from odradek.pipeline.tables.exact_scan import exact_scan
+from odradek.pipeline.tables.job_plan import PlanResult
+from odradek.pipeline.tables.rows import rows_of
+from odradek.pipeline.tables.staging import PieceWriter
+from odradek.pipeline.tables.target import TableTarget, open_table
+from odradek.pipeline.values.raw_values import RawValues
+from tests.pipeline.tables.table_samples import fill, job, plan, records
+
+HEADERS = [None, [], [{"key": "a", "value": None}], None]
+
+
+@pytest.fixture(params=["parquet", "delta", "iceberg"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableTarget:
+    """Offsets 0 to 3 with other headers each, and 4 to 9 in a second plan."""
+    opened = open_table(request.param, str(tmp_path / "orders"))
+    opened.claim(job(request.param))
+    first = plan(1, (0, 0, 4))
+    opened.prepare(first)
+    batch = records(range(4), step_us=1)
+    batch = batch.set_column(7, "headers", pa.array(HEADERS, pa.list_(HEADER_TYPE)))
+    rows = rows_of(batch, RawValues(), "date").rows
+    writer = PieceWriter(opened.staging(first), first.ranges[0])
+    writer.add(rows)
+    opened.commit(first, PlanResult(tuple(writer.close()[0]), 0, 0, rows.schema))
+    fill(opened, plan(2, (0, 4, 10)))
+    return opened
+
+
+def test_null_lists_stay_null(table: TableTarget) -> None:
+    columns = ("kafka_offset", "kafka_headers", "kafka_date")
+    wanted = PartitionRange("orders", "", 0, 0, 4)
+    found = pa.Table.from_batches(exact_scan(table, columns, wanted))
+
+    assert tuple(found.column_names) == columns
+    assert dict(
+        zip(*(found.column(name).to_pylist() for name in columns[:2]), strict=True)
+    ) == dict(enumerate(HEADERS))
+    assert set(found.column("kafka_date").to_pylist()) == {"1970-01-01"}
+
+
+def test_all_rows_are_scanned_without_a_range(table: TableTarget) -> None:
+    found = pa.Table.from_batches(exact_scan(table, ("kafka_offset",)))
+
+    assert sorted(found.column("kafka_offset").to_pylist()) == [*range(10)]
+
+
+def test_a_range_without_rows_is_nothing(table: TableTarget) -> None:
+    assert [*exact_scan(table, ("kafka_offset",), PartitionRange("orders", "", 1, 0, 9))] == []
