@@ -2,7 +2,7 @@
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
 .PHONY: check serve test lint types format-check fix docs bench bench-node bench-cluster bench-coordinators conformance sim \
-	nemesis bank soak raftos clean
+	nemesis bank soak raftos spark clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -34,6 +34,19 @@ COMPILED := protocol/message_converter.py protocol/record_walker.py pipeline/wir
 	$(COMPILE)
 	@touch $@ .venv/.serve
 
+# What the tests of the data pipeline need besides: its extras, and Spark's stock Kafka connector where
+# there is Maven.
+EXTRAS := spark,delta,iceberg,avro
+CONNECTOR := .venv/spark-kafka-jars
+
+.venv/.spark: .venv/.test
+	$(PIP) --editable '.[test,$(EXTRAS)]'
+	@touch $@
+
+$(CONNECTOR): tests/e2e/spark/connector/pom.xml
+	@! command -v mvn >/dev/null || { mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$@ >.venv/mvn.log \
+		&& touch $@; } || { rm -rf $@; echo "The stock connector could not be fetched: its tests will be skipped"; }
+
 # An environment of its own: raftos stays out of every other one. uv, because pip cannot override the
 # pins that raftos comes with.
 .venv/raftos/.made: .venv/.made pyproject.toml
@@ -47,6 +60,11 @@ serve: .venv/.serve
 
 test: .venv/.test
 	$(BIN)/python -m pytest -o faulthandler_timeout=300 $(ARGS)
+
+# All tests of the data pipeline; make test skips them. make spark KILL_ROUNDS=20: as many rounds of SIGKILL.
+spark: .venv/.spark $(CONNECTOR)
+	SPARK_KAFKA_JARS=$(CURDIR)/$(CONNECTOR) $(if $(KILL_ROUNDS),SPARK_KILL_ROUNDS=$(KILL_ROUNDS)) \
+		$(BIN)/python -m pytest -o faulthandler_timeout=300 tests/pipeline tests/e2e/spark $(ARGS)
 
 # make conformance NODES=3: against three nodes, with three replicas of everything; RESTARTS=1
 # restarts them in turn meanwhile. ETL_RECORDS=50000: as many records through franz-go's groups.
@@ -89,7 +107,7 @@ format-check: .venv/.test
 lint: .venv/.test
 	$(BIN)/ruff check .
 
-types: .venv/.test
+types: .venv/.spark
 	$(BIN)/mypy
 
 fix: .venv/.test
