@@ -24,12 +24,12 @@ def kill_while_it_writes(
 ) -> bool:
     """Start the command and SIGKILL it when it has written up to `records_max` records to the
     topic, committed or not. False if it came to its end before."""
-    wanted = _log_end(bootstrap_servers, topic) + random.Random(seed).randrange(1, records_max)
+    wanted = log_end(bootstrap_servers, topic) + random.Random(seed).randrange(1, records_max)
     command = [sys.executable, "-m", "odradek", *arguments]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         is_there = _either(
             lambda: child.poll() is not None,
-            lambda: _log_end(bootstrap_servers, topic) >= wanted,
+            lambda: log_end(bootstrap_servers, topic) >= wanted,
         )
         wait_until(is_there, timeout_s=60, what=f"{wanted} records in {topic}, or the end")
         has_ended = child.poll() is not None
@@ -42,7 +42,7 @@ def _either(*conditions: Callable[[], bool]) -> Callable[[], bool]:
     return lambda: any(condition() for condition in conditions)
 
 
-def _log_end(bootstrap_servers: str, topic: str) -> int:
+def log_end(bootstrap_servers: str, topic: str) -> int:
     """Of all partitions together; 0 if the topic is not there yet."""
     with KafkaCluster(bootstrap_servers) as cluster:
         view = cluster.topics([topic]).get(topic)

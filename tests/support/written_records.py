@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from tests.support.waiting import LIVENESS_S
 
 
-class NewRecord(NamedTuple):
+class WrittenRecord(NamedTuple):
     """A record before it has an offset."""
 
     partition: int
@@ -21,7 +21,7 @@ class NewRecord(NamedTuple):
 def write_records(
     bootstrap_servers: str,
     topic: str,
-    records: Iterable[NewRecord],
+    records: Iterable[WrittenRecord],
     *,
     transactional_id: str | None = None,
     aborts: bool = False,
@@ -63,4 +63,4 @@ def write_values(
     bootstrap_servers: str, topic: str, values: Iterable[bytes], partition: int = 0
 ) -> None:
     """Plain values in one partition."""
-    write_records(bootstrap_servers, topic, (NewRecord(partition, value) for value in values))
+    write_records(bootstrap_servers, topic, (WrittenRecord(partition, value) for value in values))

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,10 @@ from odradek.node.embedded import EmbeddedBroker
 from odradek.pipeline.cli.pipe import pipe
 from odradek.pipeline.jobs.mirrored_offsets import map_topic, runs_in
 from odradek.pipeline.wire.cluster import KafkaCluster
-from tests.support.killed_commands import kill_while_it_writes, run_command
+from tests.support.killed_commands import kill_while_it_writes, log_end, run_command
 from tests.support.settled_topics import settled_records
 from tests.support.waiting import wait_until
-from tests.support.written_records import NewRecord, write_records, write_values
+from tests.support.written_records import WrittenRecord, write_records, write_values
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_a_file_says_what_is_mirrored(
     source: EmbeddedBroker, kafka_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     source.create_topic("cli-mirror")
-    write_records(source.bootstrap_servers, "cli-mirror", [NewRecord(0, b"a", timestamp_ms=1)])
+    write_records(source.bootstrap_servers, "cli-mirror", [WrittenRecord(0, b"a", timestamp_ms=1)])
     file = tmp_path / "mirror.yaml"
     file.write_text(
         f"""
@@ -98,7 +99,7 @@ def test_killed_at_any_moment_it_copies_each_record_once(
 ) -> None:
     source.create_topic("cli-killed", partitions=2)
     for number in range(6):
-        listed = [NewRecord(each % 2, b"%d-%d" % (number, each)) for each in range(2_000)]
+        listed = [WrittenRecord(each % 2, b"%d-%d" % (number, each)) for each in range(2_000)]
         write_records(
             source.bootstrap_servers,
             "cli-killed",
@@ -131,3 +132,42 @@ def test_killed_at_any_moment_it_copies_each_record_once(
                 there = copies[name.partition, run.target_offset + step]
                 led[name.partition, run.source_offset + step] = there
     assert led == by_place
+
+
+@pytest.mark.slow
+def test_processes_of_the_target_are_killed_and_each_record_arrives_once(
+    source: EmbeddedBroker, tmp_path: Path
+) -> None:
+    source.create_topic("cli-outage", partitions=2)
+    listed = [WrittenRecord(each % 2, b"%d" % each) for each in range(20_000)]
+    write_records(source.bootstrap_servers, "cli-outage", listed)
+    with EmbeddedBroker(tmp_path / "target") as target:
+        arguments = [*clusters(source, target), "--name", "outage", "--topics", "cli-outage"]
+        arguments += ["--rows-per-transaction", "100", "--every", "100ms"]
+        command = [sys.executable, "-m", "odradek", "pipe", "mirror", *arguments]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+            for process in ("worker-0", "router-0"):
+                enough = log_end(target.bootstrap_servers, "cli-outage") + 500
+                wait_until(
+                    partial(has_written, target.bootstrap_servers, "cli-outage", enough),
+                    what="progress",
+                )
+                target.kill_process(process)
+                target.wait_until_ready()
+            wait_until(
+                lambda: len(settled_records(target.bootstrap_servers, "cli-outage")) >= len(listed),
+                timeout_s=120,
+                what="all records",
+            )
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(60) == 0
+        copied = settled_records(target.bootstrap_servers, "cli-outage")
+    expected = settled_records(source.bootstrap_servers, "cli-outage")
+    assert [(each.partition, each.value) for each in copied] == [
+        (each.partition, each.value) for each in expected
+    ]
+
+
+def has_written(bootstrap_servers: str, topic: str, end: int) -> bool:
+    """Whether the topic's log is that long."""
+    return log_end(bootstrap_servers, topic) >= end

@@ -12,7 +12,7 @@ from odradek.pipeline.jobs.transactional_copy import OffsetRun
 from odradek.pipeline.kafka_types import PartitionName
 from odradek.pipeline.wire.cluster import KafkaCluster
 from tests.support.waiting import wait_until
-from tests.support.written_records import NewRecord, write_records, write_values
+from tests.support.written_records import WrittenRecord, write_records, write_values
 
 SOURCE = PartitionName("t-source", 0)
 TARGET = PartitionName("t-target", 0)
@@ -49,7 +49,7 @@ def test_a_group_with_members_is_skipped_and_told(kafka_broker: EmbeddedBroker) 
     commit(kafka_broker, "other", SOURCE, 7)
     assert translated(kafka_broker) == TranslatedGroups()
     key, value = run_record(SOURCE, OffsetRun(5, 100, 10))
-    write_records(address, MAP, [NewRecord(0, value, key)])
+    write_records(address, MAP, [WrittenRecord(0, value, key)])
     commit(kafka_broker, "t-busy", SOURCE, 8)
     member = Consumer({"bootstrap.servers": address, "group.id": "t-busy", "log_level": 0})
     try:

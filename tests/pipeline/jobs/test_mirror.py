@@ -8,6 +8,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from odradek.node.embedded import EmbeddedBroker
+from odradek.node.secured_broker import SecuredBroker
 from odradek.pipeline.errors import PipelineError, TopicRecreated
 from odradek.pipeline.group_offsets import committed_offsets
 from odradek.pipeline.jobs.copy_options import ClusterAccess, MirrorOptions
@@ -19,7 +20,7 @@ from odradek.pipeline.kafka_types import PartitionName
 from odradek.pipeline.wire.cluster import KafkaCluster
 from tests.support.committed_records import CommittedRecord
 from tests.support.settled_topics import settled_records
-from tests.support.written_records import NewRecord, write_records, write_values
+from tests.support.written_records import WrittenRecord, write_records, write_values
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +70,14 @@ def write_mixed(broker: EmbeddedBroker, topic: str, transactional_id: str) -> No
         broker.bootstrap_servers,
         topic,
         [
-            NewRecord(0, b"a", b"k", 5_000, [("h", b"1"), ("h", None)]),
-            NewRecord(0, None, b"k", 4_000),
-            NewRecord(1, b"", b"", 1_700_000_000_123, [("ä", b"\xff")]),
+            WrittenRecord(0, b"a", b"k", 5_000, [("h", b"1"), ("h", None)]),
+            WrittenRecord(0, None, b"k", 4_000),
+            WrittenRecord(1, b"", b"", 1_700_000_000_123, [("ä", b"\xff")]),
         ],
     )
     for aborts in (True, False):
         value = b"aborted" if aborts else b"committed"
-        listed = [NewRecord(number % 2, value + b"-%d" % number) for number in range(8)]
+        listed = [WrittenRecord(number % 2, value + b"-%d" % number) for number in range(8)]
         write_records(
             broker.bootstrap_servers,
             topic,
@@ -308,3 +309,20 @@ def test_runs_are_as_long_as_they_can_be(
     with KafkaCluster(kafka_broker.bootstrap_servers) as cluster:
         found = [*runs_in(cluster, map_topic("m-runs"))]
     assert found == [(PartitionName("m-runs", 0), OffsetRun(0, 0, 12))]
+
+
+def test_both_clusters_may_ask_for_a_login(
+    source: EmbeddedBroker, kafka_broker_secured: SecuredBroker
+) -> None:
+    source.create_topic("m-login")
+    write_values(source.bootstrap_servers, "m-login", [b"a"])
+    properties = kafka_broker_secured.properties("SCRAM-SHA-256")
+    access = ClusterAccess(bootstrap_servers=properties.pop("bootstrap.servers"), kafka=properties)
+    there = ClusterAccess(bootstrap_servers=source.bootstrap_servers)
+    to = MirrorOptions(name="login", topics=("m-login",), source=there, target=access)
+    assert Mirror(to).run_once().rows == 1
+    back = MirrorOptions(
+        name="back", topics=("m-login",), prefix="back.", source=access, target=there
+    )
+    assert Mirror(back).run_once().rows == 1
+    assert [each.value for each in contents(source, "back.m-login")] == [b"a"]

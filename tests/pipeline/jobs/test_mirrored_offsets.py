@@ -17,7 +17,7 @@ from odradek.pipeline.jobs.mirrored_offsets import (
 from odradek.pipeline.jobs.transactional_copy import OffsetRun
 from odradek.pipeline.kafka_types import PartitionName
 from odradek.pipeline.wire.cluster import KafkaCluster
-from tests.support.written_records import NewRecord, write_records
+from tests.support.written_records import WrittenRecord, write_records
 
 HERE = PartitionName("orders", 3)
 RUNS = [OffsetRun(10, 0, 3), OffsetRun(20, 4, 1), OffsetRun(21, 6, 10)]
@@ -61,9 +61,9 @@ def test_the_map_is_read_from_its_topic(kafka_broker: EmbeddedBroker) -> None:
         assert [*runs_in(cluster, topic)] == []
         for run in RUNS:
             key, value = run_record(HERE, run)
-            write_records(address, topic, [NewRecord(0, value, key)])
-        write_records(address, topic, [NewRecord(0, None, b"deleted")])
+            write_records(address, topic, [WrittenRecord(0, value, key)])
+        write_records(address, topic, [WrittenRecord(0, None, b"deleted")])
         assert [*runs_in(cluster, topic)] == [(HERE, run) for run in RUNS]
-        write_records(address, topic, [NewRecord(0, b"{}", b"{}")])
+        write_records(address, topic, [WrittenRecord(0, b"{}", b"{}")])
         with pytest.raises(PipelineError, match=r"mirror\.read\.offsets has a record that is no"):
             list(runs_in(cluster, topic))
