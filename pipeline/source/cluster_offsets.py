@@ -70,20 +70,18 @@ class ClusterOffsets:
         found = self._list(dict.fromkeys(ranges, timestamp_ms))
         return {name: offset if offset >= 0 else ranges[name].end for name, offset in found.items()}
 
-    def latest_not_before(
-        self, begins: Callable[[SourceOffsets], Mapping[PartitionName, int]]
-    ) -> SourceOffsets:
-        """The latest offsets, asked again while some are before where reading begins.
+    def settled_latest(self, is_settled: Callable[[SourceOffsets], bool]) -> SourceOffsets:
+        """The latest offsets, asked again a few times while they look as if records were lost.
 
-        A leader that was just elected may not know yet how far its log is committed; a broker that
-        waits with its answer (KIP-207) makes this rare.
+        A broker that just started may not know all topics yet, and a leader that was just elected
+        not how far its log is committed.
         """
-        for attempt in range(self._options.offset_attempts):
-            if attempt:
-                time.sleep(self._options.offset_retry_ms / 1000)
-            latest = self.latest(is_complete=False)
-            if all(offset <= latest.offsets[name] for name, offset in begins(latest).items()):
+        latest = self.latest(is_complete=False)
+        for _ in range(self._options.offset_attempts - 1):
+            if is_settled(latest):
                 break
+            time.sleep(self._options.offset_retry_ms / 1000)
+            latest = self.latest(is_complete=False)
         return latest
 
     def log_ends(self, names: Mapping[PartitionName, int]) -> dict[PartitionName, int]:

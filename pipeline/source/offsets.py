@@ -36,6 +36,14 @@ class SourceOffsets:
         here, there = self.topic_id(topic), other.topic_id(topic)
         return not here or not there or here == there
 
+    def is_before(self, later: "SourceOffsets") -> bool:
+        """Whether each partition is in `later`, with an offset that is not lower."""
+        return all(
+            offset <= later.offsets.get(name, -1)
+            for name, offset in self.offsets.items()
+            if self.is_same_topic(later, name.topic)
+        )
+
     def with_offsets(self, changed: Mapping[PartitionName, int]) -> "SourceOffsets":
         """The same with these offsets in place of those of their partitions."""
         return SourceOffsets({**self.offsets, **changed}, self.topic_ids)

@@ -160,7 +160,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Lost offsets raise PipelineError if the options do not allow them.
         """
         offsets = self._offsets()
-        found = offsets.latest_not_before(lambda latest: known_offsets(checkpoint, latest))
+        found = offsets.settled_latest(checkpoint.is_before)
         known = known_offsets(checkpoint, found)
         behind = {name: each for name, each in known.items() if found.offsets[name] < each}
         if behind:

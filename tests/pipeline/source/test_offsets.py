@@ -81,6 +81,16 @@ def test_a_partition_that_is_gone_and_a_log_that_became_shorter_are_lost_records
     )
 
 
+def test_offsets_that_went_back_or_are_missing_are_not_later() -> None:
+    start = offsets_of(p0=5, p1=5)
+    assert start.is_before(start)
+    assert start.is_before(offsets_of(p0=5, p1=9, p2=0))
+    assert not start.is_before(offsets_of(p0=9))
+    assert not start.is_before(offsets_of(p0=9, p1=4))
+    # Another topic has other offsets.
+    assert start.is_before(offsets_of("id-2", p0=1))
+
+
 def test_new_partitions_are_read_from_their_start() -> None:
     start, end = offsets_of(p0=5), offsets_of(p0=8, p1=3)
     check_continuation(start, end, ORDERS)
