@@ -32,6 +32,16 @@ _POLL_S: Final = 0.1
 _FENCED: Final = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 )
+_NEIGHBOURS: Final = frozenset({KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE})
+_ADVICE: Final[Mapping[int, str]] = {
+    KafkaError.INVALID_TIMESTAMP: "let the topic take its time: raise the topic's"
+    " message.timestamp.after.max.ms and message.timestamp.before.max.ms",
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes",
+    KafkaError.RECORD_LIST_TOO_LARGE: "raise the topic's segment.bytes",
+    KafkaError.INVALID_RECORD: "the topic does not take such records: a compacted one needs keys",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the user needs WRITE on the topic",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user needs WRITE on it",
+}
 _NOW: Final = 0
 """To librdkafka."""
 _UNREACHABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
@@ -56,6 +66,16 @@ class OffsetRun(NamedTuple):
     records: int
 
 
+class _Failure(NamedTuple):
+    """Why a record was not delivered."""
+
+    text: str
+    advice: str
+    """What to change, if trying again would not help."""
+    is_neighbour: bool
+    """It failed as another record of its batch did."""
+
+
 @dataclass(slots=True)
 class _Sent:
     """One partition's offsets as they were sent and as they were delivered: in one order."""
@@ -75,7 +95,7 @@ class TransactionalCopy:
         self._properties = {**COPY_DEFAULTS, **properties}
         self._timeout_s = timeout_s
         self._errors = ClientErrors()
-        self._failure = ""
+        self._failure: _Failure | None = None
         self._is_open = False
         self._sent: dict[PartitionName, _Sent] = {}
         self._count = 0
@@ -120,10 +140,9 @@ class TransactionalCopy:
         delivered = sent.target
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                delivered.append(message.offset() or 0)
-            elif not self._failure:
-                self._failure = f"cannot write to {target}: {error.str()}"
+            if error is not None:
+                self._note_failure(target, f"offset {sent.source[len(delivered)]}", error)
+            delivered.append(-1 if error is not None else message.offset() or 0)
 
         keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
         for key, value, time_us, pairs in zip(keys, values, times, headers, strict=True):
@@ -140,8 +159,8 @@ class TransactionalCopy:
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             del message
-            if error is not None and not self._failure:
-                self._failure = f"cannot write to {target}: {error.str()}"
+            if error is not None:
+                self._note_failure(target, "a record of its own", error)
 
         self._produce(target, key, value, _NOW, None, on_delivery)
 
@@ -208,9 +227,20 @@ class TransactionalCopy:
         self._producer.poll(timeout_s)
         self._raise_failure()
 
+    def _note_failure(self, target: PartitionName, what: str, error: KafkaError) -> None:
+        """The first one, but rather that of the record at fault than of its neighbours."""
+        is_neighbour = error.code() in _NEIGHBOURS
+        if self._failure is not None and (is_neighbour or not self._failure.is_neighbour):
+            return
+        text = f"cannot write {what} to {target} at {self._address}: {error.str()}"
+        self._failure = _Failure(text, _ADVICE.get(error.code(), ""), is_neighbour)
+
     def _raise_failure(self) -> None:
-        if self._failure:
-            raise CopyInterrupted(f"{self._failure}; start again, it goes on where it was")
+        if self._failure is None:
+            return
+        if self._failure.advice:
+            raise PipelineError(f"{self._failure.text}; {self._failure.advice}")
+        raise CopyInterrupted(f"{self._failure.text}; start again, it goes on where it was")
 
     def _abort(self) -> None:
         if not self._is_open:
@@ -237,7 +267,8 @@ class TransactionalCopy:
                 f"{what} of {self.group}: no answer from {self._address}{self._errors.explain()};"
                 " check the bootstrap servers and that the cluster runs"
             ) from error
-        text = f"{what} of {self.group}: {self._failure or reason_of(error)}"
+        self._raise_failure()
+        text = f"{what} of {self.group}: {reason_of(error)}"
         if error.args[0].retriable() or error.args[0].txn_requires_abort():
             raise CopyInterrupted(f"{text}; start again, it goes on where it was") from error
         raise PipelineError(text) from error

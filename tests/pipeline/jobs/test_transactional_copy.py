@@ -1,5 +1,7 @@
 """Copies in transactions: what arrives, what is aborted, who is fenced."""
 
+import time
+
 import pyarrow as pa
 import pytest
 
@@ -121,13 +123,25 @@ def test_a_second_one_of_the_same_name_fences_the_first(kafka_broker: EmbeddedBr
     assert settled_records(kafka_broker.bootstrap_servers, "copy-fenced") == []
 
 
-def test_a_record_that_the_target_does_not_take_is_told(kafka_broker: EmbeddedBroker) -> None:
-    kafka_broker.create_topic("copy-small", partitions=1, configs={"max.message.bytes": "1000"})
-    here = PartitionName("copy-small", 0)
-    with open_copy(kafka_broker, "small") as copy:
+@pytest.mark.parametrize(
+    ("config", "value", "row", "told"),
+    [
+        ("max.message.bytes", "1000", (8, b"k", bytes(5000), 1_000, []), "raise .* max.message"),
+        ("message.timestamp.before.max.ms", "1000", (8, b"k", b"", 1_000, []), "before.max.ms"),
+        ("cleanup.policy", "compact", (8, None, b"", 1_000, []), "a compacted one needs keys"),
+    ],
+)
+def test_a_record_that_the_target_does_not_take_is_told(
+    kafka_broker: EmbeddedBroker, config: str, value: str, row: Row, told: str
+) -> None:
+    topic = f"copy-{config}"
+    kafka_broker.create_topic(topic, configs={config: value})
+    now_ms = int(time.time() * 1000)
+    good: list[Row] = [(offset, b"k", b"v", now_ms, []) for offset in (5, 6, 7)]
+    with open_copy(kafka_broker, config) as copy:
         copy.begin()
-        copy.send(here, rows((1, None, bytes(5000), 1, [])))
-        with pytest.raises(CopyInterrupted, match=r"cannot write to copy-small-0: .*too large"):
+        copy.send(PartitionName(topic, 0), rows(*good, row))
+        with pytest.raises(PipelineError, match=f"cannot write offset [5-8] to {topic}-0 .*{told}"):
             copy.flush()
 
 
