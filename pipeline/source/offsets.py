@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from odradek.pipeline.errors import PipelineError, TopicRecreated
 from odradek.pipeline.kafka_types import PartitionName, PartitionRange
-from odradek.pipeline.source.subscription import Subscription
+from odradek.pipeline.source.subscription import TopicSubscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def offsets_from_json(text: Mapping[str, object]) -> SourceOffsets:
 
 
 def check_continuation(
-    start: SourceOffsets, latest: SourceOffsets, subscription: Subscription
+    start: SourceOffsets, latest: SourceOffsets, subscription: TopicSubscription
 ) -> None:
     """Whether the offsets of a checkpoint can be carried on with what the cluster has now.
 

@@ -16,7 +16,7 @@ from typing import Final
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.source.kafka_options import KAFKA_OPTIONS, REFUSED
 from odradek.pipeline.source.offset_bounds import OffsetBound, ending_bound, starting_bound
-from odradek.pipeline.source.subscription import Subscription, subscription_of
+from odradek.pipeline.source.subscription import TopicSubscription, subscription_of
 
 OPTIONS: Final = (
     "assign",
@@ -73,7 +73,7 @@ class SourceOptions:
     bootstrap_servers: str
     kafka: Mapping[str, str] = field(repr=False)
     """The options of Kafka's clients, without their prefix `kafka.`. They may hold passwords."""
-    subscription: Subscription
+    subscription: TopicSubscription
     starting: OffsetBound
     ending: OffsetBound
     is_latest_without_match: bool

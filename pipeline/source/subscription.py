@@ -15,7 +15,7 @@ from odradek.pipeline.wire.cluster import TopicView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class TopicSubscription:
     """Exactly one of the three is not empty."""
 
     topics: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Subscription:
         return chosen
 
 
-def subscription_of(options: Mapping[str, str]) -> Subscription:
+def subscription_of(options: Mapping[str, str]) -> TopicSubscription:
     """The subscription of options with names in lower case."""
     given = {
         "subscribe": options.get("subscribe"),
@@ -82,11 +82,11 @@ def subscription_of(options: Mapping[str, str]) -> Subscription:
             topics = tuple(sorted({each.strip() for each in value.split(",")} - {""}))
             if not topics:
                 raise PipelineError("subscribe is empty: name topics, separated by commas")
-            return Subscription(topics=topics)
+            return TopicSubscription(topics=topics)
         case "subscribePattern":
-            return Subscription(pattern=_checked_pattern(value))
+            return TopicSubscription(pattern=_checked_pattern(value))
         case _:
-            return Subscription(partitions=_assigned(value))
+            return TopicSubscription(partitions=_assigned(value))
 
 
 def _checked_pattern(value: str) -> str:

@@ -15,9 +15,9 @@ from odradek.pipeline.source.offsets import (
     ranges_between,
     up_to,
 )
-from odradek.pipeline.source.subscription import Subscription
+from odradek.pipeline.source.subscription import TopicSubscription
 
-ORDERS = Subscription(topics=("orders",))
+ORDERS = TopicSubscription(topics=("orders",))
 
 
 def offsets_of(topic_id: str = "id-1", topic: str = "orders", **offsets: int) -> SourceOffsets:
