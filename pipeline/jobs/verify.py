@@ -156,7 +156,10 @@ def _find_foreign_rows(table: TableTarget, commit: JobCommit, findings: Findings
 
 
 def _outside(rows: pa.Table, commit: JobCommit) -> pa.Table:
-    """The rows that are in none of the commit's ranges."""
+    """The rows that are in none of the commit's ranges; a null counts as -1."""
+    nothing = dict(zip(_COORDINATES, ("", -1, -1), strict=True))
+    filled = [pc.fill_null(rows.column(name), value) for name, value in nothing.items()]
+    rows = pa.Table.from_arrays(filled, names=_COORDINATES)
     parts = [rows.schema.empty_table()]
     ends = rows.group_by(["kafka_topic", "kafka_partition"]).aggregate(
         [(OFFSET_COLUMN, "min"), (OFFSET_COLUMN, "max")]

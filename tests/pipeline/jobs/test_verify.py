@@ -199,6 +199,15 @@ def test_rows_that_the_job_did_not_commit_are_reported(hundred: OffloadedTable) 
     }
 
 
+def test_rows_without_coordinates_are_reported(hundred: OffloadedTable) -> None:
+    hundred.change_file(_with_value("kafka_offset", 5, None))
+
+    assert _verify(hundred)[1] == {
+        FindingKind.MISSING: [(5, "")],
+        FindingKind.UNEXPECTED: [(-1, "the job has not committed this offset")],
+    }
+
+
 def test_more_records_than_the_table_has_committed_are_no_finding(
     kafka_broker: EmbeddedBroker, hundred: OffloadedTable
 ) -> None:
