@@ -24,6 +24,7 @@ from odradek.pipeline.jobs.dead_letter_index import DeadLetterIndex, compare_let
 from odradek.pipeline.jobs.findings import FindingKind, Findings
 from odradek.pipeline.jobs.window_rows import read_window
 from odradek.pipeline.kafka_types import EARLIEST, PartitionRange
+from odradek.pipeline.tables.exact_scan import ExactScan
 from odradek.pipeline.tables.rows import BadRecord, rows_of, table_schema
 from odradek.pipeline.tables.target import TableTarget
 from odradek.pipeline.values.value_format import ValueDecoder
@@ -62,6 +63,7 @@ class PartitionComparison:
 
     cluster: KafkaCluster
     table: TableTarget
+    scan: ExactScan
     values: ValueDecoder
     time_partition: str
     columns: tuple[str, ...]
@@ -149,7 +151,7 @@ class PartitionComparison:
         expected = pa.concat_tables(records.rows).select(columns)
         expected = before_they_were_added(expected, window.name, self.columns_added)
         report.records += len(expected)
-        found, unreadable = read_window(self.table, window, columns, expected.schema)
+        found, unreadable = read_window(self.table, self.scan, window, columns, expected.schema)
         for each in unreadable:
             text = f"offsets {each.start} to {each.end - 1}: {each.reason}"
             findings.add(FindingKind.UNREADABLE, window.name, [each.start], text)

@@ -22,7 +22,7 @@ from odradek.pipeline.jobs.partition_comparison import (
     PartitionReport,
 )
 from odradek.pipeline.kafka_types import PartitionName, PartitionRange
-from odradek.pipeline.tables.exact_scan import exact_scan
+from odradek.pipeline.tables.exact_scan import ExactScan
 from odradek.pipeline.tables.job_plan import JobCommit, TableJob
 from odradek.pipeline.tables.rows import table_schema
 from odradek.pipeline.tables.target import TableTarget
@@ -93,9 +93,11 @@ def verify_table(
         )
     columns, to_come = _columns(table, job, values)
     letters = read_letters()
+    scan = ExactScan(table)
     comparison = PartitionComparison(
         cluster=cluster,
         table=table,
+        scan=scan,
         values=values,
         time_partition=job.time_partition,
         columns=columns,
@@ -110,7 +112,7 @@ def verify_table(
             wanted = PartitionRange(topic, at.topic_id, partition, at.starts[partition], end)
             reports.append(comparison.compare(wanted, findings))
             told(reports[-1])
-    _find_foreign_rows(table, commit, findings)
+    _find_foreign_rows(table, scan, commit, findings)
     _find_foreign_letters(table, letters, findings)
     return VerifyReport(job, commit, tuple(reports), findings, to_come)
 
@@ -132,12 +134,14 @@ def _columns(
     return tuple(name for name in wanted if name in names), to_come
 
 
-def _find_foreign_rows(table: TableTarget, commit: JobCommit, findings: Findings) -> None:
+def _find_foreign_rows(
+    table: TableTarget, scan: ExactScan, commit: JobCommit, findings: Findings
+) -> None:
     """Rows outside of all that was committed. The job may commit more while the table is read."""
     try:
         outside = [
             rows
-            for batch in exact_scan(table, _COORDINATES)
+            for batch in scan.batches(_COORDINATES)
             if (rows := _outside(pa.Table.from_batches([batch]), commit)).num_rows
         ]
     except (OSError, pa.ArrowException, PipelineError):

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.kafka_types import PartitionRange
-from odradek.pipeline.tables.exact_scan import exact_scan
+from odradek.pipeline.tables.exact_scan import ExactScan
 from odradek.pipeline.tables.target import TableTarget
 
 _REASON_LENGTH_MAX = 200
@@ -28,17 +28,21 @@ class Unreadable:
 
 
 def read_window(
-    table: TableTarget, window: PartitionRange, columns: Sequence[str], schema: pa.Schema
+    table: TableTarget,
+    scan: ExactScan,
+    window: PartitionRange,
+    columns: Sequence[str],
+    schema: pa.Schema,
 ) -> tuple[pa.Table, list[Unreadable]]:
     """The rows that can be read, in any order; `schema` is that of these columns."""
     unreadable: list[Unreadable] = []
-    batches = _batches(table, window, columns)
+    batches = _batches(scan, window, columns)
     if isinstance(batches, str):
         ends = _ends_of_files(table, window)
         readable: list[pa.RecordBatch] = []
         for start, end in pairwise(ends):
             piece = replace(window, start=start, end=end)
-            found = _batches(table, piece, columns)
+            found = _batches(scan, piece, columns)
             if isinstance(found, str):
                 unreadable.append(Unreadable(piece.start, piece.end, found))
             else:
@@ -48,11 +52,11 @@ def read_window(
 
 
 def _batches(
-    table: TableTarget, window: PartitionRange, columns: Sequence[str]
+    scan: ExactScan, window: PartitionRange, columns: Sequence[str]
 ) -> list[pa.RecordBatch] | str:
     """The batches, or why there are none."""
     try:
-        return list(exact_scan(table, columns, window))
+        return list(scan.batches(columns, window))
     except (OSError, pa.ArrowException, PipelineError) as error:
         return " ".join(str(error).split())[:_REASON_LENGTH_MAX]
 

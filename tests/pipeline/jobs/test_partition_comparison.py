@@ -14,6 +14,7 @@ from odradek.pipeline.jobs.dead_letter_index import DeadLetterIndex
 from odradek.pipeline.jobs.findings import FindingKind, Findings
 from odradek.pipeline.jobs.partition_comparison import PartitionComparison, PartitionReport
 from odradek.pipeline.kafka_types import PartitionRange
+from odradek.pipeline.tables.exact_scan import ExactScan
 from odradek.pipeline.wire.cluster import KafkaCluster
 from tests.support.offloaded_tables import OffloadedTable
 
@@ -54,6 +55,7 @@ def _compare(made: OffloadedTable, window_bytes: int) -> tuple[PartitionReport, 
     comparison = PartitionComparison(
         cluster=made.cluster,
         table=made.table,
+        scan=ExactScan(made.table),
         values=made.values,
         time_partition=made.time_partition,
         columns=tuple(schema.names),

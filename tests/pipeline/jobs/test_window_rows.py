@@ -7,6 +7,7 @@ import pytest
 
 from odradek.pipeline.jobs.window_rows import Unreadable, read_window
 from odradek.pipeline.kafka_types import PartitionRange
+from odradek.pipeline.tables.exact_scan import ExactScan
 from odradek.pipeline.tables.job_plan import DataFile, JobPlan, PlanResult, TableJob
 from odradek.pipeline.tables.rows import COORDINATES
 from odradek.pipeline.tables.staging import PieceWriter
@@ -54,7 +55,9 @@ def _offsets(rows: pa.Table) -> list[int]:
 
 
 def test_a_window_is_read_as_a_whole(table: TableTarget) -> None:
-    rows, unreadable = read_window(table, PartitionRange("orders", "", 0, 5, 25), COLUMNS, SCHEMA)
+    rows, unreadable = read_window(
+        table, ExactScan(table), PartitionRange("orders", "", 0, 5, 25), COLUMNS, SCHEMA
+    )
 
     assert (_offsets(rows), unreadable) == (list(range(5, 25)), [])
 
@@ -69,7 +72,9 @@ def test_a_lost_file_leaves_the_rows_of_the_others(
     else:
         path.write_bytes(path.read_bytes()[:-20])
 
-    rows, unreadable = read_window(table, PartitionRange("orders", "", 0, 5, 25), COLUMNS, SCHEMA)
+    rows, unreadable = read_window(
+        table, ExactScan(table), PartitionRange("orders", "", 0, 5, 25), COLUMNS, SCHEMA
+    )
 
     assert _offsets(rows) == [*range(5, 10), *range(20, 25)]
     assert unreadable == [Unreadable(10, 20, unreadable[0].reason)]
@@ -77,6 +82,8 @@ def test_a_lost_file_leaves_the_rows_of_the_others(
 
 
 def test_a_window_without_rows_is_an_empty_table(table: TableTarget) -> None:
-    rows, unreadable = read_window(table, PartitionRange("orders", "", 1, 0, 5), COLUMNS, SCHEMA)
+    rows, unreadable = read_window(
+        table, ExactScan(table), PartitionRange("orders", "", 1, 0, 5), COLUMNS, SCHEMA
+    )
 
     assert (rows, unreadable) == (SCHEMA.empty_table(), [])

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.pipeline.kafka_types import HEADER_TYPE, PartitionRange
-from odradek.pipeline.tables.exact_scan import exact_scan
+from odradek.pipeline.tables.exact_scan import ExactScan
 from odradek.pipeline.tables.job_plan import PlanResult
 from odradek.pipeline.tables.rows import rows_of
 from odradek.pipeline.tables.staging import PieceWriter
@@ -37,7 +37,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableTarget:
 def test_null_lists_stay_null(table: TableTarget) -> None:
     columns = ("kafka_offset", "kafka_headers", "kafka_date")
     wanted = PartitionRange("orders", "", 0, 0, 4)
-    found = pa.Table.from_batches(exact_scan(table, columns, wanted))
+    found = pa.Table.from_batches(ExactScan(table).batches(columns, wanted))
 
     assert tuple(found.column_names) == columns
     assert dict(
@@ -47,10 +47,30 @@ def test_null_lists_stay_null(table: TableTarget) -> None:
 
 
 def test_all_rows_are_scanned_without_a_range(table: TableTarget) -> None:
-    found = pa.Table.from_batches(exact_scan(table, ("kafka_offset",)))
+    found = pa.Table.from_batches(ExactScan(table).batches(("kafka_offset",)))
 
     assert sorted(found.column("kafka_offset").to_pylist()) == [*range(10)]
 
 
 def test_a_range_without_rows_is_nothing(table: TableTarget) -> None:
-    assert [*exact_scan(table, ("kafka_offset",), PartitionRange("orders", "", 1, 0, 9))] == []
+    assert [
+        *ExactScan(table).batches(("kafka_offset",), PartitionRange("orders", "", 1, 0, 9))
+    ] == []
+
+
+def test_rows_stay_the_same_while_the_job_commits_more(table: TableTarget) -> None:
+    scan = ExactScan(table)
+    wanted = PartitionRange("orders", "", 0, 2, 6)
+    first = pa.Table.from_batches(scan.batches(("kafka_offset",), wanted))
+    fill(table, plan(3, (0, 10, 12)))
+    again = pa.Table.from_batches(scan.batches(("kafka_offset",), wanted))
+
+    assert sorted(first.column("kafka_offset").to_pylist()) == [2, 3, 4, 5]
+    assert sorted(again.column("kafka_offset").to_pylist()) == [2, 3, 4, 5]
+
+
+def test_a_table_without_a_commit_has_no_rows(tmp_path: Path) -> None:
+    opened = open_table("parquet", str(tmp_path / "new"))
+    opened.claim(job("parquet"))
+
+    assert [*ExactScan(opened).batches(("kafka_offset",))] == []
