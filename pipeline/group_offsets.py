@@ -46,7 +46,7 @@ _UNREACHABLE: Final = frozenset(
 )
 
 
-class CommittedOffset(NamedTuple):
+class OffsetOfGroup(NamedTuple):
     """A committed offset and the text that was committed with it."""
 
     offset: int
@@ -103,7 +103,7 @@ def committed_with_metadata(
     partitions: Collection[PartitionName] | None,
     *,
     timeout_s: float,
-) -> dict[PartitionName, CommittedOffset]:
+) -> dict[PartitionName, OffsetOfGroup]:
     """The group's committed offsets with their metadata, of these partitions or (None) of all.
 
     An offset in a transaction that is not complete is waited for (KIP-447's stable offsets).
@@ -120,7 +120,7 @@ def committed_with_metadata(
         ),
     )
     return {
-        PartitionName(each.topic, each.partition): CommittedOffset(each.offset, each.metadata or "")
+        PartitionName(each.topic, each.partition): OffsetOfGroup(each.offset, each.metadata or "")
         for each in answered
         if each.offset >= 0
     }

@@ -39,6 +39,12 @@ def command(append: bool, **parameters: object) -> None:
     result = replay(options, tell)
     again = ", going on with an earlier run" if result.resumed else ""
     click.echo(f"{result.rows} records from {options.table} to topic {options.to}{again}")
+    if result.expired:
+        click.echo(
+            f"{result.expired} records are older than the retention.ms of topic {options.to}:"
+            " the broker may delete them at once; raise it",
+            err=True,
+        )
     if result.zero_timestamps:
         click.echo(
             f"{result.zero_timestamps} records had the time 0 (1970-01-01) and have 1 ms now:"

@@ -163,7 +163,7 @@ class Mirror:
                 " set topics.prefix, or another target"
             )
         existing = target.topics([*new, own])
-        configs = source_admin.configs([wanted[name] for name in new], dynamic_only=True)
+        configs = source_admin.configs([wanted[name] for name in new])
         for name in new:
             there = existing.get(name)
             target_admin.ensure(

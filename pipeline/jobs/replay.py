@@ -8,6 +8,7 @@ files are read by pyarrow.
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -46,6 +47,8 @@ class ReplayResult:
     rows: int = 0
     resumed: int = 0
     """Partitions that were begun before."""
+    expired: int = 0
+    """Records that are older than the topic's retention.ms: the broker may delete them at once."""
     zero_timestamps: int = 0
     """Records whose time 0 (1970) became 1 ms."""
 
@@ -70,12 +73,16 @@ def replay(
     ):
         view = cluster.topics([options.to]).get(options.to)
         existing = None if view is None else len(view.partition_ids)
-        TopicAdmin(properties, timeout_s=patience).ensure(
+        admin = TopicAdmin(properties, timeout_s=patience)
+        admin.ensure(
             options.to,
             max(ends.ends) + 1,
             existing,
+            # Records are as old as they were: the default of 7 days would delete them at once.
+            configs={"retention.ms": "-1"},
             replication_factor=options.replication_factor,
         )
+        retention_ms = admin.retention_ms(options.to)
         positions = read_positions(
             properties, copy.group, partitions, source=source, timeout_s=patience
         )
@@ -105,9 +112,18 @@ def replay(
                 )
                 copy.commit({each: positions[each]})
                 result.rows += rows.num_rows
+                result.expired += _expired(rows, retention_ms)
                 on_progress(window.name, window.end)
         result.zero_timestamps = copy.zero_timestamps
     return result
+
+
+def _expired(rows: pa.Table, retention_ms: int | None) -> int:
+    if retention_ms is None or not rows.num_rows:
+        return 0
+    limit_us = (round(time.time() * 1000) - retention_ms) * 1000
+    times = rows.column("timestamp").cast(pa.int64())
+    return int(pc.sum(pc.less(times, limit_us)).as_py() or 0)
 
 
 def windows_of(

@@ -24,8 +24,8 @@ _DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-# By file, as `spark.log.level` has no effect until the context is there. Spark takes the level of the
-# gateway's logger for that of its shell, and tells people if it is another one.
+# By file, as `spark.log.level` has no effect until the context is there. Spark takes the level of
+# the gateway's logger for that of its shell, and tells people if it is another one.
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr

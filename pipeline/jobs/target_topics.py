@@ -17,7 +17,6 @@ from odradek.pipeline.librdkafka import ClientErrors, open_client, reason_of
 from odradek.pipeline.wire.cluster import KafkaCluster
 
 _TIMESTAMP_TYPE: Final = "message.timestamp.type"
-_DYNAMIC_TOPIC_CONFIG: Final = 1
 BROKER_DEFAULT: Final = -1
 
 _NONE: Final[Mapping[str, str]] = {}
@@ -53,7 +52,7 @@ class TopicAdmin:
         if existing is None:
             self._create(topic, partitions, replication_factor, configs)
             return
-        found = self.configs([topic], dynamic_only=False)[topic].get(_TIMESTAMP_TYPE)
+        found = self.configs([topic])[topic].get(_TIMESTAMP_TYPE)
         if found not in (None, "CreateTime"):
             raise PipelineError(
                 f"topic {topic} at {self._address} has {_TIMESTAMP_TYPE}={found} and would replace"
@@ -80,10 +79,16 @@ class TopicAdmin:
                 for name, entry in self._result(
                     answer, f"cannot describe topic {resource.name}"
                 ).items()
-                if not dynamic_only or entry.source == _DYNAMIC_TOPIC_CONFIG
+                if entry.value is not None
             }
             for resource, answer in answers.items()
         }
+
+    def retention_ms(self, topic: str) -> int | None:
+        """How old records of the topic may become by their own time; None without a limit."""
+        found = self.configs([topic])[topic]
+        limit = int(found.get("retention.ms", "-1"))
+        return limit if limit >= 0 and "delete" in found.get("cleanup.policy", "delete") else None
 
     def cluster_id(self) -> str:
         """What tells clusters apart, however they are reached."""

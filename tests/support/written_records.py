@@ -1,11 +1,15 @@
 """Records for tests that look at partitions, times and headers: written as a test says."""
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Producer
 
 from tests.support.waiting import LIVENESS_S
+
+NOW_MS = round(time.time() * 1000)
+"""Older records are not safe from retention, whose first check is 30 s after a broker's start."""
 
 
 class WrittenRecord(NamedTuple):
@@ -14,7 +18,7 @@ class WrittenRecord(NamedTuple):
     partition: int
     value: bytes | None
     key: bytes | None = None
-    timestamp_ms: int = 1_700_000_000_000
+    timestamp_ms: int = NOW_MS
     headers: Sequence[tuple[str, str | bytes | None]] = ()
 
 

@@ -38,7 +38,7 @@ def test_a_file_says_what_is_mirrored(
     source: EmbeddedBroker, kafka_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     source.create_topic("cli-mirror")
-    write_records(source.bootstrap_servers, "cli-mirror", [WrittenRecord(0, b"a", timestamp_ms=1)])
+    write_records(source.bootstrap_servers, "cli-mirror", [WrittenRecord(0, b"a")])
     file = tmp_path / "mirror.yaml"
     file.write_text(
         f"""

@@ -57,6 +57,8 @@ def test_killed_at_any_moment_it_writes_each_record_once(
 ) -> None:
     rows = 6_000
     location = table(tmp_path, (0, 0, rows), (1, 100, 100 + rows))
+    # The records of the samples are of 1970.
+    kafka_broker.create_topic("killed-replay", partitions=2, configs={"retention.ms": "-1"})
     address = kafka_broker.bootstrap_servers
     arguments = ["pipe", "replay", "--table", location, "--to", "killed-replay", "-b", address]
     arguments += ["--rows-per-transaction", "200"]

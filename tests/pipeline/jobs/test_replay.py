@@ -22,6 +22,9 @@ from tests.pipeline.tables.table_samples import DAY_US, fill, job, plan
 from tests.support.settled_topics import settled_records
 from tests.support.written_records import write_values
 
+KEEPS = {"retention.ms": "-1"}
+"""Records of the samples are of 1970."""
+
 
 def table_of(folder: Path, *plans: JobPlan, kind: str = "parquet") -> TableTarget:
     table = open_table(kind, str(folder / "table"))
@@ -118,7 +121,7 @@ def test_a_second_run_goes_on_where_the_first_ended(
     fill(table, plan(2, (0, 10, 12), (1, 0, 3)))
     with pytest.raises(PipelineError, match="has 1 partitions and the source 2"):
         replay(options(kafka_broker, tmp_path, "replay-more"))
-    kafka_broker.create_topic("replay-more-2", partitions=2)
+    kafka_broker.create_topic("replay-more-2", partitions=2, configs=KEEPS)
     result = replay(options(kafka_broker, tmp_path, "replay-more-2"))
     assert (result.rows, result.resumed) == (15, 0)
     assert replay(options(kafka_broker, tmp_path, "replay-more-2")).resumed == 2
@@ -149,7 +152,7 @@ def test_a_topic_with_records_is_only_appended_to(
     kafka_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     table_of(tmp_path, plan(1, (0, 0, 3)))
-    kafka_broker.create_topic("replay-full")
+    kafka_broker.create_topic("replay-full", configs=KEEPS)
     write_values(kafka_broker.bootstrap_servers, "replay-full", [b"before"])
     with pytest.raises(PipelineError, match=r"replay-full-0 has offsets 0 to 0; .*--append"):
         replay(options(kafka_broker, tmp_path, "replay-full"))
@@ -201,6 +204,16 @@ def test_an_offset_that_is_there_twice_ends_it(
         PipelineError, match=r"has an offset of orders-0 twice .*odradek pipe verify"
     ):
         replay(options(kafka_broker, tmp_path, "replay-twice"))
+
+
+def test_records_that_the_topic_may_delete_at_once_are_counted(
+    kafka_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    table_of(tmp_path, plan(1, (0, 0, 3)))
+    # A topic that replay makes keeps records of any age.
+    assert replay(options(kafka_broker, tmp_path, "replay-made")).expired == 0
+    kafka_broker.create_topic("replay-week")
+    assert replay(options(kafka_broker, tmp_path, "replay-week")).expired == 3
 
 
 def file_of(first: int, last: int, rows: int, partition: int = 0) -> DataFile:

@@ -18,6 +18,10 @@ Row = tuple[int, bytes | None, bytes | None, int, list[tuple[str, bytes | None]]
 """(offset, key, value, time in ms, headers)"""
 
 
+KEEPS = {"retention.ms": "-1"}
+"""Records of these tests are of 1970."""
+
+
 def rows(*listed: Row) -> pa.RecordBatch:
     """Records as a partition's reader gives them."""
     columns = {
@@ -49,7 +53,7 @@ def open_copy(kafka_broker: EmbeddedBroker, name: str) -> TransactionalCopy:
 
 
 def test_records_keep_all_that_they_have(kafka_broker: EmbeddedBroker) -> None:
-    kafka_broker.create_topic("copy-all", partitions=2)
+    kafka_broker.create_topic("copy-all", partitions=2, configs=KEEPS)
     listed: list[Row] = [
         (10, None, None, 5_000, []),
         (11, b"", b"", 4_000, [("h", b"1"), ("h", None), ("", b"")]),
@@ -78,7 +82,7 @@ def test_records_keep_all_that_they_have(kafka_broker: EmbeddedBroker) -> None:
 
 
 def test_what_is_not_committed_is_aborted_with_its_position(kafka_broker: EmbeddedBroker) -> None:
-    kafka_broker.create_topic("copy-aborted", partitions=1)
+    kafka_broker.create_topic("copy-aborted", partitions=1, configs=KEEPS)
     here = PartitionName("copy-aborted", 0)
     with open_copy(kafka_broker, "aborted") as copy:
         copy.begin()
@@ -93,7 +97,7 @@ def test_what_is_not_committed_is_aborted_with_its_position(kafka_broker: Embedd
 
 
 def test_notes_are_in_the_transaction(kafka_broker: EmbeddedBroker) -> None:
-    kafka_broker.create_topic("copy-notes", partitions=1)
+    kafka_broker.create_topic("copy-notes", partitions=1, configs=KEEPS)
     here = PartitionName("copy-notes", 0)
     with open_copy(kafka_broker, "notes") as copy:
         copy.begin()
@@ -109,7 +113,7 @@ def test_notes_are_in_the_transaction(kafka_broker: EmbeddedBroker) -> None:
 
 
 def test_a_second_one_of_the_same_name_fences_the_first(kafka_broker: EmbeddedBroker) -> None:
-    kafka_broker.create_topic("copy-fenced", partitions=1)
+    kafka_broker.create_topic("copy-fenced", partitions=1, configs=KEEPS)
     here = PartitionName("copy-fenced", 0)
     with open_copy(kafka_broker, "fenced") as first:
         first.begin()
