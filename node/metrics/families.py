@@ -183,6 +183,22 @@ def _of_partitions() -> _Families:
         *labels,
         bound=SeriesBound.SUM,
     )
+    yield _gauge(
+        "odradek_archive_held_bytes",
+        _WORKER,
+        "Bytes that retention would have deleted, and that wait for the group of"
+        " odradek.archive.group; about, as of the last check, at the leader only",
+        *labels,
+        bound=SeriesBound.SUM,
+    )
+    yield _counter(
+        "odradek_archive_lost_bytes_total",
+        _WORKER,
+        "Bytes that retention deleted although the group of odradek.archive.group had not committed"
+        " them: the partition was above odradek.archive.max.bytes or odradek.archive.max.ms",
+        "topic",
+        bound=SeriesBound.SUM,
+    )
     yield _counter(
         "odradek_topic_received_bytes_total",
         _WORKER,
