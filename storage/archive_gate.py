@@ -10,11 +10,14 @@ Invariant: without a cap retention deletes no record that the group has not comm
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from odradek.storage.partition_log import PartitionLog
+from odradek.storage.partition_log import NOT_KNOWN, ArchiveState, PartitionLog
 from odradek.storage.retention import CountedPrefix, OpenSegment, Slices, expired_offset, live_bytes
 from odradek.storage.segment import Extent
+
+KNOWN_WITHIN_MS: Final = 120_000
+"""A node asks for the offsets of a group every minute."""
 
 
 class GatedRetention(NamedTuple):
@@ -26,6 +29,16 @@ class GatedRetention(NamedTuple):
     """Of what retention would delete and the gate keeps."""
     lost_bytes: int
     """Of what goes although the group has not committed it: it is above the cap."""
+
+
+def is_cap_due(archive: ArchiveState, *, now_ms: int) -> bool:
+    """Whether the cap counts. A store that was just opened is told first what the group has
+    committed, or what is archived would go as if it were not."""
+    if archive.archived_offset != NOT_KNOWN:
+        return True
+    if archive.unknown_since_ms is None:
+        archive.unknown_since_ms = now_ms
+    return now_ms - archive.unknown_since_ms >= KNOWN_WITHIN_MS
 
 
 def offset_by_cap(
@@ -62,7 +75,7 @@ def pass_gate(
 ) -> GatedRetention:
     """Which part of [log_start_offset, retained_offset), that retention would delete, goes.
 
-    `archived_offset` is what the group has committed, -1 if that is nothing or not known.
+    `archived_offset` is what the group has committed, negative if that is nothing or not known.
     """
     released = max(archived_offset, capped_offset)
     offset = max(log_start_offset, min(retained_offset, released))

@@ -19,7 +19,7 @@ from functools import cache, partial
 
 from msgspec import structs
 
-from odradek.storage.archive_gate import GatedRetention, offset_by_cap, pass_gate
+from odradek.storage.archive_gate import GatedRetention, is_cap_due, offset_by_cap, pass_gate
 from odradek.storage.catalog import Catalog
 from odradek.storage.compaction import CompactionPass, CompactionPlan, plan_compaction, scratch_path
 from odradek.storage.environment import StorageError
@@ -175,7 +175,7 @@ class Maintenance:
         """What of a log goes now. Notes how far compaction may go, on followers, too."""
         compacts = partition.settings.cleanup_compact
         needed = partition.high_watermark if compacts else retained_offset
-        if archive.archived_offset < needed:
+        if archive.archived_offset < needed and is_cap_due(archive, now_ms=now_ms):
             archive.capped_offset = yield from offset_by_cap(
                 partition, extents, open_segment, now_ms=now_ms, known=self._below_cap
             )

@@ -8,7 +8,7 @@ fails restores the state before it (`savepoint`, `roll_back`), which is the stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.records import BatchHeader
@@ -72,14 +72,20 @@ class NewPartition(NamedTuple):
         return self.topic_id, self.partition + FUTURE_PARTITION * self.is_future
 
 
+NOT_KNOWN: Final = -2
+"""Instead of a committed offset, until somebody says what the group has committed."""
+
+
 @dataclass(slots=True)
 class ArchiveState:
     """What is known of the group that has to commit a log's records before they are deleted. See
     archive_gate.py."""
 
     group: str
-    archived_offset: int = NO_OFFSET
-    """What the group has committed; NO_OFFSET: nothing, or it is not known yet."""
+    archived_offset: int = NOT_KNOWN
+    """What the group has committed; NO_OFFSET: nothing."""
+    unknown_since_ms: int | None = None
+    """When retention first ran without knowing it."""
     capped_offset: int = 0
     """Everything below is above the cap: it goes without the group."""
     held_bytes: int = 0

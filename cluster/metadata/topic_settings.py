@@ -64,7 +64,7 @@ class TopicSettings:
         " not committed yet, up to odradek.archive.max.ms and odradek.archive.max.bytes. Empty:"
         " they wait for no group.",
         name="odradek.archive.group",
-        enforced_by="odradek.storage.archive_gate",
+        enforced_by="odradek.storage.partition_log",
     )
     archive_max_bytes: int = long(
         -1,

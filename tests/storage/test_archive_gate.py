@@ -7,6 +7,7 @@ import pytest
 
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.archive_gate import GatedRetention, offset_by_cap, pass_gate
+from odradek.storage.partition_log import NOT_KNOWN
 from odradek.storage.segment import Extent
 from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.status import ReplicaRole
@@ -28,18 +29,14 @@ GROUP = "pipe.orders"
 ONE_BYTE_EACH = [Extent(1, 0, 1_000, 1_000, 1_000, 0, 0)]
 
 
-def gated(
-    *, retained: int, archived: int = -1, capped: int = 0, start: int = 0
-) -> tuple[int, int, int]:
-    """(log start, held bytes, lost bytes) of a log of a byte for each offset."""
-    return tuple(
-        pass_gate(
-            ONE_BYTE_EACH,
-            log_start_offset=start,
-            retained_offset=retained,
-            archived_offset=archived,
-            capped_offset=capped,
-        )
+def gated(*, retained: int, archived: int = -1, capped: int = 0, start: int = 0) -> GatedRetention:
+    """The gate of a log of a byte for each offset."""
+    return pass_gate(
+        ONE_BYTE_EACH,
+        log_start_offset=start,
+        retained_offset=retained,
+        archived_offset=archived,
+        capped_offset=capped,
     )
 
 
@@ -211,11 +208,31 @@ def test_the_cap_never_deletes_what_retention_keeps(tmp_path: Path) -> None:
         store, retention_ms=50_000, archive_group=GROUP, archive_max_ms=0, archive_max_bytes=0
     )
     append_now(store, number, batch_of(1))
+    archived(store, number, -1)
     assert store.maintenance(NOW_MS) is None
     drain(store, NOW_MS + 10_000)
     assert log_starts(store) == [0]
     drain(store, NOW_MS + 60_000)
     assert log_starts(store) == [1]
+    store.close()
+
+
+def test_the_cap_waits_two_minutes_for_a_group_of_which_nothing_is_known(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    number = create(store, retention_ms=1, archive_group=GROUP, archive_max_bytes=0)
+    append_now(store, number, batch_of(1))
+    assert store.maintenance(NOW_MS) is None
+    for seconds in (10, 60, 120):
+        drain(store, NOW_MS + seconds * 1_000)
+        assert log_starts(store) == [0]
+    drain(store, NOW_MS + 130_000)
+    assert log_starts(store) == [1]
+    append_now(store, number, batch_of(1))
+    archived(store, number, 2)
+    lost_bytes = store.lost_bytes["topic"]
+    drain(store, NOW_MS + 140_000)
+    assert log_starts(store) == [2]
+    assert store.lost_bytes["topic"] == lost_bytes
     store.close()
 
 
@@ -234,7 +251,7 @@ def test_without_the_config_retention_goes_on_and_another_group_begins_anew(
     store.set_settings(number, LogSettings(retention_ms=1, archive_group="other"))
     archive = store.partitions()[number].archive
     assert archive is not None
-    assert archive.archived_offset == -1, "nothing is known of the other"
+    assert archive.archived_offset == NOT_KNOWN
     assert store.maintenance(NOW_MS) is None
     drain(store, NOW_MS + 10_000)
     assert log_starts(store) == [0]

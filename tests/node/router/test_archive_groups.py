@@ -75,6 +75,10 @@ def archive(harness: GroupHarness, topic: str, partition: int = 0) -> ArchiveSta
     return state
 
 
+def is_scheduled(groups: ArchiveGroups) -> bool:
+    return groups._timer is not None
+
+
 def run_round(harness: GroupHarness, groups: ArchiveGroups) -> None:
     async def start() -> Reply[None]:
         return start_coroutine(groups.run_round())
@@ -112,11 +116,11 @@ def test_each_group_is_asked_once_and_a_node_without_gates_asks_nobody(
     groups = groups_of(harness, client)
     run_round(harness, groups)
     assert client.requests == []
-    assert groups._timer is None
+    assert not is_scheduled(groups)
     gate(harness, "t", "g")
     gate(harness, "u", "g")
     groups.on_image(harness.image)
-    assert groups._timer is not None
+    assert is_scheduled(groups)
     run_round(harness, groups)
     (request,) = client.requests
     assert isinstance(request, OffsetFetchRequest)

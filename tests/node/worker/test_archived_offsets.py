@@ -7,6 +7,7 @@ from odradek.node.bus.messages import ArchivedOffsetsSet, RequestFailed, SetArch
 from odradek.node.worker.hosted_partitions import log_settings_of
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.layout import store_index
+from odradek.storage.partition_log import NOT_KNOWN
 from tests.node.worker.test_hosted_partitions import TOPIC_ID, place
 from tests.node.worker.test_turns import TurnBench
 
@@ -32,7 +33,7 @@ def test_the_offsets_come_to_the_logs_that_wait_for_the_group(tmp_path: Path) ->
     archives = [log.archive for log in logs]
     assert archives[0] is not None
     assert archives[1] is not None
-    assert [archives[0].archived_offset, archives[1].archived_offset] == [42, -1]
+    assert [archives[0].archived_offset, archives[1].archived_offset] == [42, NOT_KNOWN]
     bench.turns.run([(bench.router, SetArchivedOffsets(10, 7_777, 0, GROUP, offsets))], 0)
     (failed,) = bench.take()
     assert isinstance(failed, RequestFailed)
