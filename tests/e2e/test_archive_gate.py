@@ -8,6 +8,7 @@ the node says how much it holds back: retention has run then.
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -22,6 +23,7 @@ from odradek.node.supervisor import STATE_NAME, NodeState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import FindCoordinatorRequest
 from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
+from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.waiting import wait_until
 
 LEADER = 0
@@ -248,3 +250,34 @@ def test_what_the_tools_say_to_values_that_are_none(nodes: Cluster) -> None:
         assert reason in " ".join(ran.output.split()), ran.output
     admin = AdminClient({"bootstrap.servers": nodes.bootstrap_servers})
     assert "refused" not in admin.list_topics(timeout=30).topics
+
+
+@pytest.mark.skipif(bool(why_no_java_tools()), reason=why_no_java_tools() or "Java is there")
+def test_kafkas_own_tools_set_and_show_the_gate(nodes: Cluster, group: str, tmp_path: Path) -> None:
+    """All but kafka-topics --create, which knows the names of Kafka's configs and asks nobody."""
+    nodes.create_at("tooled", [[LEADER]], ALL_GOES)
+    server = ("--bootstrap-server", nodes.bootstrap_servers)
+    about = ("--entity-type", "topics", "--entity-name", "tooled")
+    configs = "kafka.admin.ConfigCommand"
+    added = f"odradek.archive.group={group},odradek.archive.max.bytes=4096"
+    done = run_java_tool(
+        configs, *server, *about, "--alter", "--add-config", added, directory=tmp_path
+    )
+    assert "Completed updating config for topic tooled." in done.stdout, done.stdout + done.stderr
+    done = run_java_tool(configs, *server, *about, "--describe", directory=tmp_path)
+    assert f"odradek.archive.group={group} sensitive=false" in done.stdout
+    refused = run_java_tool(
+        configs,
+        *server,
+        *about,
+        *("--alter", "--add-config", "odradek.archive.max.ms=-7"),
+        directory=tmp_path,
+    )
+    assert (
+        "Invalid value -7 for configuration odradek.archive.max.ms: Value must be at least -1"
+        in refused.stdout + refused.stderr
+    )
+    create = ("--create", "--topic", "by-kafka", "--config", "odradek.archive.group=g")
+    topics = "org.apache.kafka.tools.TopicCommand"
+    refused = run_java_tool(topics, *server, *create, directory=tmp_path)
+    assert "Unknown topic config name: odradek.archive.group" in refused.stdout + refused.stderr
