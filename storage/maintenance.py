@@ -175,7 +175,8 @@ class Maintenance:
         """What of a log goes now. Notes how far compaction may go, on followers, too."""
         compacts = partition.settings.cleanup_compact
         needed = partition.high_watermark if compacts else retained_offset
-        if archive.archived_offset < needed and is_cap_due(archive, now_ms=now_ms):
+        released = max(archive.archived_offset, partition.log_start_offset)
+        if released < needed and is_cap_due(archive, now_ms=now_ms):
             archive.capped_offset = yield from offset_by_cap(
                 partition, extents, open_segment, now_ms=now_ms, known=self._below_cap
             )

@@ -88,17 +88,18 @@ class ArchiveGroups:
         self._is_running = self._is_closed = False
 
     def on_image(self, image: MetadataImage) -> None:
-        """Follow the configs of topics. Costs nothing while no config changes."""
+        """Follow the configs of topics in an image that the metadata cache has already. Costs
+        nothing while no config changes."""
         if image.configs is self._configs:
             return
         for resource in image.configs.changed_since(self._configs):
             if resource.type != ConfigResourceType.TOPIC:
                 continue
-            group = image.configs.of(ConfigResourceType.TOPIC, resource.name).get(KEY)
-            if group:
-                self._groups[resource.name] = group
-            else:
-                self._groups.pop(resource.name, None)
+            self._groups.pop(resource.name, None)
+            if KEY in image.configs.of(ConfigResourceType.TOPIC, resource.name):
+                group = self._metadata.topic_settings(resource.name).archive_group
+                if group:
+                    self._groups[resource.name] = group
         self._configs = image.configs
         self._schedule(FIRST_S)
 

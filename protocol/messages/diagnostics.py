@@ -282,8 +282,8 @@ class ExplainedPartition(PartitionResult):
     is the age of its producer's last batch. -1 without one. `readers` are told to clients with READ
     on the topic, and of `sharing` the groups on which the client has DESCRIBE.
 
-    v2 adds the group of the topic's archive, if the client has DESCRIBE on it: what it has committed
-    (-1: nothing), and how many bytes retention would have deleted and keeps for it.
+    v2 adds the group of the topic's archive, if the client has DESCRIBE on it: what it has
+    committed (-1: nothing), and how many bytes retention would have deleted and keeps for it.
     """
 
     leader_id: int = int32(default=-1)

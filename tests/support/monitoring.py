@@ -248,9 +248,9 @@ ALERTS: Final = (
         f"sum by ({CLUSTER}, topic) ({{archive_held_bytes}}) > 0",
         "30m",
         "{{ $value | humanize1024 }}B of {{ $labels.topic }} are kept for its archive",
-        "Retention would have deleted them, and the group of odradek.archive.group has not committed"
-        " them: its job stands still or is too slow. `odradek topic explain` names group and"
-        " offset. Above odradek.archive.max.ms or odradek.archive.max.bytes they are deleted.",
+        "Retention would have deleted them, and the group of odradek.archive.group has not"
+        " committed them: its job stands still or is too slow. `odradek topic explain` names group"
+        " and offset. Above odradek.archive.max.ms or odradek.archive.max.bytes they are deleted.",
     ),
     Alert(
         "OdradekArchiveLost",
