@@ -48,6 +48,7 @@ _MODULES: Final = (
     "odradek.node.metrics.registry",
     "odradek.node.override_updates",
     "odradek.node.process_replacement",
+    "odradek.node.router.archive_groups",
     "odradek.node.router.audit_log",
     "odradek.node.router.change_log",
     "odradek.node.router.client_listeners",

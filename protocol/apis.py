@@ -150,7 +150,7 @@ class ApiKey(IntEnum):
     UNREGISTER_CONTROLLER = 94, 0, 0, 0, cluster.UnregisterControllerRequest
     REWIND_GROUP = 20_001, 0, 0, 0, rewinds.RewindGroupRequest
     EXPLAIN_GROUP = 20_002, 1, 1, 0, diagnostics.ExplainGroupRequest
-    EXPLAIN_TOPIC = 20_003, 0, 1, 0, diagnostics.ExplainTopicRequest
+    EXPLAIN_TOPIC = 20_003, 0, 2, 0, diagnostics.ExplainTopicRequest
     DESCRIBE_LAG = 20_004, 0, 0, 0, diagnostics.DescribeLagRequest
     DESCRIBE_REWINDS = 20_005, 0, 0, 0, rewinds.DescribeRewindsRequest
     ALTER_SNAPSHOT = 20_006, 0, 0, 0, rewinds.AlterSnapshotRequest

@@ -60,14 +60,17 @@ def plan_compaction(catalog: Catalog, log: PartitionLog, *, now_ms: int) -> Comp
 
     A partition is due if its ratio of dirty bytes exceeds min.cleanable.dirty.ratio, or if it has
     dirty records older than max.compaction.lag.ms (KIP-354). The range ends at records younger than
-    min.compaction.lag.ms and at the last stable offset.
+    min.compaction.lag.ms and at the last stable offset, and with a retention gate at what that
+    releases: its group must see each record, and a tombstone above all.
     """
     settings = log.settings
     if not settings.cleanup_compact:
         return None
     clean: list[Extent] = []
     dirty: list[Extent] = []
-    last_stable_offset = log.last_stable_offset
+    offset_max = log.last_stable_offset
+    if log.archive is not None:
+        offset_max = min(offset_max, log.archive.released_offset)
     for extent in catalog.extents.get(log.number, ()):
         if extent.end_offset <= log.log_start_offset:
             continue
@@ -75,7 +78,7 @@ def plan_compaction(catalog: Catalog, log: PartitionLog, *, now_ms: int) -> Comp
             clean.append(extent)
             continue
         is_young = extent.max_timestamp > now_ms - settings.min_compaction_lag_ms
-        if extent.end_offset > last_stable_offset or (settings.min_compaction_lag_ms and is_young):
+        if extent.end_offset > offset_max or (settings.min_compaction_lag_ms and is_young):
             break
         dirty.append(extent)
     if not dirty:

@@ -5,6 +5,7 @@ the logs that have moved (`take_moved`). Followers take over their leader's log 
 retention of their own, so that no replica's log starts after its leader's.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -14,6 +15,8 @@ from odradek.storage.catalog import Catalog
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.segment_roll import current_row
 from odradek.storage.status import LOG_START_OFFSET, StatusTable
+
+logger = logging.getLogger(__name__)
 
 HIGH_WATERMARK = -1
 """An offset of DeleteRecords that stands for the high watermark."""
@@ -49,6 +52,18 @@ class LogStarts:
             return ErrorCode.OFFSET_OUT_OF_RANGE, -1
         if offset > log.log_start_offset:
             self.move({number: offset})
+            if log.archive is not None and offset > log.archive.archived_offset:
+                logger.warning(
+                    "DeleteRecords has deleted records that the group of the archive has not"
+                    " committed",
+                    extra={
+                        "topic": log.topic_name,
+                        "partition": log.partition,
+                        "group": log.archive.group,
+                        "offset": max(log.archive.archived_offset, 0),
+                        "end_offset": offset,
+                    },
+                )
         return ErrorCode.NONE, log.log_start_offset
 
     def move(self, starts: Mapping[int, int]) -> None:

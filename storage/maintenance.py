@@ -19,11 +19,12 @@ from functools import cache, partial
 
 from msgspec import structs
 
+from odradek.storage.archive_gate import GatedRetention, is_cap_due, offset_by_cap, pass_gate
 from odradek.storage.catalog import Catalog
 from odradek.storage.compaction import CompactionPass, CompactionPlan, plan_compaction, scratch_path
 from odradek.storage.environment import StorageError
-from odradek.storage.partition_log import PartitionLog
-from odradek.storage.retention import CountedPrefix, retained_offset
+from odradek.storage.partition_log import ArchiveState, PartitionLog
+from odradek.storage.retention import CountedPrefix, OpenSegment, retained_offset
 from odradek.storage.rewrite import (
     Slices,
     drop_dead_segments,
@@ -66,6 +67,9 @@ class Maintenance:
         self._logged_failure = ""
         """Why the last run failed; empty if it did not."""
         self._below: dict[int, CountedPrefix] = {}
+        self._below_cap: dict[int, CountedPrefix] = {}
+        self.lost_bytes: dict[str, int] = {}
+        """Bytes by topic that were deleted above the cap of a retention gate, without its group."""
         self._uncleanable: dict[int, tuple[Extent, ...]] = {}
         """Partitions with malformed records, and the extents that have them."""
 
@@ -121,32 +125,99 @@ class Maintenance:
 
     def _retain(self, now_ms: int) -> Slices:
         moves: dict[int, int] = {}
+        lost: dict[int, int] = {}
         # Segments stay open until the end.
         open_segment = cache(partial(Segment.open, self._catalog.directory))
         for at, number in enumerate(list(self._logs)):
             if at % _LOGS_PER_SLICE == _LOGS_PER_SLICE - 1:
                 yield True
             partition = self._logs.get(number)
-            if partition is None or not partition.settings.cleanup_delete:
+            if partition is None:
                 continue
-            if partition.role is ReplicaRole.FOLLOWER:
-                continue  # it takes over its leader's log start
-            offset = yield from retained_offset(
-                partition,
-                self._extents(partition, now_ms),
-                open_segment,
-                now_ms=now_ms,
-                known=self._below,
+            # A follower takes over its leader's log start.
+            retains = (
+                partition.settings.cleanup_delete and partition.role is not ReplicaRole.FOLLOWER
             )
+            if not retains and partition.archive is None:
+                continue
+            offset = partition.log_start_offset
+            extents = self._extents(partition, now_ms)
+            if retains:
+                offset = yield from retained_offset(
+                    partition, extents, open_segment, now_ms=now_ms, known=self._below
+                )
+            if partition.archive is not None:
+                gated = yield from self._pass_gate(
+                    partition, partition.archive, extents, offset, open_segment, now_ms=now_ms
+                )
+                offset, lost[number] = gated.log_start_offset, gated.lost_bytes
             if offset > partition.log_start_offset:
                 moves[number] = offset
             if len(moves) >= _MOVES_PER_COMMIT:
-                self._move_log_starts(moves)
-                moves = {}
+                self._delete_below(moves, lost)
+                moves, lost = {}, {}
                 yield True
+        self._delete_below(moves, lost)
+        for known in (self._below, self._below_cap):
+            for number in known.keys() - self._logs.keys():
+                del known[number]
+
+    def _pass_gate(
+        self,
+        partition: PartitionLog,
+        archive: ArchiveState,
+        extents: list[Extent],
+        retained_offset: int,
+        open_segment: OpenSegment,
+        *,
+        now_ms: int,
+    ) -> Generator[bool, None, GatedRetention]:
+        """What of a log goes now. Notes how far compaction may go, on followers, too."""
+        compacts = partition.settings.cleanup_compact
+        needed = partition.high_watermark if compacts else retained_offset
+        released = max(archive.archived_offset, partition.log_start_offset)
+        if released < needed and is_cap_due(archive, now_ms=now_ms):
+            archive.capped_offset = yield from offset_by_cap(
+                partition, extents, open_segment, now_ms=now_ms, known=self._below_cap
+            )
+        gated = pass_gate(
+            extents,
+            log_start_offset=partition.log_start_offset,
+            retained_offset=retained_offset,
+            archived_offset=archive.archived_offset,
+            capped_offset=archive.capped_offset,
+        )
+        archive.held_bytes = gated.held_bytes
+        if archive.archived_offset >= retained_offset:
+            archive.is_over_cap = False
+        return gated
+
+    def _delete_below(self, moves: Mapping[int, int], lost: Mapping[int, int]) -> None:
+        """Move log starts, and note what went by the caps of retention gates."""
+        logs = self._logs
+        before = {number: logs[number].log_start_offset for number in lost if number in logs}
         self._move_log_starts(moves)
-        for number in self._below.keys() - self._logs.keys():
-            del self._below[number]
+        for number, log_start_offset in before.items():
+            partition, count = logs[number], lost[number]
+            archive = partition.archive
+            if not count or archive is None:
+                continue
+            name = partition.topic_name
+            self.lost_bytes[name] = self.lost_bytes.get(name, 0) + count
+            if not archive.is_over_cap:
+                archive.is_over_cap = True
+                log.warning(
+                    "retention deletes records that the group of the archive has not committed:"
+                    " the log is above odradek.archive.max.bytes or odradek.archive.max.ms",
+                    extra={
+                        "topic": name,
+                        "partition": partition.partition,
+                        "group": archive.group,
+                        "offset": max(archive.archived_offset, log_start_offset),
+                        "end_offset": moves[number],
+                        "action": "start the job that commits for the group, or raise the limit",
+                    },
+                )
 
     def _extents(self, partition: PartitionLog, now_ms: int) -> list[Extent]:
         """All extents of a partition. One without timestamps gets the time of its sealing, as Kafka

@@ -6,8 +6,9 @@ fails restores the state before it (`savepoint`, `roll_back`), which is the stat
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.records import BatchHeader
@@ -71,6 +72,34 @@ class NewPartition(NamedTuple):
         return self.topic_id, self.partition + FUTURE_PARTITION * self.is_future
 
 
+NOT_KNOWN: Final = -2
+"""Instead of a committed offset, until somebody says what the group has committed."""
+
+
+@dataclass(slots=True)
+class ArchiveState:
+    """What is known of the group that has to commit a log's records before they are deleted. See
+    archive_gate.py."""
+
+    group: str
+    archived_offset: int = NOT_KNOWN
+    """What the group has committed; NO_OFFSET: nothing."""
+    unknown_since_ms: int | None = None
+    """When retention first ran without knowing it."""
+    capped_offset: int = 0
+    """Everything below is above the cap: it goes without the group."""
+    held_bytes: int = 0
+    """Bytes that retention would have deleted at its last check."""
+    is_over_cap: bool = False
+    """Whether records were deleted that the group has not committed, since it was last up with
+    retention."""
+
+    @property
+    def released_offset(self) -> int:
+        """What is below may leave the log."""
+        return max(self.archived_offset, self.capped_offset)
+
+
 class PartitionLog:
     """The state of one partition. Offsets that end something are exclusive."""
 
@@ -79,6 +108,7 @@ class PartitionLog:
         "active_bytes",
         "active_first_append_ms",
         "active_first_offset",
+        "archive",
         "client_bytes",
         "client_records",
         "dirty_producers",
@@ -110,6 +140,8 @@ class PartitionLog:
         self.topic_name = row.topic_name
         self.partition = row.partition
         self.settings: LogSettings = row.settings
+        self.archive: ArchiveState | None = None
+        self.apply_settings(row.settings)
         self.log_start_offset = row.log_start_offset
         self.log_end_offset = row.log_end_offset
         self.high_watermark = self.log_end_offset
@@ -131,6 +163,16 @@ class PartitionLog:
         self.flushed_offset = 0
         """Everything below was synced. For flush.messages."""
         self._clear_active()
+
+    def apply_settings(self, settings: LogSettings) -> None:
+        """Use these settings. What was known of a group's archive is kept as long as it is the same
+        group's."""
+        group, former = settings.archive_group, self.archive
+        if not group:
+            self.archive = None
+        elif former is None or former.group != group:
+            self.archive = ArchiveState(group)
+        self.settings = settings
 
     def start_segment(self) -> None:
         """A new, empty segment has become the active one. The catalog has all before it."""

@@ -154,24 +154,50 @@ def retained_offset(
 ) -> Slices:
     """The log start by retention.ms and retention.bytes, at most the high watermark. Unchanged if
     cleanup.policy has no `delete`."""
-    settings, offset = log.settings, log.log_start_offset
+    settings = log.settings
     if not settings.cleanup_delete:
-        return offset
-    if settings.retention_ms >= 0:
+        return log.log_start_offset
+    return (
+        yield from expired_offset(
+            log,
+            extents,
+            open_segment,
+            age_ms_max=settings.retention_ms,
+            bytes_max=settings.retention_bytes,
+            now_ms=now_ms,
+            known=known,
+        )
+    )
+
+
+def expired_offset(
+    log: PartitionLog,
+    extents: Sequence[Extent],
+    open_segment: OpenSegment,
+    *,
+    age_ms_max: int,
+    bytes_max: int,
+    now_ms: int,
+    known: dict[int, CountedPrefix],
+) -> Slices:
+    """The log start if nothing is older than `age_ms_max`, and what is above `bytes_max` goes (-1:
+    no limit). At most the high watermark."""
+    offset = log.log_start_offset
+    if age_ms_max >= 0:
         offset = yield from offset_by_time(
             extents,
             open_segment,
             number=log.number,
             log_start_offset=offset,
-            timestamp_min=now_ms - settings.retention_ms,
+            timestamp_min=now_ms - age_ms_max,
         )
-    if settings.retention_bytes >= 0:
+    if bytes_max >= 0:
         offset = yield from offset_by_bytes(
             extents,
             open_segment,
             number=log.number,
             log_start_offset=offset,
-            bytes_min=settings.retention_bytes,
+            bytes_min=bytes_max,
             known=known,
         )
     return max(log.log_start_offset, min(offset, log.high_watermark))

@@ -304,6 +304,8 @@ def segments_worth_rewriting(
             alive += live
             settings = log.settings
             expires = settings.cleanup_delete and settings.retention_ms >= 0
+            if log.archive is not None and extent.end_offset > log.archive.released_offset:
+                expires = False  # it waits for a group, nobody knows how long
             if (
                 not expires
                 or extent.max_timestamp + settings.retention_ms > now_ms + expiry_window_ms

@@ -5,10 +5,14 @@ stored in the catalog, so that a store does not apply the defaults after it was 
 """
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from odradek.protocol.types import NEVER
+
+ARCHIVE_MAX_MS: Final = 30 * 86_400_000
+"""So long a log waits by default for the group of its archive: a month."""
 
 
 class Durability(StrEnum):
@@ -31,6 +35,10 @@ class TimestampType(StrEnum):
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The configs of one partition's log. Defaults are Kafka's (4.x), -1 means no limit."""
 
+    archive_group: str = ""
+    """The group that has to commit records before they are deleted; empty: none has to."""
+    archive_max_bytes: int = -1
+    archive_max_ms: int = ARCHIVE_MAX_MS
     cleanup_delete: bool = True
     cleanup_compact: bool = False
     compression_type: str = "producer"

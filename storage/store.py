@@ -27,11 +27,7 @@ from odradek.storage.log_starts import LogStarts
 from odradek.storage.maintenance import Maintenance
 from odradek.storage.partition_log import NewPartition, PartitionLog
 from odradek.storage.producer_state import ActiveProducer, describe_producers
-from odradek.storage.reserve import (
-    DISK_FULL,
-    disk_problem,
-    is_disk_space_low,
-)
+from odradek.storage.reserve import DISK_FULL, disk_problem, is_disk_space_low
 from odradek.storage.retention import live_bytes
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.segment_roll import current_row, roll_deadline_ms, seal
@@ -197,7 +193,7 @@ class Store:
         log = self._logs[number]
         if log.settings == settings:
             return
-        log.settings = settings
+        log.apply_settings(settings)
         self._dirty_rows.add(number)
         self._note_roll_deadline(log)
 
@@ -275,6 +271,11 @@ class Store:
         offset."""
         log = self._logs[number]
         return log.epochs.end_offset(leader_epoch, log.log_end_offset)
+
+    @property
+    def lost_bytes(self) -> Mapping[str, int]:
+        """Bytes by topic that retention deleted without the group of the archive, by its cap."""
+        return self._maintenance.lost_bytes
 
     # -- turns --------------------------------------------------------------------------------
 

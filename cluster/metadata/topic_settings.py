@@ -58,6 +58,31 @@ class TopicSettings:
     """Every key of a topic that has an effect. Durations in ms; -1 stands for "no limit" where a
     key allows it."""
 
+    archive_group: str = string(
+        "",
+        "The consumer group of an archive: retention and compaction keep the records that it has"
+        " not committed yet, up to odradek.archive.max.ms and odradek.archive.max.bytes. Empty:"
+        " they wait for no group.",
+        name="odradek.archive.group",
+        enforced_by="odradek.storage.partition_log",
+    )
+    archive_max_bytes: int = long(
+        -1,
+        "How large a partition may be before its oldest records are deleted although the group of"
+        " odradek.archive.group has not committed them; -1: no limit. Nothing is deleted that"
+        " retention keeps.",
+        name="odradek.archive.max.bytes",
+        enforced_by="odradek.storage.archive_gate",
+        validator=at_least(-1),
+    )
+    archive_max_ms: int = long(
+        30 * 24 * HOUR_MS,
+        "How old records may be before they are deleted although the group of odradek.archive.group"
+        " has not committed them; -1: no limit. Nothing is deleted that retention keeps.",
+        name="odradek.archive.max.ms",
+        enforced_by="odradek.storage.archive_gate",
+        validator=at_least(-1),
+    )
     cleanup_policy: Strings = strings(
         "delete",
         "What happens to old records: 'delete' deletes them by age and size, 'compact' keeps the"

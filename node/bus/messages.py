@@ -202,6 +202,25 @@ class ReplicaMoveBegun(_Message, frozen=True, array_like=True, tag=18, gc=False)
     error_code: int
 
 
+class SetArchivedOffsets(
+    WorkerRequest["SetArchivedOffsetsReply"], array_like=True, tag=32, gc=False
+):
+    """What the group of `odradek.archive.group` has committed: (topic id, partition, offset), -1 if
+    nothing. The partitions are those of one store, of the first log directory; `number` means
+    nothing."""
+
+    group: str
+    offsets: tuple[tuple[bytes, int, int], ...]
+
+
+class ArchivedOffsetsSet(_Message, frozen=True, array_like=True, tag=33, gc=False):
+    """How many bytes retention would have deleted at its last check and keeps for the group, of
+    each partition in the order of the request."""
+
+    request_id: int
+    held_bytes: tuple[int, ...]
+
+
 class TraceRequest(_Message, frozen=True, array_like=True, tag=19, gc=False):
     """The request with this id, which follows, is traced: RequestTraced comes before its reply."""
 
@@ -230,6 +249,7 @@ AppendReply: TypeAlias = Appended | RequestFailed
 DeleteRecordsReply: TypeAlias = RecordsDeleted | RequestFailed
 DescribeProducersReply: TypeAlias = ProducersDescribed | RequestFailed
 MoveReplicaReply: TypeAlias = ReplicaMoveBegun | RequestFailed
+SetArchivedOffsetsReply: TypeAlias = ArchivedOffsetsSet | RequestFailed
 
 
 class RelayRequest(_Message, frozen=True, array_like=True, tag=13, gc=False):
@@ -255,6 +275,7 @@ ToWorker = (
     | DescribeProducers
     | WriteMarker
     | MoveReplica
+    | SetArchivedOffsets
     | RelayResponse
     | TraceRequest
 )
@@ -267,6 +288,7 @@ ToRouter = (
     | RequestFailed
     | ProducersDescribed
     | ReplicaMoveBegun
+    | ArchivedOffsetsSet
     | RelayRequest
     | RequestTraced
 )

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from odradek.coordinator.group.events import EventKind
 from odradek.node.cli.group_texts import WAIT_TEXTS, text_of
 from odradek.node.cli.offsets import PartitionId, by_id, ids_of
-from odradek.node.cli.output import first_names
+from odradek.node.cli.output import first_names, size_text
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import (
     ExplainedCommit,
@@ -68,6 +68,16 @@ class BlockingTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingArchive:
+    """What retention keeps for the group of a topic's archive; offset -1: it has committed
+    nothing."""
+
+    group: str
+    archived_offset: int
+    held_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
     """A partition as its leader and replicas report it; offsets are -1 if no leader answered."""
 
@@ -90,6 +100,7 @@ class PartitionView:
     sharing: tuple[ExplainedSharePartition, ...] = ()
     """The share groups that read it."""
     transaction: BlockingTransaction | None = None
+    archive: WaitingArchive | None = None
     storage_problems: tuple[tuple[int, str], ...] = ()
     """Its brokers that cannot write their data, and why."""
 
@@ -293,6 +304,7 @@ def _of_partition(view: PartitionView, readers: Iterable[ExplainedReader]) -> It
             f"Start broker {_numbers(missing)}, or find out why it does not catch up.",
         )
     yield from _of_transaction(view)
+    yield from _of_archive(view)
     for reader in readers:
         recent_ms = MOVED_MS if reader.error_code in _LEADER_MOVED else IDLE_MS
         if reader.error_code and reader.idle_ms < recent_ms:
@@ -330,6 +342,22 @@ def _of_transaction(view: PartitionView) -> Iterator[Advised]:
         f"Consumers with read_committed stop at offset {view.last_stable_offset} of {view.name},"
         f" {_records(behind)} before the end: {who} is {since}.",
         advice,
+    )
+
+
+def _of_archive(view: PartitionView) -> Iterator[Advised]:
+    found = view.archive
+    if found is None or not found.held_bytes:
+        return
+    where = f" at offset {found.archived_offset}"
+    if found.archived_offset < 0:
+        where = ", which has committed nothing"
+    yield (
+        f"Retention of {view.name} waits for group {found.group}{where}: it keeps"
+        f" {size_text(found.held_bytes)} that would be deleted otherwise"
+        " (odradek.archive.group).",
+        f"Start the job that archives the topic; `odradek group explain {found.group}` says how far"
+        " it is. Above odradek.archive.max.ms and odradek.archive.max.bytes records are deleted.",
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient
 from odradek.node.cli.eligible_leaders import with_eligible_leaders
-from odradek.node.cli.findings import BlockingTransaction, PartitionView
+from odradek.node.cli.findings import BlockingTransaction, PartitionView, WaitingArchive
 from odradek.node.cli.group_queries import GroupQueries
 from odradek.node.cli.offsets import PartitionId, by_id, by_topic
 from odradek.protocol.messages.diagnostics import (
@@ -108,8 +108,16 @@ def _view(
             since_offset=leading.open_since_offset,
             silent_ms=leading.open_silent_ms,
         )
+    archive = None
+    if leading.archive_group:
+        archive = WaitingArchive(
+            group=leading.archive_group,
+            archived_offset=leading.archived_offset,
+            held_bytes=leading.archive_held_bytes,
+        )
     return replace(
         view,
+        archive=archive,
         min_in_sync=leading.min_in_sync_replicas,
         log_start_offset=leading.log_start_offset,
         last_stable_offset=leading.last_stable_offset,

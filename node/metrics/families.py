@@ -183,34 +183,39 @@ def _of_partitions() -> _Families:
         *labels,
         bound=SeriesBound.SUM,
     )
-    yield _counter(
-        "odradek_topic_received_bytes_total",
+    yield _gauge(
+        "odradek_archive_held_bytes",
         _WORKER,
-        "Bytes of batches that producers have written",
-        "topic",
+        "Bytes of a leader's log that retention would have deleted at its last check, and that wait"
+        " for the group of odradek.archive.group",
+        *labels,
         bound=SeriesBound.SUM,
     )
-    yield _counter(
-        "odradek_topic_received_records_total",
-        _WORKER,
-        "Records that producers have written",
-        "topic",
-        bound=SeriesBound.SUM,
-    )
-    yield _counter(
-        "odradek_topic_sent_bytes_total",
-        _ROUTER,
-        "Bytes of batches in the responses to Fetch",
-        "topic",
-        bound=SeriesBound.SUM,
-    )
-    yield _counter(
-        "odradek_topic_sent_records_total",
-        _ROUTER,
-        "Records in the responses to Fetch, by their offsets",
-        "topic",
-        bound=SeriesBound.SUM,
-    )
+    for name, process, text in (
+        (
+            "odradek_archive_lost_bytes_total",
+            _WORKER,
+            "Bytes that retention deleted although the group of odradek.archive.group had not"
+            " committed them: the partition was above odradek.archive.max.bytes or .max.ms",
+        ),
+        (
+            "odradek_topic_received_bytes_total",
+            _WORKER,
+            "Bytes of batches that producers have written",
+        ),
+        ("odradek_topic_received_records_total", _WORKER, "Records that producers have written"),
+        (
+            "odradek_topic_sent_bytes_total",
+            _ROUTER,
+            "Bytes of batches in the responses to Fetch",
+        ),
+        (
+            "odradek_topic_sent_records_total",
+            _ROUTER,
+            "Records in the responses to Fetch, by their offsets",
+        ),
+    ):
+        yield _counter(name, process, text, "topic", bound=SeriesBound.SUM)
 
 
 def _of_storage() -> _Families:

@@ -19,6 +19,7 @@ from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.node.config import LogDirectory
 from odradek.node.observability import StorageState
+from odradek.node.router.archive_groups import ArchiveGroups
 from odradek.node.router.authorizer import CLUSTER_PRINCIPAL, Authorizer
 from odradek.node.router.client_listeners import ClientListeners
 from odradek.node.router.client_quotas import ClientQuotas
@@ -176,6 +177,14 @@ class Services:
         self.group_coordinator: CoordinatorService[GroupShard] = CoordinatorService(
             self.group_coordinator_type, metadata, controller, logs, worker_client, loop
         )
+        self.archive_groups = ArchiveGroups(
+            metadata,
+            logs,
+            worker_client,
+            inter_broker_client,
+            self.group_coordinator.coordinator_of,
+            loop,
+        )
         # A transaction ends with markers, and a marker ends what was verified: a circle.
         transaction_coordinator_type = TransactionCoordinatorType(
             lambda effect, context: self.markers.write(effect, context)
@@ -244,6 +253,7 @@ class Services:
         self.transaction_coordinator.on_image(old, new)
         self.share_coordinator.on_image(old, new)
         self.share_partitions.on_image(old, new)
+        self.archive_groups.on_image(new)
         if old.topics_by_id is not new.topics_by_id:
             self.fetch_purgatory.wake_all()
 
@@ -290,6 +300,7 @@ class Services:
 
     def close(self) -> None:
         """Unload all shards and share partitions; pending requests fail."""
+        self.archive_groups.close()
         self.tracer.close()
         self.tls_listeners.close()
         self.group_coordinator.close()

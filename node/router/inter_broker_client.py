@@ -43,6 +43,7 @@ _API_KEYS: Final = {
     for key in (
         ApiKey.PRODUCE,
         ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_FETCH,
         ApiKey.RELOAD_SHARE_STATE,
         ApiKey.ADD_PARTITIONS_TO_TXN,
         ApiKey.WRITE_TXN_MARKERS,

@@ -32,6 +32,7 @@ from odradek.node.bus.messages import (
     AppendBytes,
     Appended,
     AppendReply,
+    ArchivedOffsetsSet,
     PartitionsAdvanced,
     ProducersDescribed,
     RecordsDeleted,
@@ -412,7 +413,7 @@ class WorkerClient:
     def _resolve(
         self,
         worker: _WorkerConnection,
-        answer: Appended | RecordsDeleted | ProducersDescribed | RequestFailed,
+        answer: Appended | RecordsDeleted | ProducersDescribed | ArchivedOffsetsSet | RequestFailed,
     ) -> None:
         pending = worker.pending.pop(answer.request_id, None)
         if pending is not None:

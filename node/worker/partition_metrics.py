@@ -44,6 +44,15 @@ class PartitionMetrics:
             "odradek_log_size_bytes",
             lambda: ((key, _size_bytes(store, log)) for key, store, log in self._logs()),
         )
+        read(
+            "odradek_archive_held_bytes",
+            lambda: (
+                (key, log.archive.held_bytes)
+                for key, _, log in self._logs()
+                if log.archive is not None
+            ),
+        )
+        read("odradek_archive_lost_bytes_total", self._lost_bytes)
         read("odradek_topic_received_bytes_total", lambda: self._topic_sums(0))
         read("odradek_topic_received_records_total", lambda: self._topic_sums(1))
         read(
@@ -87,6 +96,12 @@ class PartitionMetrics:
             sums[name][1] += now[1] - before[1]
         self._counted, self._topics = counted, sums
         return {topic: each[index] for topic, each in sums.items()}
+
+    def _lost_bytes(self) -> dict[str, int]:
+        """Of each topic with a retention gate, from the start: a rise from nothing is none."""
+        gated = {log.topic_name for _, _, log in self._logs() if log.archive is not None}
+        stores = [store for _, store in self._stores()]
+        return {name: sum(store.lost_bytes.get(name, 0) for store in stores) for name in gated}
 
 
 def _size_bytes(store: Store, log: PartitionLog) -> int:

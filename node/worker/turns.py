@@ -32,10 +32,12 @@ from odradek.node.bus.messages import (
     ProducersDescribed,
     RecordsDeleted,
     RequestFailed,
+    SetArchivedOffsets,
     ToRouter,
     WriteMarker,
 )
 from odradek.node.worker.append_preparation import AppendPreparation, TurnCost
+from odradek.node.worker.archived_offsets import set_archived_offsets
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.moved_requests import relocate
 from odradek.node.worker.offload_thread import OffloadThread, offloaded_share
@@ -248,6 +250,8 @@ class TurnExecutor:
                 self._write_marker(router, store, request)
             elif type(request) is MoveReplica:
                 self.requested_moves.append((router, request))
+            elif type(request) is SetArchivedOffsets:
+                router.replies.append(set_archived_offsets(self._partitions, request))
         if traced:
             self._turn_traces.end()
         for index in list(self._open):

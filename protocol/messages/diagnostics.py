@@ -281,6 +281,9 @@ class ExplainedPartition(PartitionResult):
     The open transaction is the oldest one, at which the last stable offset stays. `open_silent_ms`
     is the age of its producer's last batch. -1 without one. `readers` are told to clients with READ
     on the topic, and of `sharing` the groups on which the client has DESCRIBE.
+
+    v2 adds the group of the topic's archive, if the client has DESCRIBE on it: what it has
+    committed (-1: nothing), and how many bytes retention would have deleted and keeps for it.
     """
 
     leader_id: int = int32(default=-1)
@@ -297,6 +300,9 @@ class ExplainedPartition(PartitionResult):
     open_silent_ms: int = int64(default=-1)
     readers: list[ExplainedReader] = array(ExplainedReader)
     sharing: list[ExplainedSharePartition] = array(ExplainedSharePartition)
+    archive_group: str = string(default="", since=2, ignorable=True)
+    archived_offset: int = int64(default=-1, since=2, ignorable=True)
+    archive_held_bytes: int = int64(since=2, ignorable=True)
 
 
 @struct

@@ -73,6 +73,9 @@ HEALTHY: Final[Mapping[str, Value]] = {
     "authentications_total{listener=EXTERNAL,mechanism=PLAIN,outcome=success}": Rises(600),
     "authentications_total{listener=EXTERNAL,mechanism=PLAIN,outcome=failure}": Rises(6),
     "group_lag_seconds{group=billing,topic=orders}": 2,
+    "archive_held_bytes{topic=orders,partition=0}": 0,
+    "archive_held_bytes{topic=orders,partition=1}": 0,
+    "archive_lost_bytes_total{topic=orders}": 7e6,
     "oldest_transaction_seconds": 3,
     "hanging_transactions": 0,
     "dead_letters_total{result=written}": Rises(5),
@@ -187,6 +190,19 @@ CASES: Final[Mapping[str, AlertCase]] = {
         {"group_lag_seconds{group=billing,topic=orders}": 1_000},
         *(15, {**CLUSTER, "group": "billing", "topic": "orders"}),
         "billing is 16m 40s behind on orders",
+    ),
+    "OdradekArchiveWaits": AlertCase(
+        {
+            "archive_held_bytes{topic=orders,partition=0}": 3 << 30,
+            "1/archive_held_bytes{topic=orders,partition=1}": 1 << 30,
+        },
+        *(30, {**CLUSTER, "topic": "orders"}),
+        "4GiB of orders are kept for its archive",
+    ),
+    "OdradekArchiveLost": AlertCase(
+        {"archive_lost_bytes_total{topic=orders}": Rises(1e6)},
+        *(0, {**CLUSTER, "topic": "orders"}),
+        "Records of orders were deleted that its archive does not have",
     ),
     "OdradekTransactionOpen": AlertCase(
         {"oldest_transaction_seconds": 1_260},

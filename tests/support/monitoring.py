@@ -243,6 +243,26 @@ ALERTS: Final = (
         "`odradek group explain` says why a group does not progress.",
     ),
     Alert(
+        "OdradekArchiveWaits",
+        WARNING,
+        f"sum by ({CLUSTER}, topic) ({{archive_held_bytes}}) > 0",
+        "30m",
+        "{{ $value | humanize1024 }}B of {{ $labels.topic }} are kept for its archive",
+        "Retention would have deleted them, and the group of odradek.archive.group has not"
+        " committed them: its job stands still or is too slow. `odradek topic explain` names group"
+        " and offset. Above odradek.archive.max.ms or odradek.archive.max.bytes they are deleted.",
+    ),
+    Alert(
+        "OdradekArchiveLost",
+        CRITICAL,
+        f"sum by ({CLUSTER}, topic) (increase({{archive_lost_bytes_total}}[10m])) > 0",
+        "0m",
+        "Records of {{ $labels.topic }} were deleted that its archive does not have",
+        "A partition is above odradek.archive.max.bytes or odradek.archive.max.ms, and the group of"
+        " odradek.archive.group has not committed its oldest records. Raise the limit first, then"
+        " start the job.",
+    ),
+    Alert(
         "OdradekTransactionOpen",
         WARNING,
         f"max by ({NODE}) ({{oldest_transaction_seconds}}) > 1200",

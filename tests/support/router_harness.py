@@ -30,6 +30,7 @@ from odradek.node.bus.messages import (
     AppendBytes,
     Appended,
     AppendReply,
+    ArchivedOffsetsSet,
     PartitionsAdvanced,
     ProducersDescribed,
     QuorumReplica,
@@ -169,7 +170,10 @@ class DirectWorkerClient:
         router = RouterState(self._harness.arena)
         self._harness.turns.run([(router, request)], NOW_MS)
         (answer,) = router.replies
-        assert isinstance(answer, Appended | RecordsDeleted | ProducersDescribed | RequestFailed)
+        assert isinstance(
+            answer,
+            Appended | ArchivedOffsetsSet | RecordsDeleted | ProducersDescribed | RequestFailed,
+        )
         reply.resolve(answer)
 
 

@@ -1,4 +1,4 @@
-"""ExplainGroup (20002, version 1) and ExplainTopic (20003, versions 0 and 1): the state of a group,
+"""ExplainGroup (20002, version 1) and ExplainTopic (20003, versions 0 to 2): the state of a group,
 and of the partitions that it reads.
 
 Private APIs (protocol/messages/diagnostics.py). Coordinators have members and commits, leaders
@@ -127,7 +127,7 @@ async def handle_explain_topic(
 ) -> ExplainTopicResponse:
     """The partitions of which this node has a replica. Needs DESCRIBE on the topic. Who reads it is
     for those who have READ, as who writes it is in DescribeProducers; what a share group has
-    acquired, for those who have DESCRIBE on the group."""
+    acquired, and what waits for the group of an archive, for those with DESCRIBE on the group."""
     return ExplainTopicResponse(
         topics=[
             await _topic(requested, context, services)
@@ -198,6 +198,13 @@ def _partition(
             for group_id, machine in services.share_partitions.at(here)
             if services.authorizer.is_group_allowed(context, AclOperation.DESCRIBE, group_id)
         ]
+        group = settings.archive_group
+        if group and services.authorizer.is_group_allowed(context, AclOperation.DESCRIBE, group):
+            explained.archive_group = group
+            archived = services.archive_groups.archived(topic.topic_id, index)
+            if archived is not None and archived.group == group:
+                explained.archived_offset = archived.archived_offset
+                explained.archive_held_bytes = archived.held_bytes
         try:
             _fill_from_log(explained, log.reader, log.number, services.now_ms())
         except StorageError:

@@ -44,12 +44,19 @@ KAFKA: Final = {
     "remote.storage.enable": ("BOOLEAN", "false"),
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
+GATE: Final = {
+    "odradek.archive.group": ("STRING", ""),
+    "odradek.archive.max.bytes": ("LONG", "-1"),
+    "odradek.archive.max.ms": ("LONG", "2592000000"),
+}
+"""The keys that only Odradek has."""
 OWN_ONLY: Final = {
+    *GATE,
     "errors.deadletterqueue.group.enable",
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
 }
-"""Keys that speak of a topic's own partitions: a broker has no default for them."""
+"""Keys that speak of a topic's own partitions or archive: a broker has no default for them."""
 
 
 def test_types_and_defaults_are_kafkas() -> None:
@@ -57,7 +64,7 @@ def test_types_and_defaults_are_kafkas() -> None:
         name: (definition.type.name, definition.default)
         for name, definition in TOPIC_CONFIGS.items()
     }
-    assert ours == KAFKA
+    assert ours == KAFKA | GATE
 
 
 def test_every_key_has_its_default_from_a_key_of_the_broker() -> None:
@@ -131,3 +138,25 @@ def test_every_default_is_a_value_that_may_be_set() -> None:
     for definition in TOPIC_CONFIGS.values():
         assert definition.default is not None
         definition.parse(definition.default)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        (
+            "odradek.archive.max.bytes",
+            "-2",
+            "Invalid value -2 for configuration odradek.archive.max.bytes: Value must be at least"
+            " -1",
+        ),
+        (
+            "odradek.archive.max.ms",
+            "30d",
+            "Invalid value 30d for configuration odradek.archive.max.ms: Not a number of type LONG",
+        ),
+    ],
+)
+def test_a_cap_that_is_none_is_refused_with_kafkas_words(name: str, text: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        TOPIC_CONFIGS[name].parse(text)
+    assert str(refused.value) == reason

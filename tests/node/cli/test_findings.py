@@ -11,6 +11,7 @@ from odradek.node.cli.findings import (
     UNCOMMITTED_MS,
     BlockingTransaction,
     PartitionView,
+    WaitingArchive,
     duration_text,
     group_findings,
     no_reader_reasons,
@@ -394,3 +395,22 @@ def test_delayed_and_archiving_records_of_a_share_group_are_findings() -> None:
         "t-0 has 2 records being written to the dead-letter topic.",
     ]
     assert reading(found, shared()) == []
+
+
+# -- an archive ------------------------------------------------------------------------------------
+
+
+def test_retention_that_waits_for_the_group_of_an_archive_is_a_finding() -> None:
+    def waiting(offset: int, held_bytes: int) -> list[str]:
+        archive = WaitingArchive(group="pipe.orders", archived_offset=offset, held_bytes=held_bytes)
+        return [found.what for found in partition_findings(replace(VIEW, archive=archive))]
+
+    assert waiting(7, 2_500_000) == [
+        "Retention of t-0 waits for group pipe.orders at offset 7: it keeps 2.5 MB that would be"
+        " deleted otherwise (odradek.archive.group)."
+    ]
+    assert waiting(-1, 10) == [
+        "Retention of t-0 waits for group pipe.orders, which has committed nothing: it keeps 10 B"
+        " that would be deleted otherwise (odradek.archive.group)."
+    ]
+    assert waiting(7, 0) == []

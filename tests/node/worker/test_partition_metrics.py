@@ -11,8 +11,10 @@ from odradek.node.worker.partition_metrics import (
     folder_bytes,
     register_disk_metrics,
 )
+from odradek.storage.settings import LogSettings
 from tests.node.worker.test_hosted_partitions import TOPIC_ID, image_after, place, topic
 from tests.node.worker.test_turns import TurnBench, batch
+from tests.support.stores import NOW_MS
 
 OTHER_ID = bytes(range(1, 17))
 
@@ -88,3 +90,37 @@ def test_an_offline_directory_has_no_disk(tmp_path: Path) -> None:
     assert lines(metrics, "odradek_disk_size_bytes") == [f'directory="{tmp_path}" {usage.total}']
     [free] = lines(metrics, "odradek_disk_free_bytes")
     assert 0 < int(free.split()[-1]) <= usage.total
+
+
+def test_what_waits_for_an_archive_and_what_it_has_lost(tmp_path: Path) -> None:
+    bench, metrics = TurnBench(tmp_path), Metrics("worker-0")
+    PartitionMetrics(bench.partitions).register(metrics)
+    bench.run(bench.stage(1, 0, batch(b"a")), bench.stage(2, 1, batch(b"b")))
+    assert lines(metrics, "odradek_archive_held_bytes") == []
+    assert lines(metrics, "odradek_archive_lost_bytes_total") == []
+    # Two partitions, which are in two stores.
+    for partition in (0, 1):
+        store, number = place(bench.partitions, TOPIC_ID, partition)
+        settings = LogSettings(retention_ms=1, archive_group="g", archive_max_ms=-1)
+        bench.partitions.stores[store].set_settings(number, settings)
+        archive = bench.partitions.log((store, number)).archive
+        assert archive is not None
+        archive.archived_offset = 0
+    assert lines(metrics, "odradek_archive_lost_bytes_total") == ['topic="a" 0']
+    later_ms = NOW_MS + 10_000_000
+    for store_of in bench.partitions.stores.values():
+        assert store_of.maintenance(NOW_MS) is None
+        assert list(store_of.maintenance(later_ms) or ())
+    held = dict(line.split() for line in lines(metrics, "odradek_archive_held_bytes"))
+    assert held == dict.fromkeys(
+        ('topic="a",partition="0"', 'topic="a",partition="1"'), str(len(batch(b"a")))
+    )
+    for partition in (0, 1):
+        store, number = place(bench.partitions, TOPIC_ID, partition)
+        settings = LogSettings(retention_ms=1, archive_group="g", archive_max_ms=1)
+        bench.partitions.stores[store].set_settings(number, settings)
+    for store_of in bench.partitions.stores.values():
+        list(store_of.maintenance(later_ms + 10_000_000) or ())
+    lost = f'topic="a" {2 * len(batch(b"a"))}'
+    assert lines(metrics, "odradek_archive_lost_bytes_total") == [lost]
+    assert {line[-2:] for line in lines(metrics, "odradek_archive_held_bytes")} == {" 0"}

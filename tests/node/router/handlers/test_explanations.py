@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.router.archive_groups import ArchivedPartition
 from odradek.node.router.handlers import explanations as explain_handlers
 from odradek.node.router.handlers.explanations import handle_explain_group, handle_explain_topic
 from odradek.node.router.handlers.fetch import handle_fetch
@@ -224,3 +226,30 @@ def test_very_many_partitions_are_explained_once_each_and_in_turns(harness: Rout
         request = ExplainTopicRequest(topics=[asked])
         [topic] = harness.call_in_turns(handle_explain_topic, request, loop).topics
     assert [partition.partition_index for partition in topic.partitions] == list(range(2_000))
+
+
+# -- an archive -----------------------------------------------------------------------------------
+
+
+def test_what_waits_for_the_group_of_an_archive_is_told(groups: GroupHarness) -> None:
+    topic_id = groups.have_topic("kept", 9)
+    asked = ExplainTopicRequest(topics=[ExplainTopicRequestTopic(name="kept")])
+
+    def told(version: int = 2) -> tuple[str, int, int]:
+        [topic] = groups.call(handle_explain_topic, asked, version).topics
+        [found] = topic.partitions
+        return found.archive_group, found.archived_offset, found.archive_held_bytes
+
+    assert told() == ("", -1, 0)
+    configs = {"odradek_archive_group": "pipe.kept"}
+    groups.controller.set_config(ConfigResourceType.TOPIC, "kept", **configs)
+    groups.follow()
+    assert told() == ("pipe.kept", -1, 0)
+    known = {(topic_id, 0): ArchivedPartition("pipe.kept", 7, 4_000)}
+    groups.services.archive_groups._known = known
+    assert told() == ("pipe.kept", 7, 4_000)
+    assert told(1) == ("", -1, 0), "an older client"
+    known[topic_id, 0] = ArchivedPartition("another", 7, 4_000)
+    assert told() == ("pipe.kept", -1, 0), "the configs have changed since"
+    groups.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "pipe.kept")
+    assert told() == ("", -1, 0)
