@@ -69,8 +69,8 @@ class TopicAdmin:
         answers = self._admin.create_partitions([request], request_timeout=self._timeout_s)
         self._result(answers[topic], f"cannot add partitions to topic {topic}")
 
-    def configs(self, topics: Collection[str], *, dynamic_only: bool) -> dict[str, dict[str, str]]:
-        """The configuration of topics; `dynamic_only`: only what was set for the topic itself."""
+    def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
+        """The configuration of topics, with the cluster's defaults."""
         wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         answers = self._admin.describe_configs(wanted, request_timeout=self._timeout_s)
         return {
