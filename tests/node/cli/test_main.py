@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from odradek.node.cli.main import COMMANDS, cli
+from odradek.node.cli.main import COMMANDS, cli, further_commands
 from tests.node.cli.conftest import Run
 
 README = Path(__file__).parents[3] / "README.md"
@@ -93,7 +93,8 @@ def test_the_version_is_printed(odradek: Run) -> None:
 
 
 def summaries(group: click.Group, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Each command, and its line in the help of its group on a terminal of 80 columns."""
+    """Each command, and its line in the help of its group on a terminal of 80 columns. Those of
+    other packages write their help themselves."""
     context = click.Context(group)
     names = group.list_commands(context)
     for name in names:
@@ -101,7 +102,7 @@ def summaries(group: click.Group, prefix: str = "") -> Iterator[tuple[str, str]]
         assert command is not None
         # As click's Group.format_commands has it.
         yield prefix + name, command.get_short_help_str(78 - 6 - max(map(len, names)))
-        if isinstance(command, click.Group):
+        if isinstance(command, click.Group) and (prefix or name not in further_commands()):
             yield from summaries(command, f"{prefix}{name} ")
 
 
