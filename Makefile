@@ -1,8 +1,8 @@
 # The verbs of this repository. Each makes its own environment in .venv and needs nothing but
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
-.PHONY: check serve test lint types format-check fix docs bench bench-node bench-cluster bench-coordinators conformance sim \
-	nemesis bank soak raftos spark clean
+.PHONY: check serve test lint types format-check fix docs bench bench-node bench-cluster bench-coordinators bench-pipeline \
+	conformance sim nemesis bank soak raftos spark clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -133,6 +133,9 @@ bench-cluster: .venv/.test
 
 bench-coordinators: .venv/.test
 	$(BIN)/python -m bench.coordinators $(ARGS)
+
+bench-pipeline: .venv/.spark $(CONNECTOR)
+	SPARK_KAFKA_JARS=$(CURDIR)/$(CONNECTOR) $(BIN)/python -m bench.pipeline $(ARGS)
 
 clean:
 	rm -rf protocol/*.so .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -68,6 +68,7 @@ def _ratio(least: float) -> Promise:
 
 
 _PRODUCE_TO_CONSUME = _ratio(1 / 1.5)
+_CONNECTOR = Promise(least=1.0, unit="times the stock connector's")
 PROMISES: Final[Mapping[str, Promise]] = {
     # make bench
     "produce 100 B, 1 record a request, 1 in flight, 1 partition": _ratio(0.5),
@@ -95,6 +96,10 @@ PROMISES: Final[Mapping[str, Promise]] = {
     "a worker is killed: longest gap between acknowledgements": _seconds(WORKER_KILL_GAP_S),
     "a router is killed: time until a heartbeat is answered": _seconds(ROUTER_KILL_HEARTBEAT_S),
     "a heartbeat of a stable group (KIP-848): CPU": Promise(most=HEARTBEAT_CPU_US, unit="us"),
+    # make bench-pipeline
+    "Spark reads 1,000,000 records of 1000 B: rows/s": _CONNECTOR,
+    "Spark reads 1,000,000 records of 1000 B: CPU": _CONNECTOR,
+    "Spark reads 3,000,000 records of 100 B: rows/s": Promise(least=1.3, unit=_CONNECTOR.unit),
 }
 
 
