@@ -1,4 +1,7 @@
-"""One Spark for all tests of this folder: a JVM takes seconds to start."""
+"""One Spark for all tests of this folder: a JVM takes seconds to start.
+
+What is marked slow starts Spark again and again, and runs with `make spark` only.
+"""
 
 import os
 import sys
@@ -14,9 +17,12 @@ from tests.support.pipeline_extras import SkippedModule, missing_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[3]
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[2]
 JARS = "SPARK_KAFKA_JARS"
 """The folder with the stock connector's jars (connector/pom.xml)."""
+ALL = "SPARK_TESTS"
+"""`all` runs those that are marked slow, too; `make spark` sets it."""
 
 
 def pytest_pycollect_makemodule(
@@ -25,6 +31,15 @@ def pytest_pycollect_makemodule(
     """Skip each module, which imports pyspark, where Spark cannot run."""
     reason = missing_spark()
     return SkippedModule.because(reason, parent, path=module_path) if reason else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is slow. Called with the tests of all folders."""
+    if os.environ.get(ALL) == "all":
+        return
+    for item in items:
+        if item.path.is_relative_to(FOLDER) and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="takes minutes: `make spark` runs it"))
 
 
 @pytest.fixture(scope="session")
