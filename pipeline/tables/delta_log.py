@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+from pyarrow import fs
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.kafka_types import PartitionRange
@@ -75,7 +76,11 @@ class DeltaLog:
             if not DeltaTable.is_deltatable(self._uri, self._storage or None):
                 return
             table = DeltaTable(self._uri, storage_options=self._storage or None)
-            found = table.to_pyarrow_dataset(schema=schema)
+            # Arrow's own file system: deltalake's is of Python, and a thread of Arrow that asks it
+            # while Python exits aborts the process, whatever the exit code was to be.
+            folder = self._files.folder
+            files = fs.SubTreeFileSystem(folder.path, folder.filesystem)
+            found = table.to_pyarrow_dataset(filesystem=files, schema=schema)
         except DeltaError as error:
             raise self._failure(error) from error
         yield from scan_dataset(found, columns, wanted)
