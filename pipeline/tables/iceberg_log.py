@@ -5,6 +5,7 @@ what the property says is in the table. Without `catalog.*` options the catalog 
 the table's folder; with them it is any catalog of pyiceberg.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,6 +27,9 @@ except ImportError as error:
     raise PipelineError(
         "format iceberg needs the package pyiceberg: pip install 'odradek[iceberg]'"
     ) from error
+
+# It warns, for each file, of columns without statistics: nested ones and bytes have none here.
+logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
 
 CATALOG_FILE: Final = "catalog.db"
 """Of the default catalog, in the table's folder."""

@@ -13,7 +13,7 @@ from odradek.pipeline.tables.target import open_table
 from tests.pipeline.tables.table_samples import fill, job, offsets_in, plan
 
 
-def test_a_snapshot_names_its_plan(tmp_path: Path) -> None:
+def test_a_snapshot_names_its_plan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = open_table("iceberg", str(tmp_path / "orders"))
     table.claim(job("iceberg"))
     fill(table, plan(1, (0, 0, 6)))
@@ -24,6 +24,7 @@ def test_a_snapshot_names_its_plan(tmp_path: Path) -> None:
     assert plans == ["1", "2"]
     assert found.properties["odradek.plan.archive"] == "2"
     assert [each.name for each in found.spec().fields] == ["kafka_date"]
+    assert caplog.messages == [], "what a command would print between its lines"
 
 
 def test_any_catalog_is_named_by_options(tmp_path: Path) -> None:
