@@ -215,12 +215,12 @@ def _begin(
 
 
 def _files_of(target: TableTarget, topic: str) -> list[DataFile]:
-    return [file for commit in target.commits() for file in commit.files if file.topic == topic]
+    return [file for file in target.files() if file.topic == topic]
 
 
 def _rows(target: TableTarget, window: PartitionRange) -> pa.Table:
     """The rows of a window as records, sorted; PipelineError if an offset is there twice."""
-    batches = list(target.scan([*_COLUMNS], window))
+    batches = target.read([*_COLUMNS], window)
     if not batches:
         return pa.table({name: [] for name in _COLUMNS.values()}).cast(_SCHEMA)
     found = pa.Table.from_batches(batches).rename_columns([*_COLUMNS.values()]).sort_by("offset")

@@ -63,7 +63,8 @@ class ExactScan:
             return self._table.scan(columns, wanted)
         if self._files is None:
             self._files = self._iceberg() if self._kind == "iceberg" else self._parquet()
-        paths = [each.path for each in self._files if each.may_hold(wanted)]
+        # A file that a compaction wrote is there once for each partition.
+        paths = [*dict.fromkeys(each.path for each in self._files if each.may_hold(wanted))]
         if not paths:
             return iter(())
         is_in_path = self._time and self._kind == "parquet"
@@ -79,6 +80,22 @@ class ExactScan:
         )
         return scan_dataset(found, columns, wanted)
 
+    def read(self, columns: Sequence[str], wanted: PartitionRange) -> list[pa.RecordBatch]:
+        """All rows of a range at once, also if a compaction replaces files meanwhile."""
+        while True:
+            try:
+                return list(self.batches(columns, wanted))
+            except FileNotFoundError:
+                if not self.refresh():
+                    raise
+
+    def refresh(self) -> bool:
+        """Read the list of files again; whether it is another one, as after a compaction."""
+        known = self._files
+        if self._kind == "parquet":
+            self._files = self._parquet()
+        return known != self._files
+
     def _parquet(self) -> list[_Bounds]:
         return [
             _Bounds(
@@ -86,8 +103,7 @@ class ExactScan:
                 (file.partition, file.partition),
                 (file.first_offset, file.last_offset),
             )
-            for commit in self._table.commits()
-            for file in commit.files
+            for file in self._table.files()
         ]
 
     def _iceberg(self) -> list[_Bounds]:

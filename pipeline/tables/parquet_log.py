@@ -1,7 +1,8 @@
 """A folder of Parquet files, with Hive's folders for the time partition.
 
-Anybody can read the folder. What belongs to the table is said by the job's commits; between the
-renames of files and the commit file others may see rows that the commits do not have yet.
+Anybody can read the folder. What belongs to the table is said by the job's commits and compactions
+(file_log.py); between the renames of files and the commit file others may see rows that the commits
+do not have yet, and while a compaction replaces files they may see rows twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from odradek.pipeline.kafka_types import PartitionRange
+from odradek.pipeline.tables.file_log import FileLog
 from odradek.pipeline.tables.job_folder import JobFolder, staging_name
 from odradek.pipeline.tables.job_plan import DataFile, JobCommit, TableJob
 from odradek.pipeline.tables.rows import time_column
@@ -23,6 +25,7 @@ class ParquetLog:
 
     def __init__(self, files: JobFolder) -> None:
         self._files = files
+        self._log = FileLog(files)
 
     def publish(self, job: TableJob, commit: JobCommit, schema: pa.Schema) -> None:
         """Rename the files. The job's folder has the schema."""
@@ -31,20 +34,19 @@ class ParquetLog:
     def scan(
         self, schema: pa.Schema, columns: Sequence[str], wanted: PartitionRange | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of all committed files."""
+        """Rows of all files."""
         folder = self._files.folder
-        paths = [
+        paths = dict.fromkeys(
             folder.path_of(file.path)
-            for commit in self._files.commits()
-            for file in commit.files
+            for file in self._log.files()
             if wanted is None or may_hold(file, wanted)
-        ]
+        )
         if not paths:
             return
         job = self._files.job()
         time = time_column(job.time_partition) if job is not None else ""
         found = ds.dataset(
-            paths,
+            [*paths],
             schema=schema,
             format="parquet",
             filesystem=folder.filesystem,

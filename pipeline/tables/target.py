@@ -12,8 +12,16 @@ import pyarrow as pa
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.kafka_types import PartitionRange
+from odradek.pipeline.tables.file_log import FileLog
 from odradek.pipeline.tables.job_folder import JobFolder, staging_name
-from odradek.pipeline.tables.job_plan import JobCommit, JobPlan, PlanResult, TableJob, commit_of
+from odradek.pipeline.tables.job_plan import (
+    DataFile,
+    JobCommit,
+    JobPlan,
+    PlanResult,
+    TableJob,
+    commit_of,
+)
 from odradek.pipeline.tables.parquet_log import ParquetLog
 from odradek.pipeline.tables.rows import time_column
 from odradek.pipeline.tables.staging import StagingPlace
@@ -29,6 +37,7 @@ class TableTarget:
     def __init__(self, files: JobFolder, log: TableLog) -> None:
         self._files = files
         self._log = log
+        self._file_log = FileLog(files)
         # The writer's memory of its last commit: nobody else writes the table meanwhile.
         self._last: tuple[JobCommit, pa.Schema] | None = None
 
@@ -44,8 +53,8 @@ class TableTarget:
     def claim(self, job: TableJob) -> None:
         """Be the only writer until `close`, and write `job` down for good the first time.
 
-        Finishes a commit that a crash interrupted. PipelineError if the table is of another job, or
-        if another process writes it now.
+        Finishes a commit or a compaction that a crash interrupted. PipelineError if the table is of
+        another job, or if another process writes it now.
         """
         known = self._files.job()
         if known is None:
@@ -55,6 +64,7 @@ class TableTarget:
         self._files.lock()
         if known is None:
             self._files.write_job(job)
+        self._file_log.finish_prepared()
         prepared = self._files.prepared_commit()
         if prepared is not None:
             self._finish(job, *prepared)
@@ -64,9 +74,12 @@ class TableTarget:
         found = self._newest()
         return None if found is None else found[0]
 
-    def commits(self) -> Iterator[JobCommit]:
-        """All commits, oldest first, with their files as they were added."""
-        return self._files.commits()
+    def files(self) -> list[DataFile]:
+        """All files of committed plans, in any order, without those that a compaction replaced.
+
+        Delta and Iceberg have logs of their own: this is what the job has added to them.
+        """
+        return self._file_log.files()
 
     def pending(self) -> JobPlan | None:
         """The plan that was prepared and not committed."""
@@ -142,6 +155,16 @@ class TableTarget:
         if unknown:
             raise PipelineError(f"table {self.location} has no column {unknown[0]}")
         yield from self._log.scan(schema, columns if columns is not None else schema.names, wanted)
+
+    def read(self, columns: Sequence[str], wanted: PartitionRange) -> list[pa.RecordBatch]:
+        """As `scan`, all rows of a range at once, also if a compaction replaces files meanwhile."""
+        while True:
+            files = self.files()
+            try:
+                return list(self.scan(columns, wanted))
+            except FileNotFoundError:
+                if files == self.files():
+                    raise
 
     def close(self) -> None:
         """Let another process write the table."""
