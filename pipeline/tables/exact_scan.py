@@ -114,12 +114,12 @@ class ExactScan:
         if not isinstance(log, IcebergLog) or job is None:
             return []
         try:
-            table = log._catalog().load_table(log._name(job))
+            table = log.load(job)
             tasks = list(table.scan().plan_files())
             names = ("kafka_partition", "kafka_offset")
             fields = [table.schema().find_field(name).field_id for name in names]
         except Exception as error:  # pyiceberg's, sqlalchemy's, and those of any catalog
-            raise log._failure(error) from error
+            raise log.failure(error) from error
         if any(task.delete_files for task in tasks):
             raise PipelineError(
                 f"table {self._table.location} has deletes by row, which no job of ours makes:"

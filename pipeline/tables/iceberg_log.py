@@ -78,10 +78,8 @@ class IcebergLog:
                         # The property above says whether they are in the table.
                         check_duplicate_files=False,
                     )
-        except PipelineError:
-            raise
         except Exception as error:  # pyiceberg's, sqlalchemy's, and those of any catalog
-            raise self._failure(error) from error
+            raise self.failure(error) from error
 
     def scan(
         self, schema: pa.Schema, columns: Sequence[str], wanted: PartitionRange | None
@@ -109,7 +107,21 @@ class IcebergLog:
         except NoSuchTableError:
             return
         except Exception as error:
-            raise self._failure(error) from error
+            raise self.failure(error) from error
+
+    def load(self, job: TableJob) -> Table:
+        """The table as the catalog has it now; PipelineError if it has none."""
+        try:
+            return self._catalog().load_table(self._name(job))
+        except Exception as error:  # pyiceberg's, sqlalchemy's, and those of any catalog
+            raise self.failure(error) from error
+
+    def failure(self, error: Exception) -> PipelineError:
+        """What pyiceberg or a catalog says, as one line; one of ours stays as it is."""
+        if isinstance(error, PipelineError):
+            return error
+        text = " ".join(str(error).split())[:500]
+        return PipelineError(f"Iceberg table {self._files.folder.location}: {text}")
 
     def _catalog(self) -> Catalog:
         folder = self._files.folder
@@ -143,7 +155,3 @@ class IcebergLog:
                 update.add_identity(time)
             table = catalog.load_table(name)
         return table
-
-    def _failure(self, error: Exception) -> PipelineError:
-        text = " ".join(str(error).split())[:500]
-        return PipelineError(f"Iceberg table {self._files.folder.location}: {text}")
