@@ -1,11 +1,13 @@
 """Spark as jobs use it: a context that is quiet, and tasks that give a line of text each.
 
-Any master works unchanged. Workers import `odradek.pipeline` from their own Python, so it is
-installed there, and see the table's folder under the same path. It needs nothing of Spark SQL:
-records go from the wire into files within a task, and only descriptions come back.
+Any master works unchanged. Workers run the Python of the driver, or that which PYSPARK_PYTHON or
+`spark.pyspark.python` names; `odradek[spark]` is installed there, and the table's folder has the
+same path everywhere. It needs nothing of Spark SQL: records go from the wire into files within a
+task, and only descriptions come back.
 """
 
 import os
+import shutil
 import sys
 import tempfile
 import warnings
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.spark_failures import failure_line
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -24,13 +27,19 @@ _DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_PYTHON: Final = "spark.pyspark.python"
 # By file, as `spark.log.level` has no effect until the context is there. Spark takes the level of
-# the gateway's logger for that of its shell, and tells people if it is another one.
+# the gateway's logger for that of its shell, and tells people if it is another one. What a task
+# failed of comes as the exception of the job: its stack in the log is a second time.
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
 appender.console.type = Console
 appender.console.name = stderr
 appender.console.target = SYSTEM_ERR
@@ -66,7 +75,7 @@ class SparkDriver:
         except Exception as error:
             if not _is_of_spark(error):
                 raise
-            raise PipelineError(f"Spark: {_cause(error)}") from error
+            raise PipelineError(failure_line(str(error), self._master)) from error
 
     def stop(self) -> None:
         """End the context and its workers."""
@@ -87,9 +96,9 @@ class SparkDriver:
             from pyspark import SparkConf, SparkContext
         except ImportError as error:
             raise PipelineError("Spark is missing: pip install 'odradek[spark]'") from error
-        if self._master.startswith("local"):
-            # Workers of this machine have what the driver has; elsewhere spark.pyspark.python says.
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Spark reads the setting in spark-submit alone, and would take any python3 of the workers.
+        named = self._configuration.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON")
+        os.environ["PYSPARK_PYTHON"] = named or sys.executable
         logging = folder / "log4j2.properties"
         logging.write_text(_LOGGING)
         own = self._configuration.get(_JAVA_OPTIONS, "")
@@ -102,12 +111,10 @@ class SparkDriver:
             return SparkContext.getOrCreate(configuration)
         except Exception as error:
             if "JAVA_GATEWAY_EXITED" in str(error):
-                raise PipelineError(
-                    "Spark found no Java: install Java 17 or newer, or set JAVA_HOME"
-                ) from error
+                raise PipelineError(_without_gateway()) from error
             if not _is_of_spark(error):
                 raise
-            raise PipelineError(f"Spark did not start: {_cause(error)}") from error
+            raise PipelineError(failure_line(str(error), self._master)) from error
 
 
 def _is_of_spark(error: Exception) -> bool:
@@ -115,9 +122,12 @@ def _is_of_spark(error: Exception) -> bool:
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
-def _cause(error: Exception) -> str:
-    """Without the stacks of Python and Java below it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    caused = [line for line in lines if line.startswith(("Caused by:", ": org.apache.spark"))]
-    text = caused[-1].removeprefix("Caused by:").strip(": ") if caused else (lines or ["failed"])[0]
-    return text[:500]
+def _without_gateway() -> str:
+    """Spark's launcher has ended before there was a gateway to Java."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if java is None:
+        return "Spark found no Java: install Java 17 or newer, or set JAVA_HOME"
+    return (
+        f"Spark did not start with {java}: its output above says why (Java 17 or newer is needed)"
+    )

@@ -127,6 +127,7 @@ class TableTarget:
         before, known = newest if newest is not None else (None, None)
         schema = merged_schema(known, result.schema, time_column(job.time_partition))
         made = commit_of(plan, result, before)
+        self._check_staged(made)
         self._files.write_prepared(made, schema)
         self._finish(job, made, schema)
         return made
@@ -179,6 +180,17 @@ class TableTarget:
             return self._last
         number = self._files.last_number()
         return self._files.read_commit(number) if number else None
+
+    def _check_staged(self, commit: JobCommit) -> None:
+        """A commit that is prepared is rolled forward for ever: its files have to be here."""
+        staging = staging_name(commit.number)
+        for each in commit.files:
+            if not self._files.folder.exists(f"{staging}/{each.path}"):
+                raise PipelineError(
+                    f"a task has written {staging}/{each.path} and it is not in {self.location}"
+                    " here: the table needs a folder that all of Spark's machines share, or a URI"
+                    " such as s3://BUCKET/TABLE"
+                )
 
     def _finish(self, job: TableJob, commit: JobCommit, schema: pa.Schema) -> None:
         self._log.publish(job, commit, schema)

@@ -115,3 +115,19 @@ def job_settings(bootstrap: str, table: Path, **more: str) -> dict[str, str]:
         "spark.driver.memory": "512m",
         **named,
     }
+
+
+def verify(job: OffloadJob) -> dict[str, Any]:
+    """`odradek pipe verify`; fails if anything is unexplained."""
+    named = {k: v for k, v in job.settings.items() if not k.startswith("spark.")}
+    flags = [f"--{name.replace('.', '-')}={value}" for name, value in named.items()]
+    ran = subprocess.run(
+        pipe_command("verify", *flags, "--output", "json"),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found

@@ -1,12 +1,9 @@
 """`odradek pipe offload` on real Sparks: what is in the topic is in the table, read by others."""
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 from uuid import uuid4
@@ -23,8 +20,7 @@ from tests.e2e.spark.offload_job import (
     OffloadJob,
     environment,
     job_settings,
-    kill_group,
-    pipe_command,
+    verify,
 )
 from tests.support.disks import small_disk
 from tests.support.ports import free_port
@@ -70,22 +66,6 @@ def read_by_others(kind: str, job: OffloadJob) -> pa.Table:
         return DeltaTable(job.table).to_pyarrow_table()
     catalog = load_catalog("odradek", type="sql", uri=f"sqlite:///{job.table}/catalog.db")
     return catalog.load_table(("odradek", job.settings["name"])).scan().to_arrow()
-
-
-def verify(job: OffloadJob) -> dict[str, object]:
-    """`odradek pipe verify`; fails if anything is unexplained."""
-    named = {k: v for k, v in job.settings.items() if not k.startswith("spark.")}
-    flags = [f"--{name.replace('.', '-')}={value}" for name, value in named.items()]
-    ran = subprocess.run(
-        pipe_command("verify", *flags, "--output", "json"),
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    found: dict[str, object] = json.loads(ran.stdout)
-    return found
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
@@ -186,60 +166,6 @@ def test_a_job_runs_until_sigterm_and_shows_its_metrics(
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()
     assert read_by_others("parquet", job).num_rows == 12
-
-
-@contextmanager
-def standalone_spark(folder: Path) -> Iterator[str]:
-    """A master and a worker as Spark's scripts start them; gives the master's URL."""
-    spark = shutil.which("spark-class", path=str(Path(sys.executable).parent))
-    assert spark is not None
-    port = free_port()
-    url = f"spark://127.0.0.1:{port}"
-    master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-    worker = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "2", "--memory", "1g"]
-    started = []
-    log = folder / "spark.log"
-    try:
-        for kind, arguments in (("master.Master", master), ("worker.Worker", [*worker, url])):
-            with log.open("ab") as output:
-                started.append(
-                    subprocess.Popen(
-                        [spark, f"org.apache.spark.deploy.{kind}", *arguments],
-                        cwd=folder,
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                        env=environment() | {"SPARK_WORKER_DIR": str(folder / "work")},
-                        start_new_session=True,
-                    )
-                )
-        registered = "Successfully registered with master"
-        wait_until(lambda: registered in log.read_text(), timeout_s=120, what=registered)
-        yield url
-    finally:
-        for process in reversed(started):
-            kill_group(process)
-
-
-def test_the_same_job_on_every_master(
-    kafka_broker: EmbeddedBroker, records: TopicRecords, topic: str, tmp_path: Path
-) -> None:
-    job = job_of(kafka_broker, tmp_path, topic)
-    job = OffloadJob(
-        {
-            **job.settings,
-            "spark.pyspark.python": sys.executable,
-            "spark.executorEnv.PYTHONPATH": environment()["PYTHONPATH"],
-            "spark.executor.memory": "512m",
-        }
-    )
-    with standalone_spark(tmp_path) as standalone:
-        masters = ["local[2]", "local-cluster[2,1,1024]", standalone]
-        for number, master in enumerate(masters, start=1):
-            records.send(topic, [b"v-%d" % number] * 10, partition=number - 1)
-            ran = job.once(master=master)
-            assert ran.exit_code == 0, f"{master}: {ran.errors}"
-            assert [plan["records"] for plan in ran.plans] == [10], master
-    assert read_by_others("parquet", job).num_rows == 30
 
 
 def test_a_full_disk_is_one_line_and_nothing_half_written_is_visible(

@@ -267,15 +267,39 @@ def test_what_is_no_table_is_said(tmp_path: Path) -> None:
         open_table("", str(tmp_path / "orders"))
 
 
-def test_a_lost_file_is_named_and_nothing_is_committed(kind: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_here_is_named_and_the_plan_can_run_again(
+    kind: str, tmp_path: Path
+) -> None:
+    """A task has written it into a folder of its machine, or somebody has deleted it."""
     table = claimed(kind, tmp_path / "orders")
     first = plan(1, (0, 0, 2))
     table.prepare(first)
     result = run_tasks(table, first)
     path = tmp_path / "orders" / "_odradek" / "staging" / "0000000001" / result.files[0].path
     path.unlink()
-    with pytest.raises(PipelineError, match=r"is lost, and the table needs it"):
+    with pytest.raises(PipelineError, match=r"needs a folder that all of Spark's machines share"):
         table.commit(first, result)
+    table.close()
+    again = claimed(kind, tmp_path / "orders")
+    assert again.last_commit() is None
+    assert again.pending() == first
+    again.prepare(first)
+    again.commit(first, run_tasks(again, first))
+    assert offsets_in(again) == [0, 1]
+
+
+def test_a_file_that_is_lost_within_a_commit_is_named(kind: str, tmp_path: Path) -> None:
+    table = claimed(kind, tmp_path / "orders")
+    first = plan(1, (0, 0, 2))
+    table.prepare(first)
+    result = run_tasks(table, first)
+    files = JobFolder(TableFolder(str(tmp_path / "orders")))
+    files.write_prepared(commit_of(first, result, None), result.schema)
+    table.close()
+    path = tmp_path / "orders" / "_odradek" / "staging" / "0000000001" / result.files[0].path
+    path.unlink()
+    with pytest.raises(PipelineError, match=r"is lost, and the table needs it"):
+        claimed(kind, tmp_path / "orders")
     assert open_table("", str(tmp_path / "orders")).last_commit() is None
 
 
