@@ -44,7 +44,7 @@ def takes_job(command: Callable[P, R]) -> Callable[..., R]:
         metavar="NAME=VALUE",
         help="Any other setting: kafka.NAME of Kafka's clients, spark.NAME, catalog.NAME, ...",
     )(wrapper)
-    for name, (default, help_text) in reversed(SETTINGS.items()):
+    for name, (default, help_text) in reversed([*SETTINGS.items()]):
         flags = [f"--{name.replace('.', '-')}", _parameter(name)]
         if name == "bootstrap.servers":
             flags[:0] = ["--bootstrap", "-b"]

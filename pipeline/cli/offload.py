@@ -19,7 +19,7 @@ _EVERY: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
-class Interval(click.ParamType):
+class Interval(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in newer click only
     """A time such as 30s or 5m, in seconds."""
 
     name = "interval"

@@ -154,7 +154,7 @@ class DeadLetterSender:
                     self._topic,
                     key=record.key,
                     value=record.value,
-                    headers=letter_headers(letter),
+                    headers=[*letter_headers(letter)],
                     on_delivery=delivered,
                 )
                 self._producer.poll(0)

@@ -7,7 +7,7 @@ the table's folder; with them it is any catalog of pyiceberg.
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -21,7 +21,6 @@ from odradek.pipeline.tables.rows import time_column
 try:
     from pyiceberg.catalog import Catalog, load_catalog
     from pyiceberg.exceptions import NoSuchTableError
-    from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThanOrEqual, LessThan
     from pyiceberg.table import Table
 except ImportError as error:
     raise PipelineError(
@@ -88,13 +87,12 @@ class IcebergLog:
         job = self._files.job()
         if job is None:
             return
-        condition: Any = AlwaysTrue()
+        # As text: names of topics have no quotes.
+        condition = "true"
         if wanted is not None:
-            condition = And(
-                EqualTo("kafka_topic", wanted.topic),
-                EqualTo("kafka_partition", wanted.partition),
-                GreaterThanOrEqual("kafka_offset", wanted.start),
-                LessThan("kafka_offset", wanted.end),
+            condition = (
+                f"kafka_topic = '{wanted.topic}' AND kafka_partition = {wanted.partition}"
+                f" AND kafka_offset >= {wanted.start} AND kafka_offset < {wanted.end}"
             )
         kept = pa.schema([schema.field(name) for name in columns])
         try:

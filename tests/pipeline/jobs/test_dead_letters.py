@@ -71,7 +71,10 @@ def letters_in(bootstrap: str, topic: str, count: int) -> Iterator[JobLetter | N
     def read() -> bool:
         message = consumer.poll(0.05)
         if message is not None and message.error() is None:
-            found.append(read_letter(message.key(), message.value(), message.headers() or []))
+            sent = message.headers()
+            assert isinstance(sent, list)
+            headers = [(name, value) for name, value in sent if not isinstance(value, str)]
+            found.append(read_letter(message.key(), message.value(), headers))
         return len(found) >= count
 
     wait_until(read)
