@@ -30,9 +30,12 @@ def columns_added(table: TableTarget) -> ColumnStarts:
         return {}
     starts: dict[str, dict[PartitionName, int]] = {}
     ends: dict[PartitionName, int] = {}
-    # Of those that a checkpoint stands for, the last one before each change is there.
     for number in numbers:
-        commit, schema = files.read_commit(number)
+        found = files.find_commit(number)
+        # A checkpoint may stand for it now. The last one before each change is there in any case.
+        if found is None:
+            continue
+        commit, schema = found
         for name in schema.names:
             if name not in first_names and name not in starts:
                 starts[name] = ends
