@@ -8,11 +8,13 @@ task, and only descriptions come back.
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Final, Self
 
 from odradek.pipeline.errors import PipelineError
@@ -107,6 +109,7 @@ class SparkDriver:
         }
         configuration = SparkConf().setAppName(self._name).setMaster(self._master)
         configuration.setAll([*settings.items()])
+        on_interrupt = signal.getsignal(signal.SIGINT)
         try:
             return SparkContext.getOrCreate(configuration)
         except Exception as error:
@@ -115,6 +118,10 @@ class SparkDriver:
             if not _is_of_spark(error):
                 raise
             raise PipelineError(failure_line(str(error), self._master)) from error
+        finally:
+            # Spark's own would fail the job with stacks of Python and Java.
+            if current_thread() is main_thread():
+                signal.signal(signal.SIGINT, on_interrupt)
 
 
 def _is_of_spark(error: Exception) -> bool:

@@ -23,8 +23,15 @@ def test_the_least_that_a_job_is_told() -> None:
 
 @pytest.mark.parametrize(
     "master",
-    ["local", "local[*]", "local[2, 4]", "local-cluster[2,1,1024]", "spark://a:1,b:1", "yarn"]
-    + ["k8s://https://a"],
+    [
+        "local",
+        "local[*]",
+        "local[2, 4]",
+        "local-cluster[2,1,1]",
+        "spark://a:1,b:1",
+        "yarn",
+        "k8s://a",
+    ],
 )
 def test_every_master_of_spark_is_taken(master: str) -> None:
     assert job_options(LEAST | {"master": master}).master == master
