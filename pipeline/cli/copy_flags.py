@@ -4,14 +4,13 @@ As those of jobs (job_flags.py): a YAML file, options of the same names before i
 for what has no option of its own.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from odradek.pipeline.cli.job_flags import BOOTSTRAP_VARIABLE
+from odradek.pipeline.cli.root_options import environment_settings, root_settings
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.settings import parse_properties, read_settings
 
@@ -49,22 +48,16 @@ def takes_settings(settings: Mapping[str, tuple[str | None, str]]) -> Callable[[
 def given_settings(parameters: Mapping[str, Any], names: Mapping[str, object]) -> dict[str, str]:
     """All that the file, -X and the options say, the latter before the former.
 
-    Options of the whole command line (`odradek -b HOST -X NAME=VALUE pipe ...`) and the variable
-    ODRADEK_BOOTSTRAP are of the one cluster, so `mirror`, which has two, does without them.
+    Options of the whole command line (`odradek -b HOST -X NAME=VALUE pipe ...`) and variables are
+    of the one cluster, so `mirror`, which has two, does without them.
     """
     properties = parse_properties(parameters["job_properties"])
     options = {name: parameters[name.replace(".", "_")] for name in names}
     given = {name: value for name, value in options.items() if value is not None}
     if "bootstrap.servers" not in names:
         return read_settings(parameters["settings_file"], {**properties, **given})
-    root = click.get_current_context().find_root().params
-    listed = parse_properties(root.get("properties") or ())
-    before = {f"kafka.{name}": value for name, value in listed.items()}
-    if root.get("bootstrap"):
-        before["bootstrap.servers"] = str(root["bootstrap"])
-    found = read_settings(parameters["settings_file"], {**before, **properties, **given})
-    variable = os.environ.get(BOOTSTRAP_VARIABLE)
-    return {"bootstrap.servers": variable, **found} if variable else found
+    found = read_settings(parameters["settings_file"], {**root_settings(), **properties, **given})
+    return {**environment_settings(), **found}
 
 
 def checked(make: Callable[[], Options]) -> Options:

@@ -4,21 +4,19 @@ What the command line says comes before the file. Used by the commands that read
 """
 
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from odradek.pipeline.cli.root_options import environment_settings, root_settings
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.setting_names import SETTINGS
 from odradek.pipeline.jobs.settings import parse_properties, read_settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
 
 
 def takes_job(command: Callable[P, R]) -> Callable[..., R]:
@@ -59,22 +57,9 @@ def _settings(parameters: dict[str, Any]) -> dict[str, str]:
     properties = parse_properties(parameters.pop("job_properties"))
     options = {name: parameters.pop(_parameter(name)) for name in SETTINGS}
     given = {name: value for name, value in options.items() if value is not None}
-    found = read_settings(
-        parameters.pop("job_file"), {**_before_the_command(), **properties, **given}
-    )
-    bootstrap = os.environ.get(BOOTSTRAP_VARIABLE)
-    return {"bootstrap.servers": bootstrap, **found} if bootstrap else found
+    found = read_settings(parameters.pop("job_file"), {**root_settings(), **properties, **given})
+    return {**environment_settings(), **found}
 
 
 def _parameter(name: str) -> str:
     return f"setting_{name.replace('.', '_')}"
-
-
-def _before_the_command() -> dict[str, str]:
-    """`odradek -b HOST -X PROPERTY=VALUE pipe ...`: options of the whole command line."""
-    root = click.get_current_context().find_root().params
-    listed = parse_properties(root.get("properties") or ())
-    found = {f"kafka.{name}": value for name, value in listed.items()}
-    if root.get("bootstrap"):
-        found["bootstrap.servers"] = str(root["bootstrap"])
-    return found

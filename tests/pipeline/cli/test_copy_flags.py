@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.pipeline.cli.copy_flags import checked, given_settings, takes_settings
-from odradek.pipeline.cli.job_flags import BOOTSTRAP_VARIABLE
+from odradek.pipeline.cli.root_options import BOOTSTRAP_VARIABLE
 from odradek.pipeline.errors import PipelineError
 
 ONE = {
