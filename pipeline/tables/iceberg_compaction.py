@@ -9,6 +9,7 @@ that did not come to its end.
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import uuid4
@@ -67,7 +68,7 @@ def maintain_iceberg(
             _replace(table, job, [files.of(each) for group in groups for each in group], written)
         old = _old_snapshots(table, before_ms)
         if old and not dry_run:
-            table.maintenance.expire_snapshots().by_ids(old).commit()
+            _expire(table, old)
         unreferenced = files.unreferenced(
             [each for each in table.snapshots() if each.snapshot_id not in old]
         )
@@ -201,6 +202,15 @@ def _old_snapshots(table: Table, before_ms: int) -> list[int]:
         if each.snapshot_id not in kept
         and followed_ms.get(each.snapshot_id, each.timestamp_ms) < before_ms
     ]
+
+
+def _expire(table: Table, old: Sequence[int]) -> None:
+    """With their lists of manifests: each is of one snapshot, and has all files of that time."""
+    lists = [each.manifest_list for each in table.snapshots() if each.snapshot_id in old]
+    table.maintenance.expire_snapshots().by_ids([*old]).commit()
+    for path in lists:
+        with suppress(FileNotFoundError):
+            table.io.delete(path)
 
 
 def _without_older(snapshots: Sequence[Snapshot]) -> list[Snapshot]:

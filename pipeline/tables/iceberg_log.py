@@ -34,6 +34,9 @@ CATALOG_FILE: Final = "catalog.db"
 """Of the default catalog, in the table's folder."""
 NAMESPACE: Final = "odradek"
 """Name of the default catalog, and of the namespace of tables without `catalog.table`."""
+_PROPERTIES: Final = {"write.metadata.delete-after-commit.enabled": "true"}
+"""Each commit writes a file with all snapshots. Iceberg keeps the last 100 of these then, not all:
+`write.metadata.previous-versions-max`."""
 
 
 class IcebergLog:
@@ -145,7 +148,9 @@ class IcebergLog:
         except NoSuchTableError:
             catalog.create_namespace_if_not_exists(name[:-1])
             location = self._files.folder.uri_of("").rstrip("/")
-            table = catalog.create_table(name, schema=schema, location=location)
+            table = catalog.create_table(
+                name, schema=schema, location=location, properties=_PROPERTIES
+            )
         time = time_column(job.time_partition)
         # A crash may have come between this and the creation.
         if time and not table.spec().fields:

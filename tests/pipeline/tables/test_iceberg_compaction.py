@@ -126,6 +126,7 @@ def test_snapshots_expire_but_the_current_one_and_their_files_are_deleted(tmp_pa
     assert len(_listed(folder)) == 7
     assert _maintained(table, NOTHING) == MaintenanceReport(expired=1, deleted=6)
     assert _listed(folder) == _files(folder)
+    assert len([*folder.glob("metadata/snap-*.avro")]) == 1
     assert _maintained(table, NOTHING).lines(dry_run=False) == ["nothing to do"]
     assert offsets_in(table) == sorted([*range(9)] * 2)
     fill(table, plan(4, (0, 9, 11)))
