@@ -67,6 +67,16 @@ def stable(cluster: KafkaCluster, topic: str, end: int) -> PartitionRange:
     return whole(cluster, topic)
 
 
+def wait_for_end(cluster: KafkaCluster, topic: str, end: int) -> None:
+    """Until `end` is the log end offset: what is sent next comes behind the marker."""
+    name = PartitionName(topic, 0)
+
+    def has_end() -> bool:
+        return cluster.list_offsets({name: LATEST}, read_committed=False)[name].offset == end
+
+    wait_until(has_end, what=f"{topic} ends at offset {end}")
+
+
 def part(of: PartitionRange, start: int, end: int) -> PartitionRange:
     return PartitionRange(of.topic, of.topic_id, of.partition, start, end)
 
@@ -227,11 +237,14 @@ def test_transactions(cluster: KafkaCluster, new_topic: Callable[..., str]) -> N
     send(second, topic, [b"committed"] * 5)  # 10 to 14
     send(first, topic, [b"aborted"] * 5)  # 15 to 19
     first.abort_transaction(30)  # marker at 20
+    wait_for_end(cluster, topic, 21)
     send(second, topic, [b"committed"] * 5)  # 21 to 25
     first.begin_transaction()
     send(first, topic, [b"of the same producer"] * 2)  # 26, 27
     first.commit_transaction(30)  # marker at 28
+    wait_for_end(cluster, topic, 29)
     second.commit_transaction(30)  # marker at 29
+    wait_for_end(cluster, topic, 30)
     send(producer_of(cluster), topic, [b"plain"] * 3)  # 30 to 32
     send(third, topic, [b"open"])  # 33
     wanted = stable(cluster, topic, 33)
