@@ -47,8 +47,8 @@ def maintain(options: MaintainOptions) -> MaintenanceReport:
     job = table.job()
     if job is None:
         raise PipelineError(f"{options.table} is no table of a job: it has no _odradek/job.json")
-    table.claim(job)
     try:
+        table.claim(job)
         pending = table.pending()
         if pending is not None:
             raise PipelineError(
@@ -67,5 +67,10 @@ def maintain(options: MaintainOptions) -> MaintenanceReport:
             keep=options.keep,
             dry_run=options.dry_run,
         )
+    except OSError as error:
+        text = " ".join(str(error).split())
+        raise PipelineError(
+            f"{options.table} cannot be compacted: {text}; no row has changed, run it again"
+        ) from error
     finally:
         table.close()

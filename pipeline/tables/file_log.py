@@ -86,21 +86,17 @@ class FileLog:
         record = FileReplacement(self._compaction + 1, tuple(removed), tuple(added))
         name = f"{FOLDER}/{_COMPACTIONS}/{file_of(record.number)}{_PREPARED}"
         self._folder.write_text(name, record.to_json())
-        self.finish_prepared()
+        if not self._finish(record.number):
+            raise PipelineError(
+                f"table {self._folder.location}: staging was emptied while `maintain` ran: the job"
+                " must not run meanwhile"
+            )
         self._apply(record)
 
     def finish_prepared(self) -> None:
         """Roll forward what a crash interrupted. Only the process that has the lock may call it."""
         for number in self._files.numbers(_COMPACTIONS, _PREPARED):
-            name = f"{FOLDER}/{_COMPACTIONS}/{file_of(number)}"
-            text = self._folder.read_text(f"{name}{_PREPARED}") or ""
-            where = self._folder.path_of(f"{name}{_PREPARED}")
-            record = FileReplacement.from_json(text, where)
-            paths = {each.path for each in record.added}
-            self._folder.move((f"{COMPACTED}/{path}", path) for path in paths)
-            self._folder.write_text(f"{name}{_DONE}", text)
-            self._folder.delete_files(record.removed)
-            self._folder.delete_files([f"{name}{_PREPARED}"])
+            self._finish(number)
 
     def unfolded(self) -> tuple[int, int]:
         """The number of commits and of compactions that no checkpoint stands for."""
@@ -120,7 +116,7 @@ class FileLog:
         old = [
             number
             for (number, _, schema), (_, _, following) in pairwise(commits)
-            if schema.names == following.names
+            if schema.names == following.names and number <= self._commit
         ]
         before, self._checkpoint = self._checkpoint, self._checkpoint + 1
         self._folded = (self._commit, self._compaction)
@@ -143,6 +139,24 @@ class FileLog:
             if number <= before
         )
         return len(old)
+
+    def _finish(self, number: int) -> bool:
+        """Roll a prepared compaction forward; back if its file is lost and not yet in place: those
+        that it was to replace are all there."""
+        name = f"{FOLDER}/{_COMPACTIONS}/{file_of(number)}"
+        text = self._folder.read_text(f"{name}{_PREPARED}") or ""
+        record = FileReplacement.from_json(text, self._folder.path_of(f"{name}{_PREPARED}"))
+        paths = {each.path for each in record.added}
+        is_there = all(
+            self._folder.exists(path) or self._folder.exists(f"{COMPACTED}/{path}")
+            for path in paths
+        )
+        if is_there or self._folder.exists(f"{name}{_DONE}"):
+            self._folder.move((f"{COMPACTED}/{path}", path) for path in paths)
+            self._folder.write_text(f"{name}{_DONE}", text)
+            self._folder.delete_files(record.removed)
+        self._folder.delete_files([f"{name}{_PREPARED}"])
+        return is_there
 
     def _catch_up(self) -> bool:
         """Read what is new; False if it has to begin again."""

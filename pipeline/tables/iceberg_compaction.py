@@ -8,7 +8,7 @@ that did not come to its end.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -63,8 +63,7 @@ def maintain_iceberg(
         files = _Files(folder, table, time_column(job.time_partition))
         groups = compaction_groups(files.sources(), target_bytes)
         if groups and not dry_run:
-            columns = pa.schema([*schema])
-            written = [files.merge(group, columns) for group in groups]
+            written = files.merge(groups, schema)
             _replace(table, job, [files.of(each) for group in groups for each in group], written)
         old = _old_snapshots(table, before_ms)
         if old and not dry_run:
@@ -129,13 +128,21 @@ class _Files:
         """As the table's manifests have it."""
         return self._by_path[source.path]
 
-    def merge(self, group: Sequence[CompactionSource], columns: pa.Schema) -> str:
-        """Write a larger file: its URI. No snapshot has it yet."""
-        place = group[0].path.rpartition("/")[0]
-        name = f"compacted-{uuid4().hex}.parquet"
-        path = f"{place}/{name}" if place else name
-        merge_files(self._folder, group, path, columns)
-        return self._folder.uri_of(path)
+    def merge(self, groups: Iterable[Sequence[CompactionSource]], schema: pa.Schema) -> list[str]:
+        """Write a larger file for each group: their URIs. No snapshot has them yet, and if one
+        fails none is left: the disk may be full."""
+        written: list[str] = []
+        try:
+            for group in groups:
+                place = group[0].path.rpartition("/")[0]
+                name = f"compacted-{uuid4().hex}.parquet"
+                path = f"{place}/{name}" if place else name
+                merge_files(self._folder, group, path, pa.schema([*schema]))
+                written.append(path)
+        except BaseException:
+            self._folder.delete_files(written)
+            raise
+        return [self._folder.uri_of(path) for path in written]
 
     def unreferenced(self, snapshots: Sequence[Snapshot]) -> list[str]:
         """Files of ours that none of these snapshots has: paths below the table's folder."""

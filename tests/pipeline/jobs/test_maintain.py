@@ -14,7 +14,10 @@ from odradek.pipeline.jobs.dead_letter_index import DeadLetterIndex
 from odradek.pipeline.jobs.maintain import MaintainOptions, maintain
 from odradek.pipeline.jobs.replay import replay
 from odradek.pipeline.jobs.verify import verify_table
+from odradek.pipeline.tables.target import open_table
 from odradek.pipeline.wire.cluster import KafkaCluster
+from tests.pipeline.tables.table_samples import fill, job, offsets_in, plan
+from tests.support.disks import small_disk
 from tests.support.offloaded_tables import OffloadedTable
 from tests.support.topic_records import TopicRecords
 
@@ -88,3 +91,30 @@ def test_a_maintained_table_is_replayed(
         )
     )
     assert result.rows == 60
+
+
+def test_a_full_disk_is_one_line_and_changes_nothing(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 4 << 20) as disk:
+        folder = disk.folder / "orders"
+        table = open_table("parquet", str(folder))
+        table.claim(job("parquet", "none"))
+        for number in range(1, 21):
+            fill(table, plan(number, (0, 100 * number, 100 * number + 100)))
+        table.close()
+        refused: list[str] = []
+        for kilobytes in (0, 4, 8, 12, 16, 24, 40):
+            disk.fill(leave_bytes=kilobytes << 10)
+            try:
+                maintain(MaintainOptions(table=str(folder)))
+            except PipelineError as error:
+                refused.append(str(error))
+            assert offsets_in(open_table("", str(folder))) == [*range(100, 2100)]
+            disk.empty()
+        assert len(refused) >= 3
+        for text in refused:
+            assert text.startswith(f"{folder} cannot be compacted: ")
+            assert "No space left on device" in text
+            assert "\n" not in text
+        maintain(MaintainOptions(table=str(folder)))
+        assert len([*folder.glob("*.parquet")]) == 1
+        assert offsets_in(open_table("", str(folder))) == [*range(100, 2100)]

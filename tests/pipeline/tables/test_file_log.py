@@ -130,6 +130,24 @@ def test_an_interrupted_compaction_is_rolled_forward(folder: Path, done: str) ->
     fill(table, plan(4, (0, 20, 25)))
 
 
+def test_a_compaction_whose_file_is_lost_is_rolled_back(folder: Path) -> None:
+    paths = _paths(_log(folder))
+    added = _stage(folder, "large.parquet", paths[0])
+    record = FileReplacement(1, tuple(paths), (added,))
+    prepared = folder / "_odradek" / "compactions" / "0000000001.json.prepared"
+    prepared.parent.mkdir()
+    prepared.write_text(record.to_json())
+    (folder / COMPACTED / "large.parquet").unlink()
+
+    assert [each.path for each in _claimed(folder).files()] == paths
+    assert sorted(path.name for path in folder.glob("*.parquet")) == sorted(paths)
+    assert not prepared.exists()
+    log = _log(folder)
+    with pytest.raises(PipelineError, match="staging was emptied while `maintain` ran"):
+        log.replace(paths, [added])
+    assert _paths(log) == paths
+
+
 def test_a_lost_commit_is_told(folder: Path) -> None:
     (folder / "_odradek" / "commits" / "0000000002.json").unlink()
     with pytest.raises(PipelineError, match="has lost files of _odradek/commits"):
