@@ -8,21 +8,17 @@ from pathlib import Path
 from urllib.request import urlopen
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 from confluent_kafka.admin import AdminClient
-from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
 
 from odradek.node.embedded import EmbeddedBroker
 from tests.e2e.spark.offload_job import (
     OffloadJob,
     environment,
     job_settings,
+    read_by_others,
     verify,
 )
-from tests.support.disks import small_disk
 from tests.support.ports import free_port
 from tests.support.topic_records import TopicRecords
 from tests.support.waiting import wait_until
@@ -51,21 +47,6 @@ def topic(records: TopicRecords) -> str:
 def job_of(kafka_broker: EmbeddedBroker, folder: Path, topic: str, **more: str) -> OffloadJob:
     named = {"name": topic, "topics": topic, **more}
     return OffloadJob(job_settings(kafka_broker.bootstrap_servers, folder / "lake", **named))
-
-
-def read_by_others(kind: str, job: OffloadJob) -> pa.Table:
-    """The whole table, without a line of ours."""
-    if kind == "parquet":
-        first = ds.dataset(job.table, partitioning="hive")
-        # Arrow takes the columns of the first file, if nobody says more.
-        columns = pa.unify_schemas(
-            [first.schema, *(each.physical_schema for each in first.get_fragments())]
-        )
-        return first.replace_schema(columns).to_table()
-    if kind == "delta":
-        return DeltaTable(job.table).to_pyarrow_table()
-    catalog = load_catalog("odradek", type="sql", uri=f"sqlite:///{job.table}/catalog.db")
-    return catalog.load_table(("odradek", job.settings["name"])).scan().to_arrow()
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
@@ -166,33 +147,6 @@ def test_a_job_runs_until_sigterm_and_shows_its_metrics(
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()
     assert read_by_others("parquet", job).num_rows == 12
-
-
-def test_a_full_disk_is_one_line_and_nothing_half_written_is_visible(
-    kafka_broker: EmbeddedBroker, records: TopicRecords, topic: str, tmp_path: Path
-) -> None:
-    with small_disk(tmp_path / "disk", 16 << 20) as disk:
-        job = job_of(kafka_broker, tmp_path / "disk", topic)
-        records.send(topic, [b"small"] * 10)
-        assert job.once().exit_code == 0
-        chance = __import__("random").Random(14)
-        large = [chance.randbytes(900_000) for _ in range(8)]
-        for partition in range(3):
-            records.send(topic, large, partition=partition)
-        ran = job.once()
-        assert ran.exit_code == 1
-        assert ran.plans == []
-        error = ran.errors.strip().splitlines()[-1]
-        assert error.startswith("Error: ")
-        assert "No space left on device" in error
-        assert "nothing of this plan is visible" in error
-        assert read_by_others("parquet", job).num_rows == 10
-        assert not (job.table / "_odradek" / "staging").exists()
-        # The disk has room again: the same plan runs.
-        wait_until(lambda: disk.free_bytes > 8 << 20)
-        small = job.once(rows_per_trigger="3")
-        assert small.exit_code == 1
-        assert read_by_others("parquet", job).num_rows == 10
 
 
 def test_without_java_it_says_so(
