@@ -6,21 +6,23 @@ the table's folder; with them it is any catalog of pyiceberg.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
+from pyarrow import fs
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.kafka_types import PartitionRange
 from odradek.pipeline.tables.job_folder import JobFolder
 from odradek.pipeline.tables.job_plan import JobCommit, TableJob
 from odradek.pipeline.tables.parquet_log import move_into_place
+from odradek.pipeline.tables.parquet_snapshot import FileBounds, ParquetSnapshot
 from odradek.pipeline.tables.rows import time_column
 
 try:
     from pyiceberg.catalog import Catalog, load_catalog
     from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import Table
 except ImportError as error:
     raise PipelineError(
@@ -34,6 +36,7 @@ CATALOG_FILE: Final = "catalog.db"
 """Of the default catalog, in the table's folder."""
 NAMESPACE: Final = "odradek"
 """Name of the default catalog, and of the namespace of tables without `catalog.table`."""
+_OFFSET_END: Final = 2**63
 _PROPERTIES: Final = {"write.metadata.delete-after-commit.enabled": "true"}
 """Each commit writes a file with all snapshots. Iceberg keeps the last 100 of these then, not all:
 `write.metadata.previous-versions-max`."""
@@ -83,32 +86,29 @@ class IcebergLog:
         except Exception as error:  # pyiceberg's, sqlalchemy's, and those of any catalog
             raise self.failure(error) from error
 
-    def scan(
-        self, schema: pa.Schema, columns: Sequence[str], wanted: PartitionRange | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows of the current snapshot."""
-        job = self._files.job()
-        if job is None:
-            return
-        # As text: names of topics have no quotes.
-        condition = "true"
-        if wanted is not None:
-            condition = (
-                f"kafka_topic = '{wanted.topic}' AND kafka_partition = {wanted.partition}"
-                f" AND kafka_offset >= {wanted.start} AND kafka_offset < {wanted.end}"
-            )
-        kept = pa.schema([schema.field(name) for name in columns])
+    def snapshot(self, job: TableJob, schema: pa.Schema) -> ParquetSnapshot:
+        """The files of the current snapshot, which Arrow reads."""
+        table = self.load(job)
         try:
-            table = self._catalog().load_table(self._name(job))
-            scan = table.scan(row_filter=condition, selected_fields=tuple(columns))
-            for batch in scan.to_arrow_batch_reader():
-                if batch.num_rows:
-                    rows = pa.Table.from_batches([batch]).select([*columns]).cast(kept)
-                    yield from rows.to_batches()
-        except NoSuchTableError:
-            return
-        except Exception as error:
+            tasks = list(table.scan().plan_files())
+            fields = [
+                table.schema().find_field(name).field_id
+                for name in ("kafka_partition", "kafka_offset")
+            ]
+        except Exception as error:  # pyiceberg's, sqlalchemy's, and those of any catalog
             raise self.failure(error) from error
+        folder = self._files.folder
+        if any(task.delete_files for task in tasks):
+            raise PipelineError(
+                f"table {folder.location} has deletes by row, which no job of ours makes:"
+                " rewrite its data files with Spark's procedure rewrite_data_files first"
+            )
+        found = []
+        for task in tasks:
+            partitions, offsets = (_bounds(task.file, each) for each in fields)
+            path = fs.FileSystem.from_uri(task.file.file_path)[1]
+            found.append(FileBounds(path, partitions, offsets))
+        return ParquetSnapshot(tuple(found), folder, schema)
 
     def load(self, job: TableJob) -> Table:
         """The table as the catalog has it now; PipelineError if it has none."""
@@ -158,3 +158,12 @@ class IcebergLog:
                 update.add_identity(time)
             table = catalog.load_table(name)
         return table
+
+
+def _bounds(file: IcebergFile, field: int) -> tuple[int, int]:
+    """The least and the greatest value of a column of integers; any, if the file does not say."""
+    low, high = (file.lower_bounds or {}).get(field), (file.upper_bounds or {}).get(field)
+    return (
+        -_OFFSET_END if low is None else int.from_bytes(low, "little", signed=True),
+        _OFFSET_END if high is None else int.from_bytes(high, "little", signed=True),
+    )

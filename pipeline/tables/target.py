@@ -26,7 +26,7 @@ from odradek.pipeline.tables.parquet_log import ParquetLog
 from odradek.pipeline.tables.rows import time_column
 from odradek.pipeline.tables.staging import StagingPlace
 from odradek.pipeline.tables.table_folder import TableFolder
-from odradek.pipeline.tables.table_log import TableLog, merged_schema
+from odradek.pipeline.tables.table_log import TableLog, TableSnapshot, merged_schema
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 
@@ -34,10 +34,10 @@ FORMATS: Final = ("parquet", "delta", "iceberg")
 class TableTarget:
     """An open table."""
 
-    def __init__(self, files: JobFolder, log: TableLog) -> None:
+    def __init__(self, files: JobFolder, file_log: FileLog, log: TableLog) -> None:
         self._files = files
+        self._file_log = file_log
         self._log = log
-        self._file_log = FileLog(files)
         # The writer's memory of its last commit: nobody else writes the table meanwhile.
         self._last: tuple[JobCommit, pa.Schema] | None = None
 
@@ -149,23 +149,21 @@ class TableTarget:
 
         All columns by default. Of `wanted` topic, partition and offsets count, not the id.
         """
-        schema = self.schema()
-        if schema is None:
+        schema, snapshot = self.schema(), self.snapshot()
+        if schema is None or snapshot is None:
             return
         unknown = [name for name in columns or () if name not in schema.names]
         if unknown:
             raise PipelineError(f"table {self.location} has no column {unknown[0]}")
-        yield from self._log.scan(schema, columns if columns is not None else schema.names, wanted)
+        yield from snapshot.scan(columns if columns is not None else schema.names, wanted)
 
-    def read(self, columns: Sequence[str], wanted: PartitionRange) -> list[pa.RecordBatch]:
-        """As `scan`, all rows of a range at once, also if a compaction replaces files meanwhile."""
-        while True:
-            files = self.files()
-            try:
-                return list(self.scan(columns, wanted))
-            except FileNotFoundError:
-                if files == self.files():
-                    raise
+    def snapshot(self) -> TableSnapshot | None:
+        """What is committed now, whatever is committed later; None for a table without commits.
+
+        Reads the list of files: whoever reads many ranges keeps it (exact_scan.py).
+        """
+        job, schema = self._files.job(), self.schema()
+        return None if job is None or schema is None else self._log.snapshot(job, schema)
 
     def close(self) -> None:
         """Let another process write the table."""
@@ -214,13 +212,17 @@ def open_table(kind: str, location: str, options: Mapping[str, str] | None = Non
         kind = job.format
     elif job is not None and job.format != kind:
         raise PipelineError(f"table {location} was made with format {job.format} and not {kind}")
-    return TableTarget(files, _open_log(kind, files, options or {}))
+    file_log = FileLog(files)
+    return TableTarget(files, file_log, open_log(kind, files, file_log, options or {}))
 
 
-def _open_log(kind: str, files: JobFolder, options: Mapping[str, str]) -> TableLog:
+def open_log(
+    kind: str, files: JobFolder, file_log: FileLog, options: Mapping[str, str]
+) -> TableLog:
+    """The part of a table that is of its format, by which files are published and read."""
     # Imported when they are used: each is an extra of its own.
     if kind == "parquet":
-        return ParquetLog(files)
+        return ParquetLog(files, file_log)
     if kind == "delta":
         from odradek.pipeline.tables.delta_log import DeltaLog
 

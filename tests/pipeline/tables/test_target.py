@@ -15,11 +15,12 @@ from pyiceberg.catalog import load_catalog
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.kafka_types import PartitionRange
+from odradek.pipeline.tables.file_log import FileLog
 from odradek.pipeline.tables.job_folder import JobFolder
 from odradek.pipeline.tables.job_plan import PlanResult, commit_of
 from odradek.pipeline.tables.parquet_log import move_into_place
 from odradek.pipeline.tables.table_folder import TableFolder
-from odradek.pipeline.tables.target import FORMATS, TableTarget, open_table
+from odradek.pipeline.tables.target import FORMATS, TableTarget, open_log, open_table
 from odradek.pipeline.values.value_format import value_format
 from tests.pipeline.tables.table_samples import fill, job, offsets_in, plan, run_tasks
 
@@ -144,8 +145,7 @@ def test_a_crash_within_a_commit_is_rolled_forward(kind: str, point: str, tmp_pa
     elif point == "moved":
         move_into_place(files.folder, made)
     elif point == "published":
-        claimed_log = open_table(kind, str(tmp_path / "orders"))._log
-        claimed_log.publish(job(kind), made, schema)
+        open_log(kind, files, FileLog(files), {}).publish(job(kind), made, schema)
     table.close()
     # A reader sees the first plan; the job goes on.
     reader = open_table("", str(tmp_path / "orders"))
