@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.pipeline.cli.copy_flags import checked, given_settings, takes_settings
 from odradek.pipeline.cli.offload import Interval
+from odradek.pipeline.cli.setting_flags import checked, given_settings, takes_settings
 from odradek.pipeline.cli.stop_signals import StopSignals
 from odradek.pipeline.jobs.copy_options import MIRROR_SETTINGS, mirror_options
 
@@ -46,8 +46,9 @@ def command(
     """
     if once == (every is not None):
         raise click.UsageError("say either --once or --every TIME")
-    settings = given_settings(parameters, MIRROR_SETTINGS)
-    options = checked(lambda: mirror_options(settings, append=append))
+    options = checked(
+        lambda: mirror_options(given_settings(parameters, MIRROR_SETTINGS), append=append)
+    )
     # Only now: `--help` needs no Arrow.
     from odradek.pipeline.jobs.mirror import Mirror
 
