@@ -29,6 +29,7 @@ _DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
 _PYTHON: Final = "spark.pyspark.python"
 # By file, as `spark.log.level` has no effect until the context is there. Spark takes the level of
 # the gateway's logger for that of its shell, and tells people if it is another one. What a task
@@ -98,6 +99,12 @@ class SparkDriver:
             from pyspark import SparkConf, SparkContext
         except ImportError as error:
             raise PipelineError("Spark is missing: pip install 'odradek[spark]'") from error
+        # Spark takes seconds to say so, with a stack of Java's.
+        if not self._master.startswith(_MASTERS):
+            raise PipelineError(
+                f"master is {self._master!r}: take local[*], local[N], spark://HOST:PORT, yarn or"
+                " k8s://URL"
+            )
         # Spark reads the setting in spark-submit alone, and would take any python3 of the workers.
         named = self._configuration.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON")
         os.environ["PYSPARK_PYTHON"] = named or sys.executable
@@ -114,14 +121,17 @@ class SparkDriver:
             return SparkContext.getOrCreate(configuration)
         except Exception as error:
             if "JAVA_GATEWAY_EXITED" in str(error):
-                raise PipelineError(_without_gateway()) from error
-            if not _is_of_spark(error):
+                failed = _without_gateway()
+            elif _is_of_spark(error):
+                failed = failure_line(str(error), self._master)
+            else:
                 raise
-            raise PipelineError(failure_line(str(error), self._master)) from error
         finally:
             # Spark's own would fail the job with stacks of Python and Java.
             if current_thread() is main_thread():
                 signal.signal(signal.SIGINT, on_interrupt)
+        # Not from that error: its frames hold a pipe to Java, which is closed when they are gone.
+        raise PipelineError(failed)
 
 
 def _is_of_spark(error: Exception) -> bool:
