@@ -21,6 +21,8 @@ from odradek.pipeline.wire.requests import FETCH, LIST_OFFSETS, METADATA
 from tests.support.waiting import wait_until
 
 TIME_MS = 1_700_000_000_000
+KEEPS = {"retention.ms": "-1"}
+"""Records are of that time, older than Kafka's default of seven days."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -34,7 +36,7 @@ def cluster(kafka_broker: EmbeddedBroker) -> Iterator[KafkaCluster]:
 def new_topic(kafka_broker: EmbeddedBroker) -> Callable[..., str]:
     def create(partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
         name = f"reader-{uuid4().hex[:12]}"
-        kafka_broker.create_topic(name, partitions=partitions, configs=configs)
+        kafka_broker.create_topic(name, partitions=partitions, configs=KEEPS | dict(configs or {}))
         return name
 
     return create
@@ -326,7 +328,7 @@ def test_a_topic_that_was_created_anew(
     next(reading)
     admin.delete_topics([topic])[topic].result(30)
     wait_until(lambda: topic not in cluster.topics([topic]), what="the topic is gone")
-    kafka_broker.create_topic(topic)
+    kafka_broker.create_topic(topic, configs=KEEPS)
     send(producer_of(cluster), topic, [b"new"] * 300)
     assert before.topic_id
     with pytest.raises(TopicRecreated, match=before.topic_id):
