@@ -21,6 +21,7 @@ from odradek.pipeline.jobs.setting_names import (
 )
 from odradek.pipeline.jobs.settings import check_choice, check_count, check_names, with_prefix
 from odradek.pipeline.kafka_types import EARLIEST, LATEST
+from odradek.pipeline.option_files import with_absolute_paths
 
 # Names of topics have the same characters: the dead-letter topic has the job's name in it.
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -103,7 +104,7 @@ def job_options(settings: Mapping[str, str]) -> JobOptions:
         rows_per_trigger=check_count("rows.per.trigger", found["rows.per.trigger"]),
         bytes_per_trigger=None if limit is None else check_count("bytes.per.trigger", limit),
         master=_checked_master(found["master"]),
-        kafka=with_prefix(found, "kafka."),
+        kafka=with_absolute_paths(with_prefix(found, "kafka.")),
         spark={name: value for name, value in found.items() if name.startswith("spark.")},
         table_options={
             name: value

@@ -69,7 +69,9 @@ def test_each_plan_is_a_line_and_the_metrics_file_has_the_sums(
     assert f"odradek_pipe_records_total{{{label}}} 0" in file.read_text().splitlines()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_in_the_middle_of_a_plan_lets_it_end(
     number: signal.Signals, job: OffloadJob, records: TopicRecords, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ Each right is given only when the job has said that it is missing, so the list i
 nothing too much. docs/pipeline.md states it.
 """
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -133,6 +134,7 @@ def test_the_sink_needs_its_topic_its_transactional_ids_and_its_groups(
     assert sorted(int(each.value or b"") for each in found) == [*range(20)]
 
 
+@pytest.mark.slow
 def test_offload_needs_its_topics_its_group_and_its_dead_letters(
     node: SaslNode, kafka: dict[str, str], records: TopicRecords, tmp_path: Path
 ) -> None:
@@ -165,6 +167,22 @@ def test_offload_needs_its_topics_its_group_and_its_dead_letters(
     assert job.once().exit_code == 0
     (partition,) = verify(job)["partitions"]
     assert (partition["rows"], partition["bad"]) == (10, 1)
+
+
+@pytest.mark.slow
+def test_workers_with_other_working_directories_find_the_certificates(
+    node: SaslNode, kafka: dict[str, str], records: TopicRecords, tmp_path: Path
+) -> None:
+    records.create("relative")
+    records.send("relative", [b"v"] * 10)
+    allow(node, "topic", "relative", "read")
+    allow(node, "group", "pipe.relative", "read")
+    more = {**kafka, "kafka.ssl.ca.location": os.path.relpath(node.authority.certificate)}
+    more |= {"name": "relative", "topics": "relative", "master": "local-cluster[1,1,1024]"}
+    job = OffloadJob(job_settings(node.address("SECURE"), tmp_path / "lake", **more))
+    ran = job.once(spark_executor_memory="512m")
+    assert ran.exit_code == 0, ran.errors
+    assert [plan["records"] for plan in ran.plans] == [10]
 
 
 def test_a_wrong_password_is_told_by_a_job_and_not_shown(
