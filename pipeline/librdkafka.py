@@ -163,6 +163,10 @@ def client_properties(options: Mapping[str, str], *, bootstrap_servers: str) -> 
         "bootstrap.servers": bootstrap_servers,
         "client.id": "odradek-pipeline",
         "log_level": "0",
+        # By default, when all brokers are gone, it forgets those that it has learned. A group's
+        # coordinator that it forgot so is asked nothing any more when it is back, and a transaction
+        # with offsets waits for ever (librdkafka's issue 5511).
+        "metadata.recovery.strategy": "none",
     }
     left = {name: value for name, value in options.items() if name != "bootstrap.servers"}
     _take_protocol(left, properties)
