@@ -18,7 +18,12 @@ _VERSIONS: Final = re.compile(
 _MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _TRACE: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^\s+File "([^"]+)", line (\d+)')
-_STOPPED: Final = ("stopped SparkContext", "SparkContext was shut down")
+_STOPPED: Final = (
+    "stopped SparkContext",
+    "SparkContext was shut down",
+    "SparkContext has been shutdown",
+)
+"""By what the job was doing when Spark gave up the master."""
 _CRASHED: Final = "Python worker exited unexpectedly"
 _CAUSED: Final = "Caused by:"
 _LENGTH_MAX: Final = 500

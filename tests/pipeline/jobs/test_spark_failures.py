@@ -44,6 +44,11 @@ PYTHON = (
             id="killed",
         ),
         pytest.param(
+            f"{CALLED}: java.lang.IllegalStateException: SparkContext has been shutdown\n\tat java\n",
+            "Spark at spark://a:1 has ended or does not answer: check --master and the cluster",
+            id="no master, meanwhile",
+        ),
+        pytest.param(
             f"{CALLED}: java.lang.IllegalStateException: Cannot call methods on a stopped"
             " SparkContext.\nThis stopped SparkContext was created at:\n",
             "Spark at spark://a:1 has ended or does not answer: check --master and the cluster",
