@@ -44,7 +44,7 @@ PYTHON = (
             id="killed",
         ),
         pytest.param(
-            f"{CALLED}: java.lang.IllegalStateException: SparkContext has been shutdown\n\tat java\n",
+            f"{CALLED}: java.lang.IllegalStateException: SparkContext has been shutdown\n\tat a\n",
             "Spark at spark://a:1 has ended or does not answer: check --master and the cluster",
             id="no master, meanwhile",
         ),
