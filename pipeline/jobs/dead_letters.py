@@ -105,6 +105,7 @@ class DeadLetterSender:
         self._properties = dict(properties)
         self._errors = ClientErrors()
         self._failed: str = ""
+        self._is_purged = False
         self._create_topic()
         self._producer = open_client(
             Producer,
@@ -147,9 +148,12 @@ class DeadLetterSender:
         place = f"{record.topic}-{record.partition} offset {record.offset}"
 
         def delivered(error: KafkaError | None, _message: object) -> None:
-            # What is purged failed as something else did, which the transaction tells.
-            is_cause = error is not None and error.code() not in _PURGED
-            if error is not None and is_cause and not self._failed:
+            if error is None:
+                return
+            if error.code() in _PURGED:
+                # It failed as something else did, which the transaction tells, or nobody.
+                self._is_purged = True
+            elif not self._failed:
                 self._failed = f"{place}: {error.str()}"
 
         while True:
@@ -236,6 +240,8 @@ class DeadLetterSender:
                 group=self._marks,
                 transactional_id=self._marks,
             )
+            if self._is_purged and not needed:
+                needed = f"; check that this user has Write on topic {self._topic}"
             raise self._failure(
                 f"cannot {what} the transaction {self._marks}: {failed}{needed}"
             ) from error
