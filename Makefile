@@ -63,7 +63,7 @@ test: .venv/.test
 
 # All tests of the data pipeline, of which make test skips the slow ones. make spark KILL_ROUNDS=20: as many rounds of SIGKILL.
 spark: .venv/.spark $(CONNECTOR)
-	SPARK_TESTS=all SPARK_KAFKA_JARS=$(CURDIR)/$(CONNECTOR) $(if $(KILL_ROUNDS),SPARK_KILL_ROUNDS=$(KILL_ROUNDS)) \
+	SPARK_TESTS=all SPARK_KAFKA_JARS=$(CURDIR)/$(CONNECTOR) $(if $(KILL_ROUNDS),KILL_ROUNDS=$(KILL_ROUNDS)) \
 		$(BIN)/python -m pytest -o faulthandler_timeout=300 tests/pipeline tests/e2e/spark $(ARGS)
 
 # make conformance NODES=3: against three nodes, with three replicas of everything; RESTARTS=1

@@ -3,8 +3,14 @@
 `pyspark_odradek` at the top level registers it (Spark looks for modules of such names), so that
 `format("odradek")` works wherever this package is installed, on the driver and on executors.
 Spark imports it for every query that uses any data source in Python: it loads its parts only when
-they are used.
+they are used. It needs pyspark alone to be imported: if that failed, Spark would tell people that
+there is no data source of this name, and not why.
 """
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,7 +31,6 @@ from pyspark.sql.types import (
 )
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.source.options import source_options
 
 _COLUMNS = (
     StructField("key", BinaryType()),
@@ -56,13 +61,16 @@ class OdradekDataSource(DataSource):
         return "odradek"
 
     def schema(self) -> StructType:
-        """Kafka's columns."""
+        """Kafka's columns. Spark asks for them before anything else."""
+        with _needs_extra():
+            import_module("odradek.pipeline.source.options")
         options = {name.lower(): value for name, value in self.options.items()}
         return kafka_columns(with_headers=options.get("includeheaders", "").lower() == "true")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a batch."""
         from odradek.pipeline.source.batch_reader import FilteredBatchReader, KafkaBatchReader
+        from odradek.pipeline.source.options import source_options
 
         options = source_options(self.options, is_stream=False)
         _check_columns(schema, with_headers=options.include_headers)
@@ -70,6 +78,7 @@ class OdradekDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Reads a stream."""
+        from odradek.pipeline.source.options import source_options
         from odradek.pipeline.source.stream_reader import KafkaStreamReader
 
         options = source_options(self.options, is_stream=True)
@@ -78,15 +87,28 @@ class OdradekDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes a DataFrame."""
-        from odradek.pipeline.sink.writers import batch_writer
+        with _needs_extra():
+            from odradek.pipeline.sink.writers import batch_writer
 
         return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Writes a stream's batches, each exactly once."""
-        from odradek.pipeline.sink.writers import stream_writer
+        with _needs_extra():
+            from odradek.pipeline.sink.writers import stream_writer
 
         return stream_writer(schema, self.options, overwrite)
+
+
+@contextmanager
+def _needs_extra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise PipelineError(
+            f"format odradek needs the package {error.name}, which {sys.executable} has not:"
+            " pip install 'odradek[spark]' there"
+        ) from None
 
 
 def _check_columns(schema: StructType, *, with_headers: bool) -> None:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.kafka_types import PartitionName
 from odradek.pipeline.librdkafka import ClientErrors, open_client, reason_of
+from odradek.pipeline.missing_rights import missing_right
 
 # What passes by itself. librdkafka's AdminClient does not try again.
 _PASSING: Final = frozenset(
@@ -178,4 +179,5 @@ def _error(group: str, what: str, failure: _Failure, servers: str) -> PipelineEr
             f"cannot {what} offsets of group {group}: a transaction with offsets of this group is"
             " open; complete it, or wait until the cluster aborts it"
         )
-    return PipelineError(f"cannot {what} offsets of group {group}: {failure.reason}")
+    needed = missing_right(failure.code, topic="Read on the topic", group=group)
+    return PipelineError(f"cannot {what} offsets of group {group}: {failure.reason}{needed}")

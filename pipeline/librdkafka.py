@@ -6,6 +6,7 @@ be without effect here, or refused with what to write instead. The names are Kaf
 logs nothing (`log_level` 0); ClientErrors keeps what it reports.
 """
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
@@ -163,6 +164,10 @@ def client_properties(options: Mapping[str, str], *, bootstrap_servers: str) -> 
         "bootstrap.servers": bootstrap_servers,
         "client.id": "odradek-pipeline",
         "log_level": "0",
+        # By default, when all brokers are gone, it forgets those that it has learned. A group's
+        # coordinator that it forgot so is asked nothing any more when it is back, and a transaction
+        # with offsets waits for ever (librdkafka's issue 5511).
+        "metadata.recovery.strategy": "none",
     }
     left = {name: value for name, value in options.items() if name != "bootstrap.servers"}
     _take_protocol(left, properties)
@@ -203,10 +208,16 @@ class ClientErrors:
         return f" ({self.texts[0]})" if self.texts else ""
 
 
+_SILENT: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)
+
+
 def open_client(kind: Callable[..., Client], properties: Mapping[str, object]) -> Client:
-    """A client of confluent-kafka; PipelineError if librdkafka does not take a property's value."""
+    """A client of confluent-kafka; PipelineError if librdkafka does not take a property's value.
+
+    It logs nothing: `log_level` 0 alone leaves fatal errors, which are raised as well.
+    """
     try:
-        return kind(dict(properties))
+        return kind({"logger": _SILENT, **properties})
     except KafkaException as error:
         raise PipelineError(f"Kafka's client refuses its options: {reason_of(error)}") from error
 

@@ -7,11 +7,11 @@ Each broker traces its own requests for as long as it is asked again and again (
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Final, TypeAlias
+from typing import Final
 
 import click
 
@@ -19,18 +19,16 @@ from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_
 from odradek.node.cli.not_found import nearest_name
 from odradek.node.cli.output import Output
 from odradek.node.cli.parameters import duration
+from odradek.node.cli.trace_export import Traced, TraceExporter, collector_url
 from odradek.node.cli.trace_text import trace_document, trace_line, trace_lines
 from odradek.protocol.apis import APIS
-from odradek.protocol.messages.traces import TracedRequest, TraceRequestsRequest
+from odradek.protocol.messages.traces import TraceRequestsRequest
 
 LEASE_MS: Final = 15_000
 """After this a broker does not trace any more for a command that was killed."""
 POLL_S: Final = 0.2
 _METADATA_S: Final = 5.0
 """Between two looks for brokers that are new or back."""
-
-_Found: TypeAlias = tuple[int, TracedRequest]
-"""A broker, and a request that it traced."""
 
 
 @dataclass(slots=True)
@@ -47,6 +45,34 @@ class _Following:
 
     def stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.is_stopped = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Where traced requests go."""
+
+    output: Output
+    detail: bool
+    exporter: TraceExporter | None
+
+    def show(self, found: Sequence[Traced]) -> None:
+        """Print them, and send them to the collector."""
+        for broker, request in found:
+            if self.output.is_json:
+                self.output.json_line(trace_document(broker, request))
+                continue
+            lines: Iterable[str] = (trace_line(broker, request),)
+            if self.detail:
+                lines = trace_lines(broker, request)
+            for line in lines:
+                click.echo(line)
+        if self.exporter is not None:
+            self.exporter.export(found)
+
+    def raise_if_lost(self) -> None:
+        """ClickException if the collector did not take all."""
+        if self.exporter is not None and (lost := self.exporter.lost_count):
+            raise click.ClickException(f"{lost} requests were not exported")
 
 
 def api_key(value: str) -> int:
@@ -88,6 +114,14 @@ def api_key(value: str) -> int:
 @click.option("--for", "period_ms", type=duration, metavar="DURATION", help="Stop after, e.g. 30s.")
 @click.option("--max-requests", "-n", type=click.IntRange(min=1), help="Stop after this many.")
 @click.option("--detail", "-d", is_flag=True, help="Show the stages of each request.")
+@click.option(
+    "--export",
+    "collector",
+    default="",
+    callback=collector_url,
+    metavar="URL",
+    help="Send them to an OpenTelemetry collector as well (OTLP over HTTP).",
+)
 @with_client
 def trace(
     client_ids: tuple[str, ...],
@@ -100,6 +134,7 @@ def trace(
     period_ms: int | None,
     max_requests: int | None,
     detail: bool,
+    collector: str,
     client: ClusterClient,
     output: Output,
 ) -> None:
@@ -112,6 +147,7 @@ def trace(
     odradek trace --client-id my-app --detail
     odradek trace --api produce --topic orders --slower-than 50 --for 5m
     odradek trace --correlation-id 4711 -o json | jq .stages
+    odradek trace --sample 100 --export http://localhost:4318
     """
     following = _Following(
         TraceRequestsRequest(
@@ -129,25 +165,27 @@ def trace(
     client.time_each_answer()
     deadline = None if period_ms is None else time.monotonic() + period_ms / 1000
     left = max_requests
+    shown = _Shown(output, detail, TraceExporter(collector) if collector else None)
     with _stopped_by_signals(following):
         try:
             for found in _polls(following, client, output, deadline):
-                _show(found[:left], output, detail=detail)
+                shown.show(found[:left])
                 if left is not None:
                     left = max(0, left - len(found))
                     if not left:
                         break
         finally:
             last = _end(following, client)
-        _show(last[:left], output, detail=detail)
+        shown.show(last[:left])
     for broker, count in sorted(following.omitted.items()):
         text = f"broker {broker}: {count} more requests matched; --rate and --sample choose fewer"
         click.echo(text, err=True)
+    shown.raise_if_lost()
 
 
 def _polls(
     following: _Following, client: ClusterClient, output: Output, deadline: float | None
-) -> Iterator[list[_Found]]:
+) -> Iterator[list[Traced]]:
     """What the brokers have traced since the last time, in the order of arrival, until the end."""
     metadata_due = 0.0
     while not following.is_stopped:
@@ -162,8 +200,8 @@ def _polls(
         time.sleep(POLL_S if deadline is None else max(0.0, min(POLL_S, deadline - now)))
 
 
-def _poll(following: _Following, client: ClusterClient, output: Output) -> list[_Found]:
-    found: list[_Found] = []
+def _poll(following: _Following, client: ClusterClient, output: Output) -> list[Traced]:
+    found: list[Traced] = []
     began = len(following.tracing)
     for broker in client.broker_ids:
         if broker in following.silent or following.is_stopped:
@@ -194,22 +232,10 @@ def _poll(following: _Following, client: ClusterClient, output: Output) -> list[
     return sorted(found, key=_received)
 
 
-def _show(found: Iterable[_Found], output: Output, *, detail: bool) -> None:
-    for broker, request in found:
-        if output.is_json:
-            output.json_line(trace_document(broker, request))
-            continue
-        lines: Iterable[str] = (trace_line(broker, request),)
-        if detail:
-            lines = trace_lines(broker, request)
-        for line in lines:
-            click.echo(line)
-
-
-def _end(following: _Following, client: ClusterClient) -> list[_Found]:
+def _end(following: _Following, client: ClusterClient) -> list[Traced]:
     """Tell the brokers that nobody follows any more; what they have traced since the last time."""
     following.request.lease_ms = 0
-    found: list[_Found] = []
+    found: list[Traced] = []
     for broker in sorted(following.tracing - following.silent):
         answer = client.ask_node(broker, following.request)
         if answer is not None and not answer.error_code:
@@ -217,7 +243,7 @@ def _end(following: _Following, client: ClusterClient) -> list[_Found]:
     return sorted(found, key=_received)
 
 
-def _received(found: _Found) -> int:
+def _received(found: Traced) -> int:
     return found[1].received_us
 
 

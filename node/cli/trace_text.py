@@ -19,7 +19,7 @@ def trace_line(broker: int, request: TracedRequest) -> str:
     parts = [
         at.strftime("%H:%M:%S.%f"),
         f"broker {broker}",
-        f"{_api_name(request)} v{request.request_api_version}",
+        f"{api_name(request)} v{request.request_api_version}",
         f"{_ms(request.duration_us)} ms",
         f"client {_shown(request.client_id or '-')}",
         f"correlation {request.correlation_id}",
@@ -27,7 +27,7 @@ def trace_line(broker: int, request: TracedRequest) -> str:
     if request.topics:
         parts.append(f"topics {', '.join(map(_shown, request.topics))}")
     if request.error_codes:
-        parts.append(f"errors {', '.join(map(_error_name, request.error_codes))}")
+        parts.append(f"errors {', '.join(map(error_name, request.error_codes))}")
     if request.throttle_time_ms:
         parts.append(f"throttled {request.throttle_time_ms} ms")
     if not request.is_answered:
@@ -74,7 +74,7 @@ def trace_document(broker: int, request: TracedRequest) -> dict[str, Json]:
         "broker": broker,
         "received_us": request.received_us,
         "duration_us": request.duration_us,
-        "api": _api_name(request),
+        "api": api_name(request),
         "api_version": request.request_api_version,
         "correlation_id": request.correlation_id,
         "client_id": request.client_id,
@@ -84,7 +84,7 @@ def trace_document(broker: int, request: TracedRequest) -> dict[str, Json]:
         "listener": request.listener,
         "principal": request.principal,
         "topics": list(request.topics),
-        "errors": [_error_name(code) for code in request.error_codes],
+        "errors": [error_name(code) for code in request.error_codes],
         "throttle_time_ms": request.throttle_time_ms,
         "request_bytes": request.request_bytes,
         "response_bytes": request.response_bytes,
@@ -121,12 +121,14 @@ def _bar(stage: TracedStage, total_us: int) -> str:
     return (" " * start + "=" * length)[:_BAR_WIDTH].ljust(_BAR_WIDTH)
 
 
-def _api_name(request: TracedRequest) -> str:
+def api_name(request: TracedRequest) -> str:
+    """That of its API, or the number of one that this release does not know."""
     api = APIS.get(request.request_api_key)
     return str(request.request_api_key) if api is None else api.name
 
 
-def _error_name(code: int) -> str:
+def error_name(code: int) -> str:
+    """That of an error code, or its number."""
     try:
         return ErrorCode(code).name
     except ValueError:

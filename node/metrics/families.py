@@ -382,14 +382,14 @@ def _of_requests() -> _Families:
         _ROUTER,
         "From the read of a request to the write of its response, with the wait of a fetch for"
         " records; one in 16 of produce, fetch, group and share requests, all others",
-        "api_group",
+        "api",
     )
     yield _histogram(
         "odradek_request_stage_duration_seconds",
         _ROUTER,
         "The stages of these requests: in the queue of the connection, in the handler with all it"
         " waits for, and until the response is written",
-        "api_group",
+        "api",
         "stage",
     )
     yield _histogram(

@@ -21,7 +21,6 @@ from odradek.node.bus.reply import (
     start_coroutine,
 )
 from odradek.node.bus.request_trace import RequestTrace
-from odradek.node.router.api_groups import GROUP_OF_API, SAMPLE_MASK_OF_API
 from odradek.node.router.audit_log import AuditLog
 from odradek.node.router.authorizer import CLUSTER_PRINCIPAL
 from odradek.node.router.change_log import LOGGED, logged
@@ -63,6 +62,7 @@ from odradek.node.router.handlers import (
     transactional_offsets,
     transactions,
 )
+from odradek.node.router.request_sampling import SAMPLE_MASK_OF_API
 from odradek.node.router.response_errors import ResponseErrors
 from odradek.node.router.topic_log import caller_fields
 from odradek.node.router.tracing.trace_filter import topics_of
@@ -228,8 +228,7 @@ class Dispatcher:
                 self._reject(slot, header, api)
                 return
             if not header.correlation_id & SAMPLE_MASK_OF_API[header.api_key]:
-                group = GROUP_OF_API[header.api_key]
-                slot.timing = RequestTiming(group, client.received_ns, perf_counter_ns())
+                slot.timing = RequestTiming(header.api_key, client.received_ns, perf_counter_ns())
             if is_tracing:
                 trace = self._begin_trace(slot, header, len(frame))
             if len(frame) > SLICED_BYTES_MIN and header.api_key != ApiKey.PRODUCE:

@@ -117,8 +117,16 @@ def register_time_metrics(
 ) -> None:
     """How long things take."""
     read = metrics.read_histogram
-    read("odradek_request_duration_seconds", request_times.totals)
-    read("odradek_request_stage_duration_seconds", request_times.stages)
+    read(
+        "odradek_request_duration_seconds",
+        lambda: [((ApiKey(key).name,), times) for key, times in request_times.totals()],
+    )
+    read(
+        "odradek_request_stage_duration_seconds",
+        lambda: [
+            ((ApiKey(key).name, stage), times) for key, stage, times in request_times.stages()
+        ],
+    )
     read("odradek_worker_request_duration_seconds", lambda: [((), worker_client.times)])
     read(
         "odradek_bus_duration_seconds",

@@ -1,4 +1,4 @@
-"""How long requests take, by API group and stage: histograms.
+"""How long requests take, by API and stage: histograms.
 
     queue     behind requests of the same connection that were read with it
     handler   decoding, the handler with all it waits for, encoding
@@ -10,37 +10,25 @@ for a look at one attribute. Read by router_metrics.py. Requests that are traced
 their traces end here.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 from odradek.node.bus.request_trace import RequestTrace
 from odradek.node.metrics.histogram import DurationHistogram
 
-GROUPS: Final = (
-    "other",
-    "produce",
-    "fetch",
-    "metadata",
-    "group",
-    "transaction",
-    "share",
-    "admin",
-)
-"""By the number of a group."""
 STAGES: Final = ("queue", "handler", "send")
 NOT_MEASURED: Final = -1
-"""The group of a request that is only traced."""
+"""The API key of a request that is only traced."""
 
 
 class RequestTiming:
     """When the stages of a request began and ended."""
 
-    __slots__ = ("done_ns", "group", "received_ns", "started_ns", "trace")
+    __slots__ = ("api_key", "done_ns", "received_ns", "started_ns", "trace")
 
     def __init__(
-        self, group: int, received_ns: int, started_ns: int, trace: RequestTrace | None = None
+        self, api_key: int, received_ns: int, started_ns: int, trace: RequestTrace | None = None
     ) -> None:
-        self.group = group
+        self.api_key = api_key
         self.trace = trace
         self.received_ns = received_ns
         self.started_ns = self.done_ns = started_ns
@@ -49,11 +37,11 @@ class RequestTiming:
 class RequestTimes:
     """See the module's docstring."""
 
-    __slots__ = ("_stages", "_totals")
+    __slots__ = ("_by_api",)
 
     def __init__(self) -> None:
-        self._totals = [DurationHistogram() for _ in GROUPS]
-        self._stages = [[DurationHistogram() for _ in STAGES] for _ in GROUPS]
+        self._by_api: dict[int, tuple[DurationHistogram, ...]] = {}
+        """By API key: of the whole time, and of each stage."""
 
     def observe(self, timing: RequestTiming, sent_ns: int, response_bytes: int = 0) -> None:
         """The response is written."""
@@ -64,10 +52,14 @@ class RequestTimes:
                 trace.add("encode", trace.answered_ns, timing.done_ns)
             trace.add("send", timing.done_ns, sent_ns)
             trace.finish(sent_ns, is_answered=True)
-        if timing.group == NOT_MEASURED:
+        api_key = timing.api_key
+        if api_key == NOT_MEASURED:
             return
-        self._totals[timing.group].observe(sent_ns - timing.received_ns)
-        queue, handler, send = self._stages[timing.group]
+        times = self._by_api.get(api_key)
+        if times is None:
+            times = self._by_api[api_key] = tuple(DurationHistogram() for _ in ("total", *STAGES))
+        total, queue, handler, send = times
+        total.observe(sent_ns - timing.received_ns)
         queue.observe(timing.started_ns - timing.received_ns)
         handler.observe(timing.done_ns - timing.started_ns)
         send.observe(sent_ns - timing.done_ns)
@@ -77,15 +69,15 @@ class RequestTimes:
         if timing.trace is not None:
             timing.trace.finish(timing.done_ns, is_answered=False)
 
-    def totals(self) -> Iterator[tuple[tuple[str, ...], DurationHistogram]]:
-        """By group; those without requests are left out."""
-        for group, histogram in zip(GROUPS, self._totals, strict=True):
-            if histogram.count:
-                yield (group,), histogram
+    def totals(self) -> list[tuple[int, DurationHistogram]]:
+        """By API key: of the APIs that were asked. A list, since they are rendered in slices, and
+        requests of further APIs may end meanwhile."""
+        return [(api_key, total) for api_key, (total, *_) in self._by_api.items()]
 
-    def stages(self) -> Iterator[tuple[tuple[str, ...], DurationHistogram]]:
-        """By group and stage; those without requests are left out."""
-        for group, histograms in zip(GROUPS, self._stages, strict=True):
-            for stage, histogram in zip(STAGES, histograms, strict=True):
-                if histogram.count:
-                    yield (group, stage), histogram
+    def stages(self) -> list[tuple[int, str, DurationHistogram]]:
+        """By API key and stage: of the APIs that were asked."""
+        return [
+            (api_key, stage, histogram)
+            for api_key, (_, *histograms) in self._by_api.items()
+            for stage, histogram in zip(STAGES, histograms, strict=True)
+        ]

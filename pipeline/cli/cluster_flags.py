@@ -4,13 +4,12 @@
 """
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
-from odradek.pipeline.cli.job_flags import BOOTSTRAP_VARIABLE
+from odradek.pipeline.cli.root_options import environment_settings, root_settings
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.copy_options import ClusterAccess
 from odradek.pipeline.jobs.settings import parse_properties, with_prefix
@@ -48,21 +47,16 @@ def takes_cluster(command: Callable[P, R]) -> Callable[..., R]:
 
 
 def _access(parameters: dict[str, Any]) -> ClusterAccess:
-    root = click.get_current_context().find_root().params
     try:
-        before = parse_properties(root.get("properties") or ())
+        named = {**environment_settings(), **root_settings()}
         given = parse_properties(parameters.pop("cluster_properties"))
     except PipelineError as error:
         raise click.UsageError(str(error)) from error
     unknown = [name for name in given if not name.startswith("kafka.")]
     if unknown:
         raise click.UsageError(f"{unknown[0]} is no property here: write -X kafka.NAME=VALUE")
-    bootstrap = (
-        parameters.pop("bootstrap_servers")
-        or root.get("bootstrap")
-        or os.environ.get(BOOTSTRAP_VARIABLE)
-        or BOOTSTRAP_DEFAULT
-    )
+    bootstrap = parameters.pop("bootstrap_servers") or named.get("bootstrap.servers")
     return ClusterAccess(
-        bootstrap_servers=str(bootstrap), kafka={**before, **with_prefix(given, "kafka.")}
+        bootstrap_servers=str(bootstrap or BOOTSTRAP_DEFAULT),
+        kafka=with_prefix({**named, **given}, "kafka."),
     )

@@ -1,24 +1,19 @@
 """The options that tell a job on the command line: `--value-format` is `value.format` in YAML.
 
-What the command line says comes before the file. Used by the commands that read JobOptions.
+Used by the commands that read JobOptions.
 """
 
 import functools
-import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
-import click
-
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.cli.setting_flags import checked, given_settings, takes_settings
 from odradek.pipeline.jobs.setting_names import SETTINGS
-from odradek.pipeline.jobs.settings import parse_properties, read_settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
+_PROPERTIES_HELP = "Any other setting: kafka.NAME of Kafka's clients, spark.NAME, catalog.NAME, ..."
 
 
 def takes_job(command: Callable[P, R]) -> Callable[..., R]:
@@ -30,51 +25,8 @@ def takes_job(command: Callable[P, R]) -> Callable[..., R]:
         # Here, as `--help` needs no Arrow.
         from odradek.pipeline.jobs.job_options import job_options
 
-        try:
-            kwargs["options"] = job_options(_settings(kwargs))
-        except PipelineError as error:
-            raise click.UsageError(str(error)) from error
+        kwargs["options"] = checked(lambda: job_options(given_settings(kwargs, SETTINGS)))
         return command(*args, **kwargs)
 
-    decorated: Callable[..., R] = click.option(
-        "-X",
-        "--property",
-        "job_properties",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="Any other setting: kafka.NAME of Kafka's clients, spark.NAME, catalog.NAME, ...",
-    )(wrapper)
-    for name, (default, help_text) in reversed(SETTINGS.items()):
-        flags = [f"--{name.replace('.', '-')}", _parameter(name)]
-        if name == "bootstrap.servers":
-            flags[:0] = ["--bootstrap", "-b"]
-        shown = help_text if default is None else f"{help_text}  [default: {default}]"
-        decorated = click.option(*flags, default=None, help=shown)(decorated)
-    file = click.Path(dir_okay=False, path_type=Path)
-    return click.argument("job_file", metavar="[FILE]", required=False, type=file)(decorated)
-
-
-def _settings(parameters: dict[str, Any]) -> dict[str, str]:
-    """The settings in the command's parameters, which are taken out of these."""
-    properties = parse_properties(parameters.pop("job_properties"))
-    options = {name: parameters.pop(_parameter(name)) for name in SETTINGS}
-    given = {name: value for name, value in options.items() if value is not None}
-    found = read_settings(
-        parameters.pop("job_file"), {**_before_the_command(), **properties, **given}
-    )
-    bootstrap = os.environ.get(BOOTSTRAP_VARIABLE)
-    return {"bootstrap.servers": bootstrap, **found} if bootstrap else found
-
-
-def _parameter(name: str) -> str:
-    return f"setting_{name.replace('.', '_')}"
-
-
-def _before_the_command() -> dict[str, str]:
-    """`odradek -b HOST -X PROPERTY=VALUE pipe ...`: options of the whole command line."""
-    root = click.get_current_context().find_root().params
-    listed = parse_properties(root.get("properties") or ())
-    found = {f"kafka.{name}": value for name, value in listed.items()}
-    if root.get("bootstrap"):
-        found["bootstrap.servers"] = str(root["bootstrap"])
-    return found
+    decorated: Callable[..., R] = takes_settings(SETTINGS, _PROPERTIES_HELP)(wrapper)
+    return decorated

@@ -47,7 +47,8 @@ def command(names: tuple[str, ...], access: "ClusterAccess", output: str) -> Non
     for group in groups:
         if not lags[group]:
             raise PipelineError(
-                f"group {group} has committed nothing: check the name, or let the job run first"
+                f"group {group} has committed nothing: check the name and the right to read its"
+                " topics, or let the job run first"
             )
     found = [each for of_group in lags.values() for each in of_group]
     if output == "json":

@@ -38,7 +38,9 @@ class Age(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic i
 @click.option(
     "--keep", type=Age(), default="7d", show_default=True, help="Versions of this time stay."
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing, and say what would be deleted.")
+@click.option(
+    "--dry-run", is_flag=True, help="Change nothing, and say what would be done (Delta: deleted)."
+)
 @click.option(
     "-X",
     "--property",
@@ -52,8 +54,14 @@ def command(
 ) -> None:
     """Compact small files and expire old versions of TABLE; its rows stay what they are.
 
-    The job must not run meanwhile. Delta: small files become large ones, files of old versions are
-    deleted. Iceberg: old snapshots expire. A folder of Parquet files has no versions: refused.
+    The job must not run meanwhile. Small files of a time partition become large ones: in one
+    version (Delta) or one snapshot (Iceberg), and what is older than --keep is deleted.
+
+    A folder of Parquet files has no versions. One after the other, a large file is renamed into its
+    place and the small ones are deleted. Whoever lists the folder in the milliseconds between sees
+    these rows twice, or not at all if the listing had passed the large file's name; whoever has
+    listed it before finds files gone, and has to read again. `verify` and `replay` see none of
+    this. After a crash rows may be there twice until `maintain` or the job starts again.
 
     \b
     odradek pipe maintain lake/orders --keep 2d
@@ -72,12 +80,5 @@ def command(
     except PipelineError as error:
         raise click.UsageError(str(error)) from error
     report = maintain(options)
-    would = "would be " if dry_run else ""
-    if report.compacted:
-        click.echo(f"{report.compacted:,} files compacted to {report.written:,}")
-    if report.expired:
-        click.echo(f"{report.expired:,} snapshots {would}expired")
-    if report.deleted:
-        click.echo(f"{report.deleted:,} files of old versions {would}deleted")
-    if not (report.compacted or report.expired or report.deleted):
-        click.echo("nothing to do")
+    for line in report.lines(dry_run=dry_run):
+        click.echo(line)

@@ -1,14 +1,13 @@
 """`odradek pipe mirror`: topics and groups go to another cluster."""
 
 import json
-import signal
-from threading import Event
 from typing import TYPE_CHECKING
 
 import click
 
-from odradek.pipeline.cli.copy_flags import checked, given_settings, takes_settings
 from odradek.pipeline.cli.offload import Interval
+from odradek.pipeline.cli.setting_flags import checked, given_settings, takes_settings
+from odradek.pipeline.cli.stop_signals import StopSignals
 from odradek.pipeline.jobs.copy_options import MIRROR_SETTINGS, mirror_options
 
 if TYPE_CHECKING:
@@ -37,7 +36,8 @@ def command(
 
     Keys, headers, times, partitions and order are kept; offsets are new, and the topic
     mirror.NAME.offsets in the target maps them. Run again, also after a kill, it goes on behind
-    the last record that was copied. SIGTERM ends it after the current transaction.
+    the last record that was copied. SIGTERM and Ctrl-C end it after the current transaction, a
+    second one at once: nothing is lost.
 
     \b
     odradek pipe mirror mirror.yaml --every 30s
@@ -46,13 +46,11 @@ def command(
     """
     if once == (every is not None):
         raise click.UsageError("say either --once or --every TIME")
-    settings = given_settings(parameters, MIRROR_SETTINGS)
-    options = checked(lambda: mirror_options(settings, append=append))
+    options = checked(
+        lambda: mirror_options(given_settings(parameters, MIRROR_SETTINGS), append=append)
+    )
     # Only now: `--help` needs no Arrow.
     from odradek.pipeline.jobs.mirror import Mirror
-
-    stop = Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
 
     def tell(done: "MirrorRound") -> None:
         click.echo(_as_json(done) if output == "json" else _as_text(done))
@@ -60,10 +58,14 @@ def command(
             click.echo(line, err=True)
 
     mirror = Mirror(options)
-    if every is None:
-        tell(mirror.run_once(stop))
-    else:
-        mirror.run_every(every, stop, tell, lambda error: click.echo(f"Error: {error}", err=True))
+    with StopSignals("the current transaction") as signals:
+        if every is None:
+            tell(mirror.run_once(signals.stop))
+        else:
+            mirror.run_every(
+                every, signals.stop, tell, lambda error: click.echo(f"Error: {error}", err=True)
+            )
+    raise SystemExit(signals.exit_code(is_endless=every is not None))
 
 
 def _as_text(done: "MirrorRound") -> str:

@@ -1,15 +1,14 @@
 """`odradek pipe offload`: topics become a table."""
 
 import re
-import signal
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from odradek.pipeline.cli.job_flags import takes_job
+from odradek.pipeline.cli.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from odradek.pipeline.jobs.job_metrics import TriggerProgress
@@ -19,7 +18,7 @@ _EVERY: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
-class Interval(click.ParamType):
+class Interval(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in newer click only
     """A time such as 30s or 5m, in seconds."""
 
     name = "interval"
@@ -62,7 +61,7 @@ def command(
     """Move topics into a table of Parquet, Delta or Iceberg, exactly once.
 
     FILE is YAML with the same names as the options. Run again, the job goes on where the table
-    ends. SIGTERM ends it after the current plan.
+    ends. SIGTERM and Ctrl-C end it after the current plan, a second one at once: nothing is lost.
 
     \b
     odradek pipe offload job.yaml --once
@@ -78,8 +77,6 @@ def command(
     page = None if metrics_listen is None else MetricsPage(metrics_listen, metrics)
     if page is not None:
         click.echo(f"metrics on http://{page.address}/metrics", err=True)
-    stop = Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
 
     def write_metrics() -> None:
         if metrics_file is not None:
@@ -90,13 +87,15 @@ def command(
         write_metrics()
         click.echo(progress.to_json() if output == "json" else progress.to_text())
 
+    signals = StopSignals("the current plan")
     try:
-        with Offload(options, told, metrics.set_lags) as job:
+        with signals, Offload(options, told, metrics.set_lags) as job:
             if every is not None:
-                job.run_every(every, stop)
-            elif job.run_once(stop) == 0 and output == "text":
+                job.run_every(every, signals.stop)
+            elif job.run_once(signals.stop) == 0 and output == "text":
                 click.echo("no new records")
         write_metrics()
     finally:
         if page is not None:
             page.close()
+    raise SystemExit(signals.exit_code(is_endless=every is not None))

@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from odradek.pipeline.cli.copy_flags import checked, given_settings, takes_settings
+from odradek.pipeline.cli.setting_flags import checked, given_settings, takes_settings
 from odradek.pipeline.jobs.copy_options import REPLAY_SETTINGS, replay_options
 
 _TELL_EVERY_S: Final = 5.0
@@ -23,8 +23,9 @@ def command(append: bool, **parameters: object) -> None:
     \b
     odradek pipe replay --table lake/orders --to orders-again
     """
-    settings = given_settings(parameters, REPLAY_SETTINGS)
-    options = checked(lambda: replay_options(settings, append=append))
+    options = checked(
+        lambda: replay_options(given_settings(parameters, REPLAY_SETTINGS), append=append)
+    )
     # Only now: `--help` needs no Arrow.
     from odradek.pipeline.jobs.replay import replay
 

@@ -1,13 +1,12 @@
 """`odradek pipe upsert`: a compacted or Debezium topic becomes a Delta table with a row per key."""
 
-import signal
-from threading import Event
 from typing import TYPE_CHECKING
 
 import click
 
 from odradek.pipeline.cli.job_flags import takes_job
 from odradek.pipeline.cli.offload import Interval
+from odradek.pipeline.cli.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from odradek.pipeline.jobs.job_options import JobOptions
@@ -30,6 +29,7 @@ def command(options: "JobOptions", envelope: str, once: bool, every: float | Non
     Of each key the table has the row of its last record. A tombstone deletes the row, and so does
     Debezium's op d. For Debezium in JSON, value.schema is that of the row; in Avro and Protobuf
     that of the envelope. The table is always Delta, without time folders; Spark is not needed.
+    SIGTERM and Ctrl-C end it after the current plan, a second one at once: nothing is lost.
 
     \b
     odradek pipe upsert --name customers --topics db.public.customers --table lake/customers \\
@@ -40,10 +40,13 @@ def command(options: "JobOptions", envelope: str, once: bool, every: float | Non
     # Only now: `--help` needs no Arrow.
     from odradek.pipeline.jobs.upsert import Upsert
 
-    stop = Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
-    with Upsert(options, envelope, lambda progress: click.echo(progress.to_text())) as job:
+    signals = StopSignals("the current plan")
+    with (
+        signals,
+        Upsert(options, envelope, lambda progress: click.echo(progress.to_text())) as job,
+    ):
         if every is not None:
-            job.run_every(every, stop)
-        elif job.run_once(stop) == 0:
+            job.run_every(every, signals.stop)
+        elif job.run_once(signals.stop) == 0:
             click.echo("no new records")
+    raise SystemExit(signals.exit_code(is_endless=every is not None))

@@ -22,16 +22,20 @@ ColumnStarts = Mapping[str, Mapping[PartitionName, int]]
 def columns_added(table: TableTarget) -> ColumnStarts:
     """The columns that the first commit did not have."""
     files = JobFolder(TableFolder(table.location))
-    last = files.last_number()
-    if not last:
+    numbers = files.commit_numbers()
+    if not numbers:
         return {}
-    first_names = set(files.read_commit(1)[1].names)
-    if first_names.issuperset(files.read_commit(last)[1].names):
+    first_names = set(files.read_commit(numbers[0])[1].names)
+    if first_names.issuperset(files.read_commit(numbers[-1])[1].names):
         return {}
     starts: dict[str, dict[PartitionName, int]] = {}
     ends: dict[PartitionName, int] = {}
-    for number in range(1, last + 1):
-        commit, schema = files.read_commit(number)
+    for number in numbers:
+        found = files.find_commit(number)
+        # A checkpoint may stand for it now. The last one before each change is there in any case.
+        if found is None:
+            continue
+        commit, schema = found
         for name in schema.names:
             if name not in first_names and name not in starts:
                 starts[name] = ends

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.group_offsets import committed_with_metadata
 from odradek.pipeline.kafka_types import PartitionName
 from odradek.pipeline.librdkafka import ClientErrors, open_client, reason_of
+from odradek.pipeline.missing_rights import missing_right
 from odradek.pipeline.tables.rows import BadRecord
 
 PREFIX: Final = "__dlq.errors."
@@ -36,6 +37,7 @@ _NAMES: Final = (_TOPIC, _PARTITION, _OFFSET, _GROUP, _COUNT, _MESSAGE, _TIMESTA
 LETTER_BYTES_MAX: Final = 100_000_000
 """`max.message.bytes` of a dead-letter topic that is created here: letters are larger than their
 records, which may be as large as their own topic takes."""
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class DeadLetterSender:
         self._properties = dict(properties)
         self._errors = ClientErrors()
         self._failed: str = ""
+        self._is_purged = False
         self._create_topic()
         self._producer = open_client(
             Producer,
@@ -144,9 +147,14 @@ class DeadLetterSender:
         record = letter.record
         place = f"{record.topic}-{record.partition} offset {record.offset}"
 
-        def delivered(error: object, _message: object) -> None:
-            if error is not None and not self._failed:
-                self._failed = f"{place}: {error}"
+        def delivered(error: KafkaError | None, _message: object) -> None:
+            if error is None:
+                return
+            if error.code() in _PURGED:
+                # It failed as something else did, which the transaction tells, or nobody.
+                self._is_purged = True
+            elif not self._failed:
+                self._failed = f"{place}: {error.str()}"
 
         while True:
             try:
@@ -154,7 +162,7 @@ class DeadLetterSender:
                     self._topic,
                     key=record.key,
                     value=record.value,
-                    headers=letter_headers(letter),
+                    headers=[*letter_headers(letter)],
                     on_delivery=delivered,
                 )
                 self._producer.poll(0)
@@ -205,8 +213,11 @@ class DeadLetterSender:
         except KafkaException as error:
             if error.args[0].name() == "TOPIC_ALREADY_EXISTS":
                 return
+            needed = missing_right(
+                error.args[0].code(), topic=f"Describe and Create on topic {self._topic}"
+            )
             raise self._failure(
-                f"cannot be created: {reason_of(error)}{self._errors.explain()}"
+                f"cannot be created: {reason_of(error)}{self._errors.explain()}{needed}"
             ) from error
 
     def _ask(self, what: str, call: Callable[[], object]) -> None:
@@ -222,7 +233,18 @@ class DeadLetterSender:
                 with suppress(KafkaException):
                     self._producer.abort_transaction(self._timeout_s)
             failed = self._failed or f"{reason_of(error)}{self._errors.explain()}"
-            raise self._failure(f"cannot {what} the transaction {self._marks}: {failed}") from error
+            needed = missing_right(
+                inner.code(),
+                # Write for the letters, Read for the offset that names the plan.
+                topic=f"Write and Read on topic {self._topic}",
+                group=self._marks,
+                transactional_id=self._marks,
+            )
+            if self._is_purged and not needed:
+                needed = f"; check that this user has Write on topic {self._topic}"
+            raise self._failure(
+                f"cannot {what} the transaction {self._marks}: {failed}{needed}"
+            ) from error
 
     def _failure(self, text: str) -> PipelineError:
         return PipelineError(f"dead-letter topic {self._topic}: {text}")

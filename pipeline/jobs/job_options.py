@@ -21,9 +21,11 @@ from odradek.pipeline.jobs.setting_names import (
 )
 from odradek.pipeline.jobs.settings import check_choice, check_count, check_names, with_prefix
 from odradek.pipeline.kafka_types import EARLIEST, LATEST
+from odradek.pipeline.option_files import with_absolute_paths
 
 # Names of topics have the same characters: the dead-letter topic has the job's name in it.
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_MASTER: Final = re.compile(r"local(\[.+\])?$|local-cluster\[.+\]$|spark://.|k8s://.|yarn$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +103,8 @@ def job_options(settings: Mapping[str, str]) -> JobOptions:
         == "true",
         rows_per_trigger=check_count("rows.per.trigger", found["rows.per.trigger"]),
         bytes_per_trigger=None if limit is None else check_count("bytes.per.trigger", limit),
-        master=found["master"],
-        kafka=with_prefix(found, "kafka."),
+        master=_checked_master(found["master"]),
+        kafka=with_absolute_paths(with_prefix(found, "kafka.")),
         spark={name: value for name, value in found.items() if name.startswith("spark.")},
         table_options={
             name: value
@@ -137,6 +139,15 @@ def _checked_pattern(text: str) -> str:
     except re.error as error:
         raise PipelineError(f"topics.pattern is no regular expression: {error}") from error
     return text
+
+
+def _checked_master(text: str) -> str:
+    """Spark itself says so only with Java's stack."""
+    if _MASTER.match(text):
+        return text
+    raise PipelineError(
+        f"master is {text!r}: take local[N], local-cluster[...], spark://HOST:PORT, yarn or k8s://URL"
+    )
 
 
 def _location(text: str) -> str:

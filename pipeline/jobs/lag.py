@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.group_offsets import committed_with_metadata
 from odradek.pipeline.kafka_types import EARLIEST, LATEST, PartitionRange
-from odradek.pipeline.librdkafka import open_client, reason_of
+from odradek.pipeline.librdkafka import ClientErrors, open_client, reason_of
 from odradek.pipeline.wire.cluster import KafkaCluster
 from odradek.pipeline.wire.partition_reader import read_partition
 
@@ -54,13 +54,21 @@ class JobLag:
 
 
 def job_groups(properties: Mapping[str, str], *, timeout_s: float) -> list[str]:
-    """The groups of all jobs of a cluster, sorted. `properties` are librdkafka's."""
-    admin = open_client(AdminClient, properties)
+    """The groups of all jobs of a cluster, sorted. `properties` are librdkafka's.
+
+    PipelineError if a broker does not answer: groups of its own would be missing.
+    """
+    errors = ClientErrors()
+    admin = open_client(AdminClient, {**properties, "error_cb": errors})
     try:
         listed = admin.list_consumer_groups(request_timeout=timeout_s).result()
+        if listed.errors:
+            raise KafkaException(listed.errors[0])
     except KafkaException as error:
+        admin.poll(0)  # Only here it calls error_cb.
         raise PipelineError(
-            f"cannot list groups of {properties['bootstrap.servers']}: {reason_of(error)}"
+            f"cannot list groups of {properties['bootstrap.servers']}:"
+            f" {reason_of(error)}{errors.explain()}"
         ) from error
     return sorted(
         each.group_id

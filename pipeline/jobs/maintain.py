@@ -10,11 +10,8 @@ from datetime import timedelta
 from typing import Final
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.tables.maintenance import (
-    MaintenanceReport,
-    maintain_delta,
-    maintain_iceberg,
-)
+from odradek.pipeline.tables.maintenance import maintain_table
+from odradek.pipeline.tables.maintenance_report import MaintenanceReport
 from odradek.pipeline.tables.target import open_table
 
 TARGET_BYTES: Final = 128 << 20
@@ -38,7 +35,10 @@ class MaintainOptions:
 
 
 def maintain(options: MaintainOptions) -> MaintenanceReport:
-    """PipelineError if the job runs now, and for a table of Parquet files."""
+    """PipelineError if the job or another `maintain` runs now, and if a plan is not committed.
+
+    A crash leaves a table that the next `maintain`, or the job's next start, puts in order.
+    """
     if options.keep < KEEP_MIN:
         raise PipelineError(
             "keep is less than an hour: those who read the table now need its old files"
@@ -47,31 +47,30 @@ def maintain(options: MaintainOptions) -> MaintenanceReport:
     job = table.job()
     if job is None:
         raise PipelineError(f"{options.table} is no table of a job: it has no _odradek/job.json")
-    if job.format == "parquet":
-        # Readers see the files as they are: there is no moment at which one file takes the place
-        # of many for all of them.
-        raise PipelineError(
-            f"{options.table} is a folder of Parquet files, which cannot be exchanged while others"
-            " read it: take larger plans (rows.per.trigger, --every), or format delta"
-        )
-    table.claim(job)
     try:
+        table.claim(job)
         pending = table.pending()
         if pending is not None:
             raise PipelineError(
                 f"plan {pending.number} of {options.table} is not committed yet: let the"
                 " job run first"
             )
-        if job.format == "delta":
-            return maintain_delta(
-                options.table,
-                options.table_options,
-                target_bytes=options.target_bytes,
-                keep=options.keep,
-                dry_run=options.dry_run,
-            )
-        return maintain_iceberg(
-            options.table, options.table_options, job, keep=options.keep, dry_run=options.dry_run
+        schema = table.schema()
+        if schema is None:
+            return MaintenanceReport()
+        return maintain_table(
+            options.table,
+            options.table_options,
+            job,
+            schema,
+            target_bytes=options.target_bytes,
+            keep=options.keep,
+            dry_run=options.dry_run,
         )
+    except OSError as error:
+        text = " ".join(str(error).split())
+        raise PipelineError(
+            f"{options.table} cannot be compacted: {text}; no row has changed, run it again"
+        ) from error
     finally:
         table.close()

@@ -206,6 +206,8 @@ class Redrive:
                     f"another process redrives the dead letters of {self._letters.name}: let one"
                     " run"
                 ) from error
+            with suppress(KafkaException):  # Fatal errors are raised by each call.
+                self._producer.poll(0)  # Only here it calls error_cb.
             reason = self._failed or f"{reason_of(error)}{self._errors.explain()}"
             raise PipelineError(
                 f"cannot {what} the transaction that sends records again: {reason}"

@@ -24,6 +24,7 @@ from odradek.pipeline.jobs.transactional_copy import TransactionalCopy
 from odradek.pipeline.jobs.wire_options import open_cluster, timeout_s
 from odradek.pipeline.kafka_types import PartitionName, PartitionRange
 from odradek.pipeline.librdkafka import client_properties
+from odradek.pipeline.tables.exact_scan import ExactScan
 from odradek.pipeline.tables.job_plan import DataFile, TopicEnds
 from odradek.pipeline.tables.target import TableTarget, open_table
 from odradek.pipeline.values.raw_values import RAW_COLUMN
@@ -88,7 +89,7 @@ def replay(
         )
         result.resumed = len(positions)
         _begin(cluster, copy, options, ends, source, partitions, positions)
-        files = _files_of(target, topic)
+        files, scan = _files_of(target, topic), ExactScan(target)
         for each in partitions:
             wanted = PartitionRange(
                 topic,
@@ -98,7 +99,7 @@ def replay(
                 ends.ends[each.partition],
             )
             for window in windows_of(files, wanted, options.rows_per_transaction):
-                rows = _rows(target, window)
+                rows = _rows(scan, target.location, window)
                 copy.begin()
                 copy.send(each, rows)
                 runs = copy.flush()[each]
@@ -215,19 +216,19 @@ def _begin(
 
 
 def _files_of(target: TableTarget, topic: str) -> list[DataFile]:
-    return [file for commit in target.commits() for file in commit.files if file.topic == topic]
+    return [file for file in target.files() if file.topic == topic]
 
 
-def _rows(target: TableTarget, window: PartitionRange) -> pa.Table:
+def _rows(scan: ExactScan, location: str, window: PartitionRange) -> pa.Table:
     """The rows of a window as records, sorted; PipelineError if an offset is there twice."""
-    batches = list(target.scan([*_COLUMNS], window))
+    batches = scan.read([*_COLUMNS], window)
     if not batches:
         return pa.table({name: [] for name in _COLUMNS.values()}).cast(_SCHEMA)
     found = pa.Table.from_batches(batches).rename_columns([*_COLUMNS.values()]).sort_by("offset")
     offsets = found.column("offset").combine_chunks()
     if len(offsets) > 1 and pc.any(pc.equal(offsets[1:], offsets[:-1])).as_py():
         raise PipelineError(
-            f"table {target.location} has an offset of {window.name} twice between"
+            f"table {location} has an offset of {window.name} twice between"
             f" {window.start} and {window.end}: run `odradek pipe verify`"
         )
     return found

@@ -9,6 +9,9 @@ from typing import Final
 FORMATS: Final = ("parquet", "delta", "iceberg")
 VALUE_FORMATS: Final = ("raw", "json", "avro", "protobuf")
 TIME_PARTITIONS: Final = ("date", "hour", "none")
+UPSERT_VALUES: Final = "upsert "
+"""Before the format of values in what a table of `upsert` says of its job: it has a row for each
+key, and not for each record."""
 
 SETTINGS: Final[Mapping[str, tuple[str | None, str]]] = {
     "name": (None, "Name of the job: its group is pipe.NAME."),

@@ -1,19 +1,24 @@
 """Spark as jobs use it: a context that is quiet, and tasks that give a line of text each.
 
-Any master works unchanged. Workers import `odradek.pipeline` from their own Python, so it is
-installed there, and see the table's folder under the same path. It needs nothing of Spark SQL:
-records go from the wire into files within a task, and only descriptions come back.
+Any master works unchanged. Workers run the Python of the driver, or that which PYSPARK_PYTHON or
+`spark.pyspark.python` names; `odradek[spark]` is installed there, and the table's folder has the
+same path everywhere. It needs nothing of Spark SQL: records go from the wire into files within a
+task, and only descriptions come back.
 """
 
 import os
+import shutil
+import signal
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Final, Self
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.spark_failures import failure_line
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -24,13 +29,20 @@ _DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
+_PYTHON: Final = "spark.pyspark.python"
 # By file, as `spark.log.level` has no effect until the context is there. Spark takes the level of
-# the gateway's logger for that of its shell, and tells people if it is another one.
+# the gateway's logger for that of its shell, and tells people if it is another one. What a task
+# failed of comes as the exception of the job: its stack in the log is a second time.
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
 appender.console.type = Console
 appender.console.name = stderr
 appender.console.target = SYSTEM_ERR
@@ -66,7 +78,7 @@ class SparkDriver:
         except Exception as error:
             if not _is_of_spark(error):
                 raise
-            raise PipelineError(f"Spark: {_cause(error)}") from error
+            raise PipelineError(failure_line(str(error), self._master)) from error
 
     def stop(self) -> None:
         """End the context and its workers."""
@@ -87,9 +99,15 @@ class SparkDriver:
             from pyspark import SparkConf, SparkContext
         except ImportError as error:
             raise PipelineError("Spark is missing: pip install 'odradek[spark]'") from error
-        if self._master.startswith("local"):
-            # Workers of this machine have what the driver has; elsewhere spark.pyspark.python says.
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Spark takes seconds to say so, with a stack of Java's.
+        if not self._master.startswith(_MASTERS):
+            raise PipelineError(
+                f"master is {self._master!r}: take local[*], local[N], spark://HOST:PORT, yarn or"
+                " k8s://URL"
+            )
+        # Spark reads the setting in spark-submit alone, and would take any python3 of the workers.
+        named = self._configuration.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON")
+        os.environ["PYSPARK_PYTHON"] = named or sys.executable
         logging = folder / "log4j2.properties"
         logging.write_text(_LOGGING)
         own = self._configuration.get(_JAVA_OPTIONS, "")
@@ -98,16 +116,22 @@ class SparkDriver:
         }
         configuration = SparkConf().setAppName(self._name).setMaster(self._master)
         configuration.setAll([*settings.items()])
+        on_interrupt = signal.getsignal(signal.SIGINT)
         try:
             return SparkContext.getOrCreate(configuration)
         except Exception as error:
             if "JAVA_GATEWAY_EXITED" in str(error):
-                raise PipelineError(
-                    "Spark found no Java: install Java 17 or newer, or set JAVA_HOME"
-                ) from error
-            if not _is_of_spark(error):
+                failed = _without_gateway()
+            elif _is_of_spark(error):
+                failed = failure_line(str(error), self._master)
+            else:
                 raise
-            raise PipelineError(f"Spark did not start: {_cause(error)}") from error
+        finally:
+            # Spark's own would fail the job with stacks of Python and Java.
+            if current_thread() is main_thread():
+                signal.signal(signal.SIGINT, on_interrupt)
+        # Not from that error: its frames hold a pipe to Java, which is closed when they are gone.
+        raise PipelineError(failed)
 
 
 def _is_of_spark(error: Exception) -> bool:
@@ -115,9 +139,12 @@ def _is_of_spark(error: Exception) -> bool:
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
-def _cause(error: Exception) -> str:
-    """Without the stacks of Python and Java below it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    caused = [line for line in lines if line.startswith(("Caused by:", ": org.apache.spark"))]
-    text = caused[-1].removeprefix("Caused by:").strip(": ") if caused else (lines or ["failed"])[0]
-    return text[:500]
+def _without_gateway() -> str:
+    """Spark's launcher has ended before there was a gateway to Java."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if java is None:
+        return "Spark found no Java: install Java 17 or newer, or set JAVA_HOME"
+    return (
+        f"Spark did not start with {java}: its output above says why (Java 17 or newer is needed)"
+    )

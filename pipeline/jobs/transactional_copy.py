@@ -74,6 +74,7 @@ class _Failure(NamedTuple):
     """What to change, if trying again would not help."""
     is_neighbour: bool
     """It failed as another record of its batch did."""
+    is_purged: bool
 
 
 @dataclass(slots=True)
@@ -233,14 +234,19 @@ class TransactionalCopy:
         if self._failure is not None and (is_neighbour or not self._failure.is_neighbour):
             return
         text = f"cannot write {what} to {target} at {self._address}: {error.str()}"
-        self._failure = _Failure(text, _ADVICE.get(error.code(), ""), is_neighbour)
+        is_purged = error.code() == KafkaError._PURGE_QUEUE
+        self._failure = _Failure(text, _ADVICE.get(error.code(), ""), is_neighbour, is_purged)
 
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
         if self._failure.advice:
             raise PipelineError(f"{self._failure.text}; {self._failure.advice}")
-        raise CopyInterrupted(f"{self._failure.text}; start again, it goes on where it was")
+        # librdkafka drops records that it may not send, and does not say why.
+        check = (
+            "check that the user has WRITE on the topic, and " if self._failure.is_purged else ""
+        )
+        raise CopyInterrupted(f"{self._failure.text}; {check}start again, it goes on where it was")
 
     def _abort(self) -> None:
         if not self._is_open:

@@ -28,6 +28,7 @@ from odradek.pipeline.jobs.dead_letters import DeadLetterSender
 from odradek.pipeline.jobs.job_options import JobOptions
 from odradek.pipeline.jobs.offload import job_values
 from odradek.pipeline.jobs.offload_plan import PartitionProgress, next_ranges
+from odradek.pipeline.jobs.setting_names import UPSERT_VALUES
 from odradek.pipeline.jobs.topic_progress import topic_progress
 from odradek.pipeline.jobs.wire_options import open_cluster, timeout_s
 from odradek.pipeline.kafka_types import PartitionRange
@@ -110,7 +111,7 @@ class Upsert:
             # Before the table is made: a name that is wrong leaves nothing behind.
             topic_progress(self._cluster, options, self._last_commit())
             opening.callback(self._folder.unlock)
-            self._claim(f"upsert {options.value_format} {envelope}")
+            self._claim(f"{UPSERT_VALUES}{options.value_format} {envelope}")
             self._commit_group(self._last_commit())
             self._closing = opening.pop_all()
 

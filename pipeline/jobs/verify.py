@@ -144,7 +144,10 @@ def _find_foreign_rows(
             for batch in scan.batches(_COORDINATES)
             if (rows := _outside(pa.Table.from_batches([batch]), commit)).num_rows
         ]
-    except (OSError, pa.ArrowException, PipelineError):
+    except (OSError, pa.ArrowException, PipelineError) as error:
+        if isinstance(error, FileNotFoundError) and scan.refresh():
+            _find_foreign_rows(table, scan, commit, findings)
+            return
         if FindingKind.UNREADABLE in findings.counts():
             return
         raise

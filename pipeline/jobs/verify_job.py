@@ -7,6 +7,7 @@ from odradek.pipeline.jobs.dead_letter_reader import letter_index
 from odradek.pipeline.jobs.job_options import JobOptions
 from odradek.pipeline.jobs.offload import job_values, table_job
 from odradek.pipeline.jobs.partition_comparison import PartitionReport
+from odradek.pipeline.jobs.setting_names import UPSERT_VALUES
 from odradek.pipeline.jobs.verify import VerifyReport, verify_table
 from odradek.pipeline.jobs.wire_options import open_cluster
 from odradek.pipeline.tables.job_plan import TableJob
@@ -18,6 +19,11 @@ def verify_job(options: JobOptions, told: Callable[[PartitionReport], None]) -> 
     table = open_table("", options.table, options.table_options)
     job, given = table.job(), table_job(options)
     if job is not None:
+        if job.value_format.startswith(UPSERT_VALUES):
+            raise PipelineError(
+                f"table {options.table} is made by odradek pipe upsert and has only the last record"
+                " of each key: verify compares tables of odradek pipe offload"
+            )
         for name in TableJob.__slots__:
             _check_same(name.replace("_", "."), getattr(job, name), getattr(given, name))
     with open_cluster(options.bootstrap_servers, options.kafka) as cluster:

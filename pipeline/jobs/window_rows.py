@@ -56,7 +56,7 @@ def _batches(
 ) -> list[pa.RecordBatch] | str:
     """The batches, or why there are none."""
     try:
-        return list(scan.batches(columns, window))
+        return scan.read(columns, window)
     except (OSError, pa.ArrowException, PipelineError) as error:
         return " ".join(str(error).split())[:_REASON_LENGTH_MAX]
 
@@ -64,8 +64,7 @@ def _batches(
 def _ends_of_files(table: TableTarget, window: PartitionRange) -> list[int]:
     """Offsets of the window at which files begin or end, with its own start and end."""
     ends = {window.start, window.end}
-    for commit in table.commits():
-        for file in commit.files:
-            if (file.topic, file.partition) == window.name:
-                ends |= {file.first_offset, file.last_offset + 1}
+    for file in table.files():
+        if (file.topic, file.partition) == window.name:
+            ends |= {file.first_offset, file.last_offset + 1}
     return sorted(each for each in ends if window.start <= each <= window.end)

@@ -11,6 +11,7 @@ from typing import Final
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.librdkafka import client_properties
+from odradek.pipeline.option_files import with_absolute_paths
 
 _KAFKA: Final = "kafka."
 # Spark's own, which it gives to every sink, and one of the connector's that only reading needs.
@@ -73,7 +74,9 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     if not block_ms.isdecimal():
         raise PipelineError(f"option kafka.max.block.ms is {block_ms}: it is a number")
     return SinkOptions(
-        properties=client_properties(kafka, bootstrap_servers=kafka.get("bootstrap.servers", "")),
+        properties=client_properties(
+            with_absolute_paths(kafka), bootstrap_servers=kafka.get("bootstrap.servers", "")
+        ),
         topic=topic,
         prefix=prefix,
         keeps_timestamp=keeps == "true",

@@ -24,6 +24,7 @@ from confluent_kafka import (
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.librdkafka import ClientErrors, open_client, reason_of
+from odradek.pipeline.missing_rights import missing_right
 from odradek.pipeline.sink.batch_marks import BatchMark, differing_batch, last_mark
 from odradek.pipeline.sink.sink_columns import RowDigest, SinkRecord, records_of
 from odradek.pipeline.sink.sink_options import SinkOptions
@@ -220,7 +221,8 @@ class _Transaction:
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and not self._failure:
-            self._failure = f"cannot write to topic {message.topic()}: {error.str()}"
+            needed = missing_right(error.code(), topic=f"Write on topic {message.topic()}")
+            self._failure = f"cannot write to topic {message.topic()}: {error.str()}{needed}"
 
     def _explain(self, what: str, error: KafkaException) -> PipelineError:
         with suppress(KafkaException):
@@ -246,4 +248,12 @@ class _Transaction:
             )
         if self._failure:
             return PipelineError(self._failure)
-        return PipelineError(f"{what} {task}: {reason_of(error)}")
+        name = f"{self._name.prefix}-* (prefixed)"
+        needed = missing_right(
+            code,
+            # Write for the rows, Read for the offset that is the batch's mark.
+            topic="Write and Read on the topic",
+            group=name,
+            transactional_id=name,
+        )
+        return PipelineError(f"{what} {task}: {reason_of(error)}{needed}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.option_files import with_absolute_paths
 from odradek.pipeline.source.kafka_options import KAFKA_OPTIONS, REFUSED
 from odradek.pipeline.source.offset_bounds import OffsetBound, ending_bound, starting_bound
 from odradek.pipeline.source.subscription import TopicSubscription, subscription_of
@@ -166,7 +167,7 @@ def _kafka_options(options: Mapping[str, str]) -> dict[str, str]:
                 f"unknown option kafka.{name}: Kafka's consumer has none of this name"
                 f"{_similar(name, KAFKA_OPTIONS, prefix='kafka.')}"
             )
-    return kafka
+    return with_absolute_paths(kafka)
 
 
 def _check_names(options: Mapping[str, str]) -> None:

@@ -6,14 +6,18 @@ A plan is one version of the table. The version names the plan as the transactio
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.kafka_types import PartitionRange
 from odradek.pipeline.tables.job_folder import JobFolder
 from odradek.pipeline.tables.job_plan import DataFile, JobCommit, TableJob
-from odradek.pipeline.tables.parquet_log import move_into_place, scan_dataset
+from odradek.pipeline.tables.parquet_log import move_into_place
+from odradek.pipeline.tables.parquet_snapshot import scan_dataset
 from odradek.pipeline.tables.rows import time_column
 
 try:
@@ -24,6 +28,20 @@ except ImportError as error:
     raise PipelineError(
         "format delta needs the package deltalake: pip install 'odradek[delta]'"
     ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSnapshot:
+    """A version of the table: its log has the files, and says which of their rows are deleted."""
+
+    version: int
+    dataset: ds.Dataset = field(compare=False)
+
+    def scan(
+        self, columns: Sequence[str], wanted: PartitionRange | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows with these columns, in any order."""
+        yield from scan_dataset(self.dataset, columns, wanted)
 
 
 class DeltaLog:
@@ -67,18 +85,18 @@ class DeltaLog:
         except DeltaError as error:
             raise self._failure(error) from error
 
-    def scan(
-        self, schema: pa.Schema, columns: Sequence[str], wanted: PartitionRange | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows of the newest version."""
+    def snapshot(self, job: TableJob, schema: pa.Schema) -> DeltaSnapshot:
+        """The newest version."""
         try:
-            if not DeltaTable.is_deltatable(self._uri, self._storage or None):
-                return
             table = DeltaTable(self._uri, storage_options=self._storage or None)
-            found = table.to_pyarrow_dataset(schema=schema)
+            # Arrow's own file system: deltalake's is of Python, and a thread of Arrow that asks it
+            # while Python exits aborts the process, whatever the exit code was to be.
+            folder = self._files.folder
+            files = fs.SubTreeFileSystem(folder.path, folder.filesystem)
+            found = table.to_pyarrow_dataset(filesystem=files, schema=schema)
         except DeltaError as error:
             raise self._failure(error) from error
-        yield from scan_dataset(found, columns, wanted)
+        return DeltaSnapshot(table.version(), found)
 
     def _opened(self, job: TableJob, schema: pa.Schema, time: str) -> DeltaTable:
         storage = self._storage or None

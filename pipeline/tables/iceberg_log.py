@@ -5,32 +5,41 @@ what the property says is in the table. Without `catalog.*` options the catalog 
 the table's folder; with them it is any catalog of pyiceberg.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+import logging
+from collections.abc import Mapping
+from typing import Final
 
 import pyarrow as pa
+from pyarrow import fs
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.kafka_types import PartitionRange
 from odradek.pipeline.tables.job_folder import JobFolder
 from odradek.pipeline.tables.job_plan import JobCommit, TableJob
 from odradek.pipeline.tables.parquet_log import move_into_place
+from odradek.pipeline.tables.parquet_snapshot import FileBounds, ParquetSnapshot
 from odradek.pipeline.tables.rows import time_column
 
 try:
     from pyiceberg.catalog import Catalog, load_catalog
     from pyiceberg.exceptions import NoSuchTableError
-    from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThanOrEqual, LessThan
+    from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import Table
 except ImportError as error:
     raise PipelineError(
         "format iceberg needs the package pyiceberg: pip install 'odradek[iceberg]'"
     ) from error
 
+# It warns, for each file, of columns without statistics: nested ones and bytes have none here.
+logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
+
 CATALOG_FILE: Final = "catalog.db"
 """Of the default catalog, in the table's folder."""
 NAMESPACE: Final = "odradek"
 """Name of the default catalog, and of the namespace of tables without `catalog.table`."""
+_OFFSET_END: Final = 2**63
+_PROPERTIES: Final = {"write.metadata.delete-after-commit.enabled": "true"}
+"""Each commit writes a file with all snapshots. Iceberg keeps the last 100 of these then, not all:
+`write.metadata.previous-versions-max`."""
 
 
 class IcebergLog:
@@ -74,38 +83,46 @@ class IcebergLog:
                         # The property above says whether they are in the table.
                         check_duplicate_files=False,
                     )
-        except PipelineError:
-            raise
         except Exception as error:  # pyiceberg's, sqlalchemy's, and those of any catalog
-            raise self._failure(error) from error
+            raise self.failure(error) from error
 
-    def scan(
-        self, schema: pa.Schema, columns: Sequence[str], wanted: PartitionRange | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows of the current snapshot."""
-        job = self._files.job()
-        if job is None:
-            return
-        condition: Any = AlwaysTrue()
-        if wanted is not None:
-            condition = And(
-                EqualTo("kafka_topic", wanted.topic),
-                EqualTo("kafka_partition", wanted.partition),
-                GreaterThanOrEqual("kafka_offset", wanted.start),
-                LessThan("kafka_offset", wanted.end),
-            )
-        kept = pa.schema([schema.field(name) for name in columns])
+    def snapshot(self, job: TableJob, schema: pa.Schema) -> ParquetSnapshot:
+        """The files of the current snapshot, which Arrow reads."""
+        table = self.load(job)
         try:
-            table = self._catalog().load_table(self._name(job))
-            scan = table.scan(row_filter=condition, selected_fields=tuple(columns))
-            for batch in scan.to_arrow_batch_reader():
-                if batch.num_rows:
-                    rows = pa.Table.from_batches([batch]).select([*columns]).cast(kept)
-                    yield from rows.to_batches()
-        except NoSuchTableError:
-            return
-        except Exception as error:
-            raise self._failure(error) from error
+            tasks = list(table.scan().plan_files())
+            fields = [
+                table.schema().find_field(name).field_id
+                for name in ("kafka_partition", "kafka_offset")
+            ]
+        except Exception as error:  # pyiceberg's, sqlalchemy's, and those of any catalog
+            raise self.failure(error) from error
+        folder = self._files.folder
+        if any(task.delete_files for task in tasks):
+            raise PipelineError(
+                f"table {folder.location} has deletes by row, which no job of ours makes:"
+                " rewrite its data files with Spark's procedure rewrite_data_files first"
+            )
+        found = []
+        for task in tasks:
+            partitions, offsets = (_bounds(task.file, each) for each in fields)
+            path = fs.FileSystem.from_uri(task.file.file_path)[1]
+            found.append(FileBounds(path, partitions, offsets))
+        return ParquetSnapshot(tuple(found), folder, schema)
+
+    def load(self, job: TableJob) -> Table:
+        """The table as the catalog has it now; PipelineError if it has none."""
+        try:
+            return self._catalog().load_table(self._name(job))
+        except Exception as error:  # pyiceberg's, sqlalchemy's, and those of any catalog
+            raise self.failure(error) from error
+
+    def failure(self, error: Exception) -> PipelineError:
+        """What pyiceberg or a catalog says, as one line; one of ours stays as it is."""
+        if isinstance(error, PipelineError):
+            return error
+        text = " ".join(str(error).split())[:500]
+        return PipelineError(f"Iceberg table {self._files.folder.location}: {text}")
 
     def _catalog(self) -> Catalog:
         folder = self._files.folder
@@ -131,7 +148,9 @@ class IcebergLog:
         except NoSuchTableError:
             catalog.create_namespace_if_not_exists(name[:-1])
             location = self._files.folder.uri_of("").rstrip("/")
-            table = catalog.create_table(name, schema=schema, location=location)
+            table = catalog.create_table(
+                name, schema=schema, location=location, properties=_PROPERTIES
+            )
         time = time_column(job.time_partition)
         # A crash may have come between this and the creation.
         if time and not table.spec().fields:
@@ -140,6 +159,11 @@ class IcebergLog:
             table = catalog.load_table(name)
         return table
 
-    def _failure(self, error: Exception) -> PipelineError:
-        text = " ".join(str(error).split())[:500]
-        return PipelineError(f"Iceberg table {self._files.folder.location}: {text}")
+
+def _bounds(file: IcebergFile, field: int) -> tuple[int, int]:
+    """The least and the greatest value of a column of integers; any, if the file does not say."""
+    low, high = (file.lower_bounds or {}).get(field), (file.upper_bounds or {}).get(field)
+    return (
+        -_OFFSET_END if low is None else int.from_bytes(low, "little", signed=True),
+        _OFFSET_END if high is None else int.from_bytes(high, "little", signed=True),
+    )

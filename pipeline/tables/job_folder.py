@@ -7,6 +7,8 @@
     commits/N.json.prepared  all files of plan N are written: from here on it will be committed
     commits/N.json           plan N is committed
 
+A table of Parquet files has compactions and checkpoints, too (file_log.py).
+
 A plan whose commit is prepared is rolled forward: publishing its files again does nothing, in all
 formats. Readers of tables leave names with `_` in front alone.
 """
@@ -14,7 +16,7 @@ formats. Readers of tables leave names with `_` in front alone.
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Final
 
@@ -25,6 +27,7 @@ from odradek.pipeline.tables.job_plan import JobCommit, JobPlan, TableJob
 from odradek.pipeline.tables.table_folder import TableFolder
 
 FOLDER: Final = "_odradek"
+STAGING: Final = f"{FOLDER}/staging"
 _JOB: Final = f"{FOLDER}/job.json"
 _PREPARED: Final = ".json.prepared"
 
@@ -94,63 +97,76 @@ class JobFolder:
 
     def last_number(self) -> int:
         """Of the newest commit; 0 without one."""
-        return max(self._numbers("commits", ".json"), default=0)
+        return max(self.numbers("commits", ".json"), default=0)
+
+    def commit_numbers(self) -> list[int]:
+        """Of the commits that are there, sorted: a checkpoint may stand for older ones."""
+        return sorted(self.numbers("commits", ".json"))
 
     def read_commit(self, number: int) -> tuple[JobCommit, pa.Schema]:
         """A commit and the schema that the table had after it."""
         return self._read_commit(number, ".json")
 
-    def commits(self) -> Iterator[JobCommit]:
-        """All, oldest first."""
-        for number in sorted(self._numbers("commits", ".json")):
-            yield self.read_commit(number)[0]
+    def find_commit(self, number: int) -> tuple[JobCommit, pa.Schema] | None:
+        """As `read_commit`; None if it is not there."""
+        name = f"{FOLDER}/commits/{file_of(number)}.json"
+        text = self.folder.read_text(name)
+        return None if text is None else JobCommit.from_json(text, self.folder.path_of(name))
+
+    def delete_commits(self, numbers: Iterable[int]) -> None:
+        """And their plans."""
+        names = [f"{file_of(number)}.json" for number in numbers]
+        for place in ("commits", "plans"):
+            self.folder.delete_files(f"{FOLDER}/{place}/{name}" for name in names)
+
+    def numbers(self, place: str, ending: str) -> list[int]:
+        """Of the files of a folder below FOLDER, in any order."""
+        return [
+            int(digits)
+            for name in self.folder.names(f"{FOLDER}/{place}")
+            if name.endswith(ending) and (digits := name.removesuffix(ending)).isdecimal()
+        ]
 
     def read_plan(self, number: int) -> JobPlan | None:
         """None if it was not prepared."""
-        name = f"{FOLDER}/plans/{_file_of(number)}.json"
+        name = f"{FOLDER}/plans/{file_of(number)}.json"
         text = self.folder.read_text(name)
         return None if text is None else JobPlan.from_json(text, self.folder.path_of(name))
 
     def write_plan(self, plan: JobPlan) -> None:
         """Durably, with an empty staging folder."""
         self.empty_staging()
-        self.folder.write_text(f"{FOLDER}/plans/{_file_of(plan.number)}.json", plan.to_json())
+        self.folder.write_text(f"{FOLDER}/plans/{file_of(plan.number)}.json", plan.to_json())
 
     def empty_staging(self) -> None:
         """Of all plans."""
-        self.folder.delete_folder(f"{FOLDER}/staging")
+        self.folder.delete_folder(STAGING)
 
     def prepared_commit(self) -> tuple[JobCommit, pa.Schema] | None:
         """The commit that is to be rolled forward."""
-        found = sorted(self._numbers("commits", _PREPARED))
+        found = sorted(self.numbers("commits", _PREPARED))
         return self._read_commit(found[-1], _PREPARED) if found else None
 
     def write_prepared(self, commit: JobCommit, schema: pa.Schema) -> None:
         """From here on the plan will be committed: its files must not be deleted any more."""
-        name = f"{FOLDER}/commits/{_file_of(commit.number)}{_PREPARED}"
+        name = f"{FOLDER}/commits/{file_of(commit.number)}{_PREPARED}"
         self.folder.write_text(name, commit.to_json(schema))
 
     def finish_commit(self, commit: JobCommit) -> None:
         """After it was published."""
-        name = f"{FOLDER}/commits/{_file_of(commit.number)}"
+        name = f"{FOLDER}/commits/{file_of(commit.number)}"
         self.folder.move([(f"{name}{_PREPARED}", f"{name}.json")])
 
     def _read_commit(self, number: int, ending: str) -> tuple[JobCommit, pa.Schema]:
-        name = f"{FOLDER}/commits/{_file_of(number)}{ending}"
+        name = f"{FOLDER}/commits/{file_of(number)}{ending}"
         return JobCommit.from_json(self.folder.read_text(name) or "", self.folder.path_of(name))
-
-    def _numbers(self, place: str, ending: str) -> Iterator[int]:
-        for name in self.folder.names(f"{FOLDER}/{place}"):
-            digits = name.removesuffix(ending)
-            if name.endswith(ending) and digits.isdecimal():
-                yield int(digits)
 
 
 def staging_name(number: int) -> str:
     """The staging folder of a plan, below the table's folder."""
-    return f"{FOLDER}/staging/{_file_of(number)}"
+    return f"{STAGING}/{file_of(number)}"
 
 
-def _file_of(number: int) -> str:
+def file_of(number: int) -> str:
     """So that names sort as numbers do."""
     return f"{number:010d}"

@@ -66,7 +66,7 @@ class JobPlan:
     @classmethod
     def from_json(cls, text: str, where: str) -> "JobPlan":
         """PipelineError, which names the file, if that is no plan."""
-        found = _parsed(text, where)
+        found = json_object(text, where)
         try:
             ranges = tuple(PartitionRange(**each) for each in found["ranges"])
             return cls(str(found["job"]), int(found["number"]), ranges)
@@ -78,7 +78,8 @@ class JobPlan:
 class DataFile:
     """A Parquet file that a task wrote into the staging folder of its plan.
 
-    It holds records of one partition and, if the table is partitioned by time, of one time.
+    It holds records of one partition and, if the table is partitioned by time, of one time. Of a
+    file that a compaction wrote this is a part: the rows of one partition.
     """
 
     path: str
@@ -161,7 +162,7 @@ class JobCommit:
     @classmethod
     def from_json(cls, text: str, where: str) -> "tuple[JobCommit, pa.Schema]":
         """The commit and the table's schema; PipelineError, which names the file, if it is none."""
-        found = _parsed(text, where)
+        found = json_object(text, where)
         try:
             topics = {
                 topic: TopicEnds(
@@ -221,7 +222,8 @@ def commit_of(plan: JobPlan, result: PlanResult, before: JobCommit | None) -> Jo
     )
 
 
-def _parsed(text: str, where: str) -> dict[str, Any]:
+def json_object(text: str, where: str) -> dict[str, Any]:
+    """PipelineError, which names the file, if the text is none."""
     try:
         found = json.loads(text)
     except ValueError as error:

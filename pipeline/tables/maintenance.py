@@ -1,31 +1,49 @@
 """What keeps a table small and quick, without a change of its rows: exactly once stays proven.
 
-Delta: small files become large ones in one version, old versions' files are deleted. Iceberg:
-snapshots expire. Called by jobs/maintain.py while it has the table's lock, so no plan is halfway.
+One function for all formats, and Delta's own part: small files become large ones in one version,
+old versions' files are deleted. Called by jobs/maintain.py while it has the table's lock, so no
+plan is halfway.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+
+import pyarrow as pa
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.tables.job_folder import JobFolder
 from odradek.pipeline.tables.job_plan import TableJob
+from odradek.pipeline.tables.maintenance_report import MaintenanceReport
+from odradek.pipeline.tables.parquet_compaction import maintain_parquet
 from odradek.pipeline.tables.table_folder import TableFolder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceReport:
-    """What was done, or with a dry run what would be."""
+def maintain_table(
+    location: str,
+    options: Mapping[str, str],
+    job: TableJob,
+    schema: pa.Schema,
+    *,
+    target_bytes: int,
+    keep: timedelta,
+    dry_run: bool,
+) -> MaintenanceReport:
+    """Compact to files of about `target_bytes`, and delete what is older than `keep`.
 
-    compacted: int = 0
-    """Files that became part of a larger one."""
-    written: int = 0
-    """The larger ones."""
-    deleted: int = 0
-    """Files of old versions."""
-    expired: int = 0
-    """Snapshots."""
+    `schema` is that of the table. A Parquet table has no old versions. PipelineError for what the
+    table or its catalog refuses.
+    """
+    if job.format == "parquet":
+        return maintain_parquet(location, job, schema, target_bytes=target_bytes, dry_run=dry_run)
+    if job.format == "delta":
+        return maintain_delta(
+            location, options, target_bytes=target_bytes, keep=keep, dry_run=dry_run
+        )
+    # An extra of its own.
+    from odradek.pipeline.tables.iceberg_compaction import maintain_iceberg
+
+    return maintain_iceberg(
+        location, options, job, schema, target_bytes=target_bytes, keep=keep, dry_run=dry_run
+    )
 
 
 def maintain_delta(
@@ -67,27 +85,3 @@ def maintain_delta(
         written=metrics["numFilesAdded"],
         deleted=len(deleted),
     )
-
-
-def maintain_iceberg(
-    location: str, options: Mapping[str, str], job: TableJob, *, keep: timedelta, dry_run: bool
-) -> MaintenanceReport:
-    """Expire the snapshots that are older than `keep`; the current one stays.
-
-    pyiceberg does not rewrite data files: Spark's procedure `rewrite_data_files` does.
-    """
-    from odradek.pipeline.tables.iceberg_log import IcebergLog
-
-    before = datetime.now(UTC) - keep
-    log = IcebergLog(JobFolder(TableFolder(location)), options)
-    table = log._catalog().load_table(log._name(job))
-    current = table.current_snapshot()
-    old = [
-        each.snapshot_id
-        for each in table.snapshots()
-        if each.timestamp_ms < before.timestamp() * 1000
-        and (current is None or each.snapshot_id != current.snapshot_id)
-    ]
-    if old and not dry_run:
-        table.maintenance.expire_snapshots().by_ids(old).commit()
-    return MaintenanceReport(expired=len(old))

@@ -19,6 +19,7 @@ from odradek.pipeline.tables.job_plan import DataFile
 from odradek.pipeline.tables.rows import BadRecord
 from odradek.pipeline.tables.table_folder import TableFolder, sync_file
 
+COMPRESSION: Final = "zstd"
 ROW_GROUP_BYTES: Final = 32 << 20
 """Of Arrow: what is held for a file before it is written."""
 HELD_BYTES_MAX: Final = 128 << 20
@@ -56,7 +57,7 @@ class StagingPlace:
     """`kafka_date`, `kafka_hour`, or empty."""
     is_time_in_file: bool
     """Whether files hold the time column; it is in the folder's name in any case."""
-    compression: str = "zstd"
+    compression: str = COMPRESSION
 
 
 @dataclass(slots=True)
@@ -114,7 +115,9 @@ class PieceWriter:
         if self._bad is None:
             self._bad_path = f"bad-{self._file_name()}"
             self._folder.filesystem.create_dir(self._folder.path, recursive=True)
-            self._bad = self._writer(self._bad_path, BAD_SCHEMA)
+            self._bad = parquet_writer(
+                self._folder, self._bad_path, BAD_SCHEMA, self._place.compression
+            )
         self._bad.write_table(pa.Table.from_pylist(listed, schema=BAD_SCHEMA))
 
     def close(self) -> tuple[list[DataFile], str]:
@@ -168,7 +171,8 @@ class PieceWriter:
         if file.writer is None:
             path = self._folder.path_of(file.path)
             self._folder.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-            file.writer = self._writer(file.path, rows.schema)
+            compression = self._place.compression
+            file.writer = parquet_writer(self._folder, file.path, rows.schema, compression)
         file.writer.write_table(rows)
         file.held, file.held_bytes = [], 0
 
@@ -193,19 +197,6 @@ class PieceWriter:
             )
         )
 
-    def _writer(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
-        leaves = [*_leaves(schema)]
-        return pq.ParquetWriter(
-            self._folder.path_of(name),
-            schema,
-            filesystem=self._folder.filesystem,
-            compression=self._place.compression,
-            use_dictionary=[leaf for leaf in leaves if leaf not in _WITHOUT_DICTIONARY],
-            write_statistics=[
-                leaf for leaf in leaves if leaf.partition(".")[0] not in _WITHOUT_STATISTICS
-            ],
-        )
-
     def _file_name(self) -> str:
         place, wanted = self._place, self._wanted
         return f"{place.plan_number:010d}-{wanted.partition}-{wanted.start}-{uuid4().hex}.parquet"
@@ -215,6 +206,23 @@ class PieceWriter:
             path = self._folder.path_of(name)
             sync_file(path)
             sync_file(path.rpartition("/")[0])
+
+
+def parquet_writer(
+    folder: TableFolder, name: str, schema: pa.Schema, compression: str = COMPRESSION
+) -> pq.ParquetWriter:
+    """Of a file of a table, with statistics and dictionaries for what has use for them."""
+    leaves = [*_leaves(schema)]
+    return pq.ParquetWriter(
+        folder.path_of(name),
+        schema,
+        filesystem=folder.filesystem,
+        compression=compression,
+        use_dictionary=[leaf for leaf in leaves if leaf not in _WITHOUT_DICTIONARY],
+        write_statistics=[
+            leaf for leaf in leaves if leaf.partition(".")[0] not in _WITHOUT_STATISTICS
+        ],
+    )
 
 
 def read_bad(place: StagingPlace, name: str) -> Iterator[BadRecord]:

@@ -100,6 +100,18 @@ class TableFolder:
         with suppress(FileNotFoundError):
             self.filesystem.delete_dir(self.path_of(name))
 
+    def delete_files(self, names: Iterable[str]) -> None:
+        """Durably; a file that was deleted before stays so."""
+        folders = set()
+        for name in names:
+            path = self.path_of(name)
+            with suppress(FileNotFoundError):
+                self.filesystem.delete_file(path)
+            folders.add(os.path.dirname(path))
+        for folder in folders:
+            with suppress(FileNotFoundError):
+                self._sync_folder(folder)
+
     def _sync_folder(self, path: str) -> None:
         if self.is_local:
             sync_file(path)

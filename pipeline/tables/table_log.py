@@ -10,6 +10,16 @@ from odradek.pipeline.kafka_types import PartitionRange
 from odradek.pipeline.tables.job_plan import JobCommit, TableJob
 
 
+class TableSnapshot(Protocol):
+    """What a table had committed at one time. Equal to another one of the same files."""
+
+    def scan(
+        self, columns: Sequence[str], wanted: PartitionRange | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows with these columns, in any order. Lists that were null are null, and not empty: a
+        record without headers is told from none. FileNotFoundError if a file is not there."""
+
+
 class TableLog(Protocol):
     """Parquet, Delta or Iceberg."""
 
@@ -23,10 +33,9 @@ class TableLog(Protocol):
         `schema` is that of the whole table and may have columns that the table did not have.
         """
 
-    def scan(
-        self, schema: pa.Schema, columns: Sequence[str], wanted: PartitionRange | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows with these columns of the table's schema."""
+    def snapshot(self, job: TableJob, schema: pa.Schema) -> TableSnapshot:
+        """What is committed now, with the columns of the schema. PipelineError if the table has
+        lost it."""
 
 
 def merged_schema(table: pa.Schema | None, rows: pa.Schema, time_column: str) -> pa.Schema:

@@ -12,13 +12,21 @@ import pyarrow as pa
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.kafka_types import PartitionRange
+from odradek.pipeline.tables.file_log import FileLog
 from odradek.pipeline.tables.job_folder import JobFolder, staging_name
-from odradek.pipeline.tables.job_plan import JobCommit, JobPlan, PlanResult, TableJob, commit_of
+from odradek.pipeline.tables.job_plan import (
+    DataFile,
+    JobCommit,
+    JobPlan,
+    PlanResult,
+    TableJob,
+    commit_of,
+)
 from odradek.pipeline.tables.parquet_log import ParquetLog
 from odradek.pipeline.tables.rows import time_column
 from odradek.pipeline.tables.staging import StagingPlace
 from odradek.pipeline.tables.table_folder import TableFolder
-from odradek.pipeline.tables.table_log import TableLog, merged_schema
+from odradek.pipeline.tables.table_log import TableLog, TableSnapshot, merged_schema
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 
@@ -26,8 +34,9 @@ FORMATS: Final = ("parquet", "delta", "iceberg")
 class TableTarget:
     """An open table."""
 
-    def __init__(self, files: JobFolder, log: TableLog) -> None:
+    def __init__(self, files: JobFolder, file_log: FileLog, log: TableLog) -> None:
         self._files = files
+        self._file_log = file_log
         self._log = log
         # The writer's memory of its last commit: nobody else writes the table meanwhile.
         self._last: tuple[JobCommit, pa.Schema] | None = None
@@ -44,8 +53,8 @@ class TableTarget:
     def claim(self, job: TableJob) -> None:
         """Be the only writer until `close`, and write `job` down for good the first time.
 
-        Finishes a commit that a crash interrupted. PipelineError if the table is of another job, or
-        if another process writes it now.
+        Finishes a commit or a compaction that a crash interrupted. PipelineError if the table is of
+        another job, or if another process writes it now.
         """
         known = self._files.job()
         if known is None:
@@ -55,6 +64,7 @@ class TableTarget:
         self._files.lock()
         if known is None:
             self._files.write_job(job)
+        self._file_log.finish_prepared()
         prepared = self._files.prepared_commit()
         if prepared is not None:
             self._finish(job, *prepared)
@@ -64,9 +74,12 @@ class TableTarget:
         found = self._newest()
         return None if found is None else found[0]
 
-    def commits(self) -> Iterator[JobCommit]:
-        """All commits, oldest first, with their files as they were added."""
-        return self._files.commits()
+    def files(self) -> list[DataFile]:
+        """All files of committed plans, in any order, without those that a compaction replaced.
+
+        Delta and Iceberg have logs of their own: this is what the job has added to them.
+        """
+        return self._file_log.files()
 
     def pending(self) -> JobPlan | None:
         """The plan that was prepared and not committed."""
@@ -114,6 +127,7 @@ class TableTarget:
         before, known = newest if newest is not None else (None, None)
         schema = merged_schema(known, result.schema, time_column(job.time_partition))
         made = commit_of(plan, result, before)
+        self._check_staged(made)
         self._files.write_prepared(made, schema)
         self._finish(job, made, schema)
         return made
@@ -135,13 +149,21 @@ class TableTarget:
 
         All columns by default. Of `wanted` topic, partition and offsets count, not the id.
         """
-        schema = self.schema()
-        if schema is None:
+        schema, snapshot = self.schema(), self.snapshot()
+        if schema is None or snapshot is None:
             return
         unknown = [name for name in columns or () if name not in schema.names]
         if unknown:
             raise PipelineError(f"table {self.location} has no column {unknown[0]}")
-        yield from self._log.scan(schema, columns if columns is not None else schema.names, wanted)
+        yield from snapshot.scan(columns if columns is not None else schema.names, wanted)
+
+    def snapshot(self) -> TableSnapshot | None:
+        """What is committed now, whatever is committed later; None for a table without commits.
+
+        Reads the list of files: whoever reads many ranges keeps it (exact_scan.py).
+        """
+        job, schema = self._files.job(), self.schema()
+        return None if job is None or schema is None else self._log.snapshot(job, schema)
 
     def close(self) -> None:
         """Let another process write the table."""
@@ -156,6 +178,17 @@ class TableTarget:
             return self._last
         number = self._files.last_number()
         return self._files.read_commit(number) if number else None
+
+    def _check_staged(self, commit: JobCommit) -> None:
+        """A commit that is prepared is rolled forward for ever: its files have to be here."""
+        staging = staging_name(commit.number)
+        for each in commit.files:
+            if not self._files.folder.exists(f"{staging}/{each.path}"):
+                raise PipelineError(
+                    f"a task has written {staging}/{each.path} and it is not in {self.location}"
+                    " here: the table needs a folder that all of Spark's machines share, or a URI"
+                    " such as s3://BUCKET/TABLE"
+                )
 
     def _finish(self, job: TableJob, commit: JobCommit, schema: pa.Schema) -> None:
         self._log.publish(job, commit, schema)
@@ -179,13 +212,17 @@ def open_table(kind: str, location: str, options: Mapping[str, str] | None = Non
         kind = job.format
     elif job is not None and job.format != kind:
         raise PipelineError(f"table {location} was made with format {job.format} and not {kind}")
-    return TableTarget(files, _open_log(kind, files, options or {}))
+    file_log = FileLog(files)
+    return TableTarget(files, file_log, open_log(kind, files, file_log, options or {}))
 
 
-def _open_log(kind: str, files: JobFolder, options: Mapping[str, str]) -> TableLog:
+def open_log(
+    kind: str, files: JobFolder, file_log: FileLog, options: Mapping[str, str]
+) -> TableLog:
+    """The part of a table that is of its format, by which files are published and read."""
     # Imported when they are used: each is an extra of its own.
     if kind == "parquet":
-        return ParquetLog(files)
+        return ParquetLog(files, file_log)
     if kind == "delta":
         from odradek.pipeline.tables.delta_log import DeltaLog
 

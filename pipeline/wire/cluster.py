@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Self
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.kafka_types import PartitionName
+from odradek.pipeline.missing_rights import missing_right
 from odradek.pipeline.wire.backoff import Backoff
 from odradek.pipeline.wire.connection import BrokerConnection, ConnectionLost
 from odradek.pipeline.wire.errors import PASSING, BrokerError, error_name
@@ -279,8 +280,9 @@ class KafkaCluster:
     def _refuse(self, what: str, error: int) -> None:
         """Raise for an error that trying again does not help."""
         if error and error not in PASSING:
+            needed = missing_right(error, topic=f"Read on {what}")
             raise PipelineError(
-                f"The cluster {self.bootstrap_servers} refuses {what}: {error_name(error)}"
+                f"The cluster {self.bootstrap_servers} refuses {what}: {error_name(error)}{needed}"
             )
 
 

@@ -249,6 +249,9 @@ def with_another_node(guide: Guide) -> Iterator[None]:
     """Node 3 takes the place of node 2, which comes back later."""
     guide.nodes.join(3).settings["http.listen"] = "127.0.0.1:0"
     guide.nodes.start(3)
+    # A node that does not know of it yet would refuse the drain: there is no place for replicas.
+    for at in range(3):
+        guide.nodes.wait_for_brokers(at, {0, 1, 2, 3})
     guide.nodes[MACHINE].kill()
     yield
     guide.nodes.start(MACHINE)

@@ -33,6 +33,7 @@ from tests.support.helm_chart import (
     of_kind,
     only,
     pod_specs,
+    pod_template,
     rendered,
     rendered_text,
     run_helm,
@@ -103,6 +104,14 @@ def test_an_upgrade_changes_no_immutable_field(setting: str) -> None:
     assert list(immutable_changes(before, after)) == []
 
 
+def test_the_volume_of_tables_may_grow_and_not_move() -> None:
+    before = rendered("pipeline")
+    assert list(immutable_changes(before, rendered("pipeline", "pipeline.storage.size=1Ti"))) == []
+    moved = rendered("pipeline", "pipeline.storage.storageClassName=fast")
+    (fault,) = immutable_changes(before, moved)
+    assert fault == "PersistentVolumeClaim kafka-odradek-tables: storageClassName cannot change"
+
+
 def test_an_upgrade_of_the_volumes_would_be_refused() -> None:
     (fault,) = immutable_changes(rendered("standard"), rendered("standard", "storage.size=50Gi"))
     assert fault == "StatefulSet kafka-odradek: volumeClaimTemplates cannot change"
@@ -148,6 +157,7 @@ def test_an_upgrade_of_the_volumes_would_be_refused() -> None:
         ("auth.users[0].username=a", "existingSecret"),
         ("externalAccess.type=Ingress", "type"),
         ("workers=0", "workers"),
+        ("pipeline.enabled=true", "pipeline.args: name the command"),
     ],
 )
 def test_values_that_cannot_work_are_refused(settings: str, reason: str) -> None:
@@ -454,14 +464,29 @@ def test_the_image_sets_nothing_that_would_win_over_the_configuration_file() -> 
     assert of_image <= {"ODRADEK_SERVE_DEFAULTS"}
 
 
-def test_the_user_of_the_image_is_that_of_the_pods() -> None:
-    user, group = re.findall(
-        r"^USER (\d+):(\d+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE
-    )[0]
+@pytest.mark.parametrize("file", ["Dockerfile", "pipeline/Dockerfile"])
+def test_the_user_of_the_images_is_that_of_the_pods(file: str) -> None:
+    user, group = re.findall(r"^USER (\d+):(\d+)$", (ROOT / file).read_text(), re.MULTILINE)[0]
     context = only(rendered("standard"), "StatefulSet")["spec"]["template"]["spec"][
         "securityContext"
     ]
     assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
+
+
+def test_a_job_of_the_pipeline_has_options_that_its_image_knows() -> None:
+    assert of_kind(rendered("hardened"), "CronJob") == []
+    (container,) = pod_template(only(rendered("pipeline"), "CronJob"))["spec"]["containers"]
+    assert container["command"] == ["odradek"]
+    # The files of the pod are not here.
+    words = [each for each in container["args"] if not each.startswith("--client-config=")]
+    done = CliRunner().invoke(cli, [*words, "--help"])
+    assert done.exit_code == 0, done.output
+    assert "--table" in done.output
+    own = only(rendered("pipeline", "pipeline.existingLoginSecret="), "CronJob")
+    assert "kafka-admin" in json.dumps(own)
+    claimed = rendered("pipeline", "pipeline.storage.existingClaim=lake")
+    assert of_kind(claimed, "PersistentVolumeClaim") == []
+    assert '"claimName": "lake"' in json.dumps(only(claimed, "CronJob"))
 
 
 def test_jobs_move_replicas_away_before_pods_are_stopped_and_to_new_ones_after_it() -> None:

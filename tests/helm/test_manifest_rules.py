@@ -166,6 +166,17 @@ def mount(name: str, path: str) -> Pod:
     return {"name": name, "mountPath": path}
 
 
+def cron_job(name: str = "c", schedule: str = "*/5 1-7,9 * * 0") -> Callable[[Objects], None]:
+    """One more object."""
+    spec = {
+        "schedule": schedule,
+        "jobTemplate": {"spec": {"template": {"metadata": {}, "spec": {}}}},
+    }
+    return lambda objects: objects.append(
+        {"kind": "CronJob", "metadata": {"name": name}, "spec": spec}
+    )
+
+
 TWO_PORTS: Final = [
     {"name": "http", "containerPort": number, "protocol": "TCP"} for number in (80, 81)
 ]
@@ -329,6 +340,19 @@ BROKEN: Final[list[tuple[rules.Rule, Callable[[Objects], None], str]]] = [
         ),
         "restartPolicy",
     ),
+    (rules.jobs_end, cron_job(), "restartPolicy"),
+    (rules.names_are_valid, cron_job(name="x" * 53), "longer than 52"),
+    (rules.cron_jobs_are_valid, cron_job(schedule="0 0 * *"), "is no schedule"),
+    (rules.cron_jobs_are_valid, cron_job(schedule="60 * * * *"), "is no schedule"),
+    (rules.cron_jobs_are_valid, cron_job(schedule="1-70/2,5 * * * *"), "is no schedule"),
+    (rules.cron_jobs_are_valid, cron_job(schedule="* * 0 * *"), "is no schedule"),
+    (rules.cron_jobs_are_valid, cron_job(schedule="*/0 * * * *"), "is no schedule"),
+    (rules.cron_jobs_are_valid, cron_job(), "two of its Jobs would run at a time"),
+    (
+        rules.referenced_objects_exist,
+        in_pod(volumes=[{"name": "t", "persistentVolumeClaim": {"claimName": "a-tables"}}]),
+        "no claim a-tables",
+    ),
     (
         rules.services_are_valid,
         in_spec("Service", ports=[port(), port(port=81)]),
@@ -445,3 +469,10 @@ def test_fields_that_cannot_change(kind: str, field: str, is_refused: bool) -> N
     find(after, kind)["spec"][field] = "another"
     faults = list(rules.immutable_changes(list(valid()), list(after)))
     assert bool(faults) == is_refused
+
+
+def test_a_valid_schedule_is_no_fault() -> None:
+    objects: Objects = []
+    cron_job()(objects)
+    objects[0]["spec"]["concurrencyPolicy"] = "Forbid"
+    assert list(rules.cron_jobs_are_valid(list(objects))) == []

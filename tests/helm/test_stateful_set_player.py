@@ -29,7 +29,7 @@ SECRETS: Secrets = {
     }
     for name in (
         *("kafka-cluster-secret", "shared-cluster-secret", "kafka-tls", "kafka-client-authority"),
-        *("kafka-admin", "kafka-app", "kafka-reports", "kafka-odradek-tls"),
+        *("kafka-admin", "kafka-app", "kafka-reports", "kafka-archive", "kafka-odradek-tls"),
         SERVICE_ACCOUNT,
     )
 }
@@ -200,15 +200,25 @@ def _out(service: PlayedService) -> bool:
 
 
 def test_commands_of_the_chart_reach_the_bootstrap_service() -> None:
-    manifests = rendered("rack-aware")
+    manifests = rendered("rack-aware", "pipeline.enabled=true,pipeline.args={lag}")
     names = {name for each in services_of(manifests) for name in each.dns_names}
     for pod in (
         pod_of(manifests, "Pod", "kafka-odradek-test", SECRETS),
         pod_of(manifests, "Job", "kafka-odradek-scale-down", SECRETS),
+        pod_of(manifests, "CronJob", "kafka-odradek-pipeline", SECRETS),
     ):
         for container in (*pod.initial, *pod.containers):
             (address,) = (w for w in container.command if w.startswith("--bootstrap="))
             assert address.partition("=")[2].partition(":")[0] in names
+
+
+def test_the_job_of_the_pipeline_has_its_login_and_its_volume() -> None:
+    pod = pod_of(rendered("pipeline"), "CronJob", "kafka-odradek-pipeline", SECRETS)
+    (container,) = pod.containers
+    mounts = {each.path: each for each in container.mounts}
+    assert mounts["/etc/odradek/client"].files == {"client.properties": b"sasl.username=root\n"}
+    assert mounts["/var/lib/tables"].claim == "kafka-odradek-tables"
+    assert not mounts["/var/lib/tables"].is_read_only
 
 
 def test_a_key_that_a_secret_lacks_is_found() -> None:

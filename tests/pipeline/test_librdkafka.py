@@ -39,6 +39,7 @@ def test_without_options_it_is_a_silent_client_without_security() -> None:
         "bootstrap.servers": SERVERS,
         "client.id": "odradek-pipeline",
         "log_level": "0",
+        "metadata.recovery.strategy": "none",
         "security.protocol": "PLAINTEXT",
     }
 

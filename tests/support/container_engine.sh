@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # A Docker engine of one's own for tests/e2e/containers, on a Debian machine, as root.
 #
-#   container_engine.sh prepare         install what it needs, make the base image, build the image of this source
-#   container_engine.sh run COMMAND...  run a command beside the engine, which ends with it
-#   container_engine.sh remove          delete its data
+#   container_engine.sh prepare           install what it needs, make the base image, build the image of this source
+#   container_engine.sh prepare pipeline  build the image of the data pipeline, too, which is large
+#   container_engine.sh run COMMAND...    run a command beside the engine, which ends with it
+#   container_engine.sh remove            delete its data
 #
 # The engine has namespaces for its network, mounts and processes: it changes no firewall rule, route or mount of the
 # machine, and can live beside another engine. slirp4netns connects it to registries of packages. COMMAND runs in the
 # engine's network, where the published ports are on localhost. Where an engine answers already, `prepare` has nothing to
-# do and `run` just runs the command. Exit code 3: no engine can be had here.
+# do, `prepare pipeline` builds its image there, and `run` just runs the command. Exit code 3: no engine can be had here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 DATA=${CONTAINER_ENGINE_DATA:-$PWD/.venv/container-engine}
 BASE=$(sed -n 's/^ARG PYTHON_IMAGE=//p' Dockerfile)
 IMAGE=odradek:test
+PIPELINE_IMAGE=odradek-pipeline:test
 PACKAGES=(docker.io iptables iproute2 slirp4netns mmdebstrap ca-certificates)
 DNS=10.0.2.3 # of slirp4netns
 # A signal to this script's process group does not reach the engine, which `stop` stops; and it never outlives the script.
@@ -118,18 +120,24 @@ fetch_compose() {
   rm -rf "$apt"
 }
 
+build() { # TAG DOCKERFILE
+  DOCKER_BUILDKIT=0 timeout --foreground 900 docker build --quiet --tag "$1" --file "$2" . >"$DATA/image.log" 2>&1 \
+    || unable "the image $1 could not be built: $(tail -1 "$DATA/image.log")"
+}
+
 prepare() {
-  answers && return
-  [ "$(id -u)" = 0 ] || unable "this is not root"
-  command -v apt-get >/dev/null || unable "this is not Debian"
-  [ -c /dev/net/tun ] || unable "no /dev/net/tun"
   mkdir -p "$DATA"
-  install_packages
-  start
-  make_base
-  fetch_compose
-  DOCKER_BUILDKIT=0 timeout --foreground 900 docker build --quiet --tag "$IMAGE" . >"$DATA/image.log" 2>&1 \
-    || unable "the image could not be built: $(tail -1 "$DATA/image.log")"
+  if ! answers; then
+    [ "$(id -u)" = 0 ] || unable "this is not root"
+    command -v apt-get >/dev/null || unable "this is not Debian"
+    [ -c /dev/net/tun ] || unable "no /dev/net/tun"
+    install_packages
+    start
+    make_base
+    fetch_compose
+    build "$IMAGE" Dockerfile
+  fi
+  [ "${1:-}" != pipeline ] || build "$PIPELINE_IMAGE" pipeline/Dockerfile
 }
 
 run() {
@@ -144,7 +152,7 @@ run() {
 answers() { command -v docker >/dev/null && timeout 20 docker info >/dev/null 2>&1; }
 
 case ${1:-} in
-  prepare) prepare ;;
+  prepare) prepare "${2:-}" ;;
   run) shift; run "$@" ;;
   remove) rm -rf "$DATA" ;;
   *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 2 ;;

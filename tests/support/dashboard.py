@@ -103,7 +103,7 @@ ROWS: Final[Mapping[str, tuple[Panel, ...]]] = {
         Panel(
             "Requests",
             "s",
-            (_quantile("request_duration_seconds", "{{api_group}}", "api_group"),),
+            (_quantile("request_duration_seconds", "{{api}}", "api"),),
             "A fetch waits for records as long as its client wants (fetch.max.wait.ms).",
         ),
         Panel(
@@ -113,7 +113,7 @@ ROWS: Final[Mapping[str, tuple[Panel, ...]]] = {
                 (
                     "histogram_quantile(0.99, sum by (stage, le)"
                     " (rate({request_stage_duration_seconds}_bucket"
-                    '{{namespace=~"$namespace", job=~"$job", api_group="produce"}}'
+                    '{{namespace=~"$namespace", job=~"$job", api="PRODUCE"}}'
                     "[$__rate_interval])))",
                     "{{stage}}",
                 ),

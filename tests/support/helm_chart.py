@@ -106,9 +106,17 @@ def pod_specs(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest, Mappin
         where = f"{each['kind']} {each['metadata']['name']}"
         if each["kind"] == "Pod":
             yield where, each["spec"], each["metadata"].get("labels", {})
-        elif each["kind"] in ("StatefulSet", "Job"):
-            template = each["spec"]["template"]
+        elif each["kind"] in ("StatefulSet", "Job", "CronJob"):
+            template = pod_template(each)
             yield where, template["spec"], template["metadata"].get("labels", {})
+
+
+def pod_template(manifest: Manifest) -> Manifest:
+    """That of the pods of a StatefulSet, a Job or a CronJob."""
+    spec = manifest["spec"]
+    found = spec["jobTemplate"]["spec"]["template"] if "jobTemplate" in spec else spec["template"]
+    assert isinstance(found, dict)
+    return found
 
 
 def containers(pod: Manifest) -> list[Manifest]:

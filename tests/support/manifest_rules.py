@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from tests.support.helm_chart import Manifest, containers, of_kind, pod_specs
+from tests.support.helm_chart import Manifest, containers, of_kind, pod_specs, pod_template
 
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -20,6 +20,10 @@ PORT_NAME: Final = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?
 ENVIRONMENT_REFERENCE: Final = re.compile(r"\$\((\w+)\)")
 STATEFUL_SET_NAME_MAX: Final = 52
 """The label with a revision's hash, behind the name, has at most 63 characters."""
+CRON_JOB_NAME_MAX: Final = 52
+"""The names of its Jobs have eleven characters more."""
+CRON_FIELDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+"""Minute, hour, day, month, day of the week: the smallest and the largest number."""
 NODE_PORTS: Final = range(30_000, 32_768)
 HANDLERS: Final = frozenset({"httpGet", "exec", "tcpSocket", "grpc", "sleep"})
 CLUSTER_KINDS: Final = frozenset({"ClusterRole", "ClusterRoleBinding"})
@@ -86,6 +90,8 @@ def names_are_valid(manifests: list[Manifest]) -> Faults:
             pattern, length_max = SERVICE_NAME, 63
         elif kind == "StatefulSet":
             pattern, length_max = DNS_LABEL, STATEFUL_SET_NAME_MAX
+        elif kind == "CronJob":
+            pattern, length_max = DNS_LABEL, CRON_JOB_NAME_MAX
         elif kind in ("Pod", "Job"):
             pattern, length_max = DNS_LABEL, 63
         if not pattern.fullmatch(name) or len(name) > length_max:
@@ -348,6 +354,10 @@ def referenced_objects_exist(manifests: list[Manifest]) -> Faults:
                 # Every namespace has the one with the authority of the API server.
                 if config_map not in (None, "kube-root-ca.crt"):
                     yield f"{where}: there is no config map {config_map}"
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
+            is_ours = any(claim.startswith(f"{name}-") for name in names)
+            if is_ours and ("PersistentVolumeClaim", claim) not in made:
+                yield f"{where}: there is no claim {claim}"
             for secret in secrets:
                 is_ours = any(secret.startswith(f"{name}-") for name in names)
                 if is_ours and ("Secret", secret) not in made and secret not in certified:
@@ -356,13 +366,36 @@ def referenced_objects_exist(manifests: list[Manifest]) -> Faults:
 
 def jobs_end(manifests: list[Manifest]) -> Faults:
     for each in manifests:
-        if each["kind"] == "Pod" or each["kind"] == "Job":
-            spec = each["spec"] if each["kind"] == "Pod" else each["spec"]["template"]["spec"]
+        if each["kind"] in ("Pod", "Job", "CronJob"):
+            spec = each["spec"] if each["kind"] == "Pod" else pod_template(each)["spec"]
             if spec.get("restartPolicy") not in ("Never", "OnFailure"):
                 yield f"{name_of(each)}: restartPolicy must be Never or OnFailure"
 
 
 # -- single kinds ----------------------------------------------------------------------------------
+
+
+def cron_jobs_are_valid(manifests: list[Manifest]) -> Faults:
+    """Schedules of numbers, without names of months and days. A table has one writer."""
+    for each in of_kind(manifests, "CronJob"):
+        spec = each["spec"]
+        fields = spec["schedule"].split()
+        if len(fields) != len(CRON_FIELDS) or not all(map(_is_cron_field, fields, CRON_FIELDS)):
+            yield f"{name_of(each)}: {spec['schedule']} is no schedule"
+        if spec.get("concurrencyPolicy", "Allow") == "Allow":
+            yield f"{name_of(each)}: two of its Jobs would run at a time"
+
+
+def _is_cron_field(text: str, limits: tuple[int, int]) -> bool:
+    """`*`, `7`, `1-5`, each with `/2` behind it, and lists of these."""
+    for part in text.split(","):
+        matched = re.fullmatch(r"(?:\*|(\d+)(?:-(\d+))?)(?:/([1-9]\d*))?", part)
+        if matched is None:
+            return False
+        first, last = (int(number) if number else None for number in matched.group(1, 2))
+        if first is not None and not limits[0] <= first <= (last or first) <= limits[1]:
+            return False
+    return True
 
 
 def services_are_valid(manifests: list[Manifest]) -> Faults:
@@ -483,7 +516,8 @@ RULES: Final[tuple[Rule, ...]] = (
     *(containers_have_different_names, environments_are_unambiguous, arguments_are_texts),
     *(container_ports_are_different, volumes_fit_their_mounts, projected_paths_are_different),
     *(probes_have_one_handler, requests_are_within_limits, pods_are_restricted),
-    *(referenced_objects_exist, jobs_end, services_are_valid, stateful_sets_are_valid),
+    *(referenced_objects_exist, jobs_end, cron_jobs_are_valid),
+    *(services_are_valid, stateful_sets_are_valid),
     *(disruption_budgets_are_valid, network_policies_are_valid, routes_lead_to_services),
     monitors_find_services,
 )
@@ -497,6 +531,9 @@ def immutable_changes(before: list[Manifest], after: list[Manifest]) -> Faults:
         if known is None:
             continue
         fields: Iterable[str] = ()
+        if each["kind"] == "PersistentVolumeClaim":
+            # A claim may also ask for more.
+            fields = ("accessModes", "storageClassName")
         if each["kind"] == "StatefulSet":
             fields = (known["spec"].keys() | each["spec"].keys()) - MUTABLE
         elif each["kind"] == "Service":

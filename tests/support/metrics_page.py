@@ -13,6 +13,10 @@ from odradek.node.metrics.family import MetricFamily, SeriesBound, unit_of
 from odradek.node.metrics.histogram import le_texts
 from odradek.node.metrics.registry import SERIES_MAX
 from odradek.node.router.telemetry.otlp import NAME_PREFIX
+from odradek.node.wire.request_times import STAGES
+
+_SERIES_OF_AN_API: Final = (len(le_texts()) + 2) * (1 + len(STAGES))
+"""Buckets, sum and count, of the whole time and of each stage."""
 
 HEAD: Final = f"""\
 # Metrics
@@ -37,10 +41,12 @@ The count of a node is the sum over its processes, and that of the cluster the s
 each connection, group and replica is counted by one process.
 
 **How many series there are.** "Fixed" families have label values that do not grow with clients,
-topics and groups. Of the others each process names at most `metrics.series.max` series
-({SERIES_MAX:,}; a config of the broker, which can be changed while it runs). A series keeps its
-name as long as it is there. Those without one are added up, or the largest is taken, in one
-series with the label values `_other`; they are left out where no number stands for all of them.
+topics and groups. Those by API have the APIs that clients have used since the process started: the
+histograms of requests have {_SERIES_OF_AN_API} series for each. Of the others each process names at
+most `metrics.series.max` series ({SERIES_MAX:,}; a config of the broker, which can be changed while
+it runs). A series keeps its name as long as it is there. Those without one are added up, or the
+largest is taken, in one series with the label values `_other`; they are left out where no number
+stands for all of them.
 Metrics that clients push (KIP-714) begin with `{NAME_PREFIX}` and have
 [limits of their own](operating.md#metrics-of-clients); no other family begins so.
 

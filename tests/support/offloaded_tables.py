@@ -92,7 +92,7 @@ class OffloadedTable:
 
     def files(self) -> list[Path]:
         """The data files, in the order of commits."""
-        return [self.folder / file.path for each in self.table.commits() for file in each.files]
+        return [self.folder / file.path for file in self.table.files()]
 
     def change_file(self, change: Callable[[pa.Table], pa.Table], index: int = 0) -> None:
         """Write a data file again, with other rows, behind the table's back."""

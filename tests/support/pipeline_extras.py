@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -37,8 +38,8 @@ class SkippedModule(pytest.Module):
         pytest.skip(self.reason, allow_module_level=True)
 
     @classmethod
-    def because(cls, reason: str, parent: pytest.Collector, **arguments: object) -> "SkippedModule":
+    def because(cls, reason: str, parent: pytest.Collector, path: Path) -> "SkippedModule":
         """A module that is skipped for this reason."""
-        made: SkippedModule = cls.from_parent(parent, **arguments)
+        made: SkippedModule = cls.from_parent(parent, path=path)
         made.reason = reason
         return made

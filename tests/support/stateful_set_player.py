@@ -1,4 +1,4 @@
-"""What Kubernetes makes of a StatefulSet, a Pod or a Job, as containers that any engine can run.
+"""What Kubernetes makes of a StatefulSet, Pod, Job or CronJob, as containers that any engine runs.
 
 The rendered objects go in, with the content of the Secrets that are not the chart's own; what comes
 out has no reference any more: names of pods and their DNS names, commands and environment with
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from tests.support.helm_chart import Manifest, named, of_kind, only
+from tests.support.helm_chart import Manifest, named, of_kind, only, pod_template
 from tests.support.service_player import service_names
 
 Secrets = Mapping[str, Mapping[str, bytes]]
@@ -159,9 +159,9 @@ def pods_of_stateful_set(
 
 
 def pod_of(manifests: list[Manifest], kind: str, name: str, secrets: Secrets) -> PlayedPod:
-    """The pod of a Pod or a Job."""
+    """The pod of a Pod, a Job, or of the Jobs of a CronJob."""
     manifest = named(manifests, kind, name)
-    template = manifest if kind == "Pod" else manifest["spec"]["template"]
+    template = manifest if kind == "Pod" else pod_template(manifest)
     resolver = _Resolver(
         manifests, secrets, name, template["metadata"].get("labels", {}), {}, Machine()
     )
@@ -284,6 +284,9 @@ class _Resolver:
         volume = volumes[mount["name"]]
         if "emptyDir" in volume:
             return PlayedMount(path=path, is_read_only=is_read_only, empty=mount["name"])
+        if "persistentVolumeClaim" in volume:
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            return PlayedMount(path=path, is_read_only=is_read_only, claim=claim)
         files = dict(self._files(volume))
         # Config maps and secrets are always read-only.
         return PlayedMount(path=path, is_read_only=True, files=files)

@@ -55,6 +55,9 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if and $values.pipeline.enabled (not $values.pipeline.args) -}}
+{{- fail "pipeline.args: name the command, as [offload, --once, --name=events, --topics=events, --table=events]" -}}
+{{- end -}}
 {{- $ports := list (int $values.listeners.internal.port) (int $values.listeners.http.port) -}}
 {{- if $access.enabled }}{{ $ports = append $ports (int $access.port) }}{{ end -}}
 {{- if ne (len $ports) (len (uniq $ports)) -}}

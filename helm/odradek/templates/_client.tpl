@@ -43,14 +43,15 @@
 {{- if hasPrefix "SASL" $protocol }}
 - name: client
   secret:
-    secretName: {{ include "odradek.adminSecret" . }}
+    secretName: {{ default (include "odradek.adminSecret" .) .loginSecret }}
     defaultMode: 0440
     items:
       - {key: client.properties, path: client.properties}
 {{- end }}
 {{- end -}}
 
-{{/* A pod of the chart's own commands, without its containers. */}}
+{{/* A pod of the chart's own commands, without its containers; its volumes come last. They log in as the admin, or with the
+Secret `loginSecret`. */}}
 {{- define "odradek.clientPod" -}}
 restartPolicy: Never
 serviceAccountName: {{ include "odradek.serviceAccount" . }}

@@ -46,12 +46,15 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{- define "odradek.image" -}}
-{{- $image := .Values.image -}}
+{{- define "odradek.image" -}}{{ include "odradek.imageOf" (dict "root" . "image" .Values.image) }}{{- end -}}
+
+{{/* The name of an image: (dict "root" $ "image" .Values.image). */}}
+{{- define "odradek.imageOf" -}}
+{{- $image := .image -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $image.repository $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) -}}
+{{- printf "%s:%s" $image.repository (default .root.Chart.AppVersion $image.tag) -}}
 {{- end -}}
 {{- end -}}
 

@@ -2,7 +2,8 @@
 
 The engine is the one that answers at $DOCKER_HOST, or where Docker clients look by themselves.
 Without one, or without the base image, every test here is skipped and says why. ODRADEK_TEST_IMAGE
-names an image that is built already.
+names an image that is built already. The image of the data pipeline is large, so it is not built
+here: ODRADEK_TEST_PIPELINE_IMAGE names it, or `container_engine.sh prepare pipeline` has built it.
 """
 
 import os
@@ -20,6 +21,7 @@ from tests.e2e.containers.nodes import ContainerCluster, ContainerNode
 
 REPOSITORY = Path(__file__).parents[3]
 IMAGE = "odradek:test"
+PIPELINE_IMAGE = "odradek-pipeline:test"
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 BASE = "python:3.11-slim-bookworm"
 """Of the Dockerfile."""
@@ -64,6 +66,17 @@ def image(engine: docker.DockerClient) -> str:
             pytest.skip(f"the base image {BASE} cannot be had: {error}")
     engine.images.build(path=str(REPOSITORY), tag=IMAGE, rm=True, forcerm=True)
     return IMAGE
+
+
+@pytest.fixture(scope="session")
+def pipeline_image(engine: docker.DockerClient) -> str:
+    """The image of the data pipeline; skips the test without one."""
+    name = os.environ.get("ODRADEK_TEST_PIPELINE_IMAGE", PIPELINE_IMAGE)
+    try:
+        engine.images.get(name)
+    except ImageNotFound:
+        pytest.skip(f"no image {name}: `container_engine.sh prepare pipeline` builds it in minutes")
+    return name
 
 
 @pytest.fixture

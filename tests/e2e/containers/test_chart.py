@@ -146,18 +146,19 @@ def create_topic(release: Release) -> None:
 
 
 def hardened_secrets(authority: CertificateAuthority) -> Secrets:
-    """What the values of `hardened` name: a new certificate, and passwords."""
+    """What the values of `hardened` and `pipeline` name: a new certificate, and passwords."""
     headless = f"*.{NAME}-headless.events.svc.cluster.local"
     names = (headless, f"{NAME}-bootstrap.events.svc.cluster.local", "*.kafka.example.com")
     passwords = {
         f"kafka-{user}": {"password": secrets.token_urlsafe(16).encode()}
-        for user in ("admin", "app", "reports")
+        for user in ("admin", "app", "reports", "archive")
     }
-    login = b"sasl.username=root\nsasl.password=" + passwords["kafka-admin"]["password"] + b"\n"
+    for user, name in (("root", "kafka-admin"), ("archive", "kafka-archive")):
+        login = f"sasl.username={user}\nsasl.password={passwords[name]['password'].decode()}\n"
+        passwords[name]["client.properties"] = login.encode()
     return {
         **SECRETS,
         **passwords,
-        "kafka-admin": {**passwords["kafka-admin"], "client.properties": login},
         "kafka-tls": {
             "tls-combined.pem": authority.issue("broker", names, datetime.now(UTC)).encode(),
             "ca.crt": authority.certificate.encode(),
@@ -236,6 +237,54 @@ def by_gateway(command: tuple[str, ...]) -> tuple[str, ...]:
     """A command of the chart, as a client outside would give it."""
     bootstrap = f"--bootstrap={BOOTSTRAP_HOST}:{GATEWAY_PORT}"
     return tuple(bootstrap if word.startswith("--bootstrap=") else word for word in command)
+
+
+@pytest.mark.slow
+def test_the_job_of_the_pipeline_goes_on_where_its_table_ends(
+    image: str, pipeline_image: str, pods: ChartPods
+) -> None:
+    repository, _, tag = image.rpartition(":")
+    of_pipeline, _, tag_of_pipeline = pipeline_image.rpartition(":")
+    manifests = rendered(
+        "pipeline",
+        f"image.repository={repository},image.tag={tag},workers=1,auth.admin.username=root",
+        f"pipeline.image.repository={of_pipeline},pipeline.image.tag={tag_of_pipeline}",
+        "replicas=1,cluster.bootstrapVoters=1",
+    )
+    given = hardened_secrets(CertificateAuthority.create("authority of a test", datetime.now(UTC)))
+    pods.serve(services_of(manifests))
+    pods.start(pods_of_stateful_set(manifests, given), rollout_of(manifests))
+    as_admin = pod_of(manifests, "Pod", f"{NAME}-test", given)
+    job = pod_of(manifests, "CronJob", f"{NAME}-pipeline", given)
+
+    def run(pod: PlayedPod, *words: str) -> tuple[int, str]:
+        """A command with the connection and the rights of a pod."""
+        (own,) = pod.containers
+        options = ("--bootstrap=", "--property=", "--client-config=")
+        connection = [word for word in own.command if word.startswith(options)]
+        changed = replace(own, command=("odradek", *connection, *words))
+        return pods.run(replace(pod, initial=(), containers=(changed,)))
+
+    for words in (("topic", "create", "events"), ("produce", "events", "a", "b", "c")):
+        code, output = run(as_admin, *words)
+        assert code == 0, output
+    code, output = pods.run(job)
+    assert code == 1, "the job does not log in as the admin"
+    topics = ("--topic", "events", "--topic", "events.dlq")
+    to_archive = ("--principal", "archive", "--group", "pipe.events", "--consumer")
+    code, output = run(as_admin, "acl", "add", *to_archive, *topics)
+    assert code == 0, output
+    code, output = pods.run(job)
+    assert code == 0, output
+    assert "plan 1: 3 records" in output
+    assert run(as_admin, "produce", "events", "d")[0] == 0
+    code, output = pods.run(job)
+    assert code == 0, output
+    assert "plan 2: 1 records" in output
+    table = ("--name=events", "--topics=events", "--table=events")
+    code, output = run(job, "pipe", "verify", *table)
+    assert code == 0, output
+    assert "Verified: 4 records" in output
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""compose.yaml: what it sets, and a cluster that it brings up.
+"""compose.yaml: what it sets, and a cluster that it brings up, with a job of the data pipeline.
 
-The second part needs an engine and the compose plugin. Prometheus runs in an image that is made of
-the program on this machine, as registries are not everywhere; $PROMETHEUS_IMAGE names another one.
+All but the first part needs an engine and the compose plugin. Prometheus runs in an image that is
+made of the program on this machine, as registries are not everywhere; $PROMETHEUS_IMAGE names
+another one.
 """
 
 import json
@@ -16,10 +17,12 @@ from urllib.request import urlopen
 import docker
 import pytest
 import yaml
-from confluent_kafka import Consumer, Producer
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicPartition
 from docker.models.containers import Container
 
 from odradek.node.blocking_client import BlockingClient
+from odradek.node.cli.main import cli
 from odradek.node.config import load
 from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
@@ -30,6 +33,7 @@ from odradek.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.e2e.checker import anomalies
 from tests.e2e.conftest import Report
 from tests.e2e.containers.conftest import BASE, REPOSITORY
+from tests.e2e.containers.nodes import ContainerNode
 from tests.e2e.workload import Workload
 from tests.support.helm_chart import program
 from tests.support.monitoring import ALERTS
@@ -53,17 +57,19 @@ ENTRYPOINT ["/bin/prometheus"]
 NODES = [name for name in COMPOSE["services"] if name.startswith("node-")]
 
 
+def by_itself(text: str) -> str:
+    """With the values that compose.yaml has for variables."""
+    while "${" in text:
+        before, _, rest = text.partition("${")
+        variable, _, behind = rest.partition("}")
+        text = before + variable.partition(":-")[2] + behind
+    return text
+
+
 def environment(service: str, secret: Path) -> dict[str, str]:
-    """The variables of a service, with the values that compose.yaml has by itself."""
+    """The variables of a service."""
     written = COMPOSE["services"][service]["environment"]
-    found = {}
-    for name, value in written.items():
-        text = str(value)
-        while "${" in text:
-            before, _, rest = text.partition("${")
-            variable, _, behind = rest.partition("}")
-            text = before + variable.partition(":-")[2] + behind
-        found[name] = text
+    found = {name: by_itself(str(value)) for name, value in written.items()}
     return {**found, "ODRADEK_CLUSTER_SECRET_FILE": str(secret), "ODRADEK_DATA": "/data"}
 
 
@@ -87,6 +93,13 @@ def test_the_settings_of_each_node_are_valid(
     mounted = [each.partition(":")[0] for each in COMPOSE["services"][service]["volumes"]]
     assert mounted == [f"data-{config.node_id}", "secret"]
     assert COMPOSE["volumes"].keys() >= set(mounted)
+
+
+def test_the_job_of_the_pipeline_has_valid_options() -> None:
+    words = [by_itself(each) for each in COMPOSE["services"]["pipeline"]["command"]]
+    done = CliRunner().invoke(cli, ["pipe", *words, "--help"])
+    assert done.exit_code == 0, done.output
+    assert "--table=events" in words
 
 
 def test_no_two_nodes_share_a_port_or_a_volume() -> None:
@@ -220,6 +233,118 @@ def all_in_sync(topic: str, partition_count: int) -> bool:
     return len(found) == partition_count and all(
         each.leader_id >= 0 and len(each.isr_nodes) == 3 for each in found
     )
+
+
+# -- the job of the data pipeline ------------------------------------------------------------------
+
+OF_PIPELINE = ("--profile", "pipeline")
+VERIFY = "odradek pipe verify --name events --topics events --table events --output json"
+DROP_A_ROW = """
+import pathlib, pyarrow.parquet as pq
+path = sorted(pathlib.Path("events").rglob("*.parquet"))[0]
+pq.write_table(pq.ParquetFile(path).read().slice(1), path)
+"""
+
+
+@pytest.fixture
+def pipeline(
+    pipeline_image: str,
+    cluster: float,
+    engine: docker.DockerClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The image for the service `pipeline`, and all nodes."""
+    engine.images.get(pipeline_image).tag("odradek-pipeline")
+    # So that most of the time a plan runs.
+    monkeypatch.setenv("ODRADEK_PIPE_EVERY", "500ms")
+    compose("up", "--no-build", "--wait", "--wait-timeout", "90")
+
+
+def verify(job: Container) -> tuple[int, dict[str, Any]]:
+    """The exit code of `verify` beside the running job, and its report."""
+    done = job.exec_run(VERIFY, demux=True)
+    told, errors = done.output
+    assert told is not None, errors
+    return done.exit_code, json.loads(told)
+
+
+def plan_number(job: Container) -> int:
+    """Of the newest plan that the job told since its container was made; 0 without one."""
+    lines = job.logs().decode().splitlines()
+    return max(
+        (int(line.split()[1].rstrip(":")) for line in lines if line.startswith("plan ")), default=0
+    )
+
+
+def wait_for_plans(job: Container, count: int) -> None:
+    wanted = plan_number(job) + count
+    wait_until(lambda: plan_number(job) >= wanted, timeout_s=90, what=f"plan {wanted} is committed")
+
+
+def lag(topic: str, partitions: int) -> int:
+    """Of the job's group, in records."""
+    consumer = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": f"pipe.{topic}"})
+    try:
+        named = [TopicPartition(topic, each) for each in range(partitions)]
+        ends = [consumer.get_watermark_offsets(each, timeout=30)[1] for each in named]
+        committed = [max(0, each.offset) for each in consumer.committed(named, timeout=30)]
+    finally:
+        consumer.close()
+    return sum(ends) - sum(committed)
+
+
+def test_a_topic_is_in_its_table_exactly_once_though_the_job_and_nodes_are_killed(
+    pipeline: None, engine: docker.DockerClient, report: Report
+) -> None:
+    compose(*OF_PIPELINE, "up", "--no-build", "--detach", "pipeline")
+    job = container(engine, "pipeline")
+    wait_until(
+        lambda: b"topic events does not exist" in job.logs(),
+        timeout_s=60,
+        what="the job says that it has no topic",
+    )
+    create_topic("events", 3)
+    workload = Workload(BOOTSTRAP, "events", 3)
+    workload.begin()
+    compose(*OF_PIPELINE, "up", "--no-build", "--wait", "--wait-timeout", "90", "pipeline")
+    wait_for_plans(job, 2)
+    for _ in range(2):
+        job.kill()
+        job.wait()
+        # Another container than the one that was killed: only the volume is left of it.
+        compose(*OF_PIPELINE, "rm", "--force", "pipeline")
+        compose(*OF_PIPELINE, "up", "--no-build", "--detach", "--no-deps", "pipeline")
+        job = container(engine, "pipeline")
+        wait_for_plans(job, 2)
+    for service in ("node-0", "node-2"):
+        node = container(engine, service)
+        node.kill()
+        node.wait()
+        workload.wait_for_progress()
+        wait_for_plans(job, 1)
+        compose("up", "--no-build", "--wait", "--wait-timeout", "90")
+        wait_until(lambda: all_in_sync("events", 3), timeout_s=90, what="all replicas are in sync")
+    workload.end()
+    assert anomalies(workload.history) == []
+    wait_until(lambda: lag("events", 3) == 0, timeout_s=90, what="the job has moved everything")
+    report(f"the container of the job: {ContainerNode(job, 'pipeline', 0).memory()}")
+    job.reload()
+    assert job.attrs["RestartCount"] == 0
+    exit_code, found = verify(job)
+    assert (exit_code, found["findings"]) == (0, {})
+    moved = {each["partition"]: each["rows"] for each in found["partitions"]}
+    assert moved == {number: len(records) for number, records in workload.history.log.items()}
+    # The proof is one: what is missing is found.
+    done = job.exec_run(["python", "-c", DROP_A_ROW])
+    assert done.exit_code == 0, done.output
+    exit_code, found = verify(job)
+    assert (exit_code, found["findings"]["missing"]["count"]) == (1, 1)
+    assert job.exec_run(["touch", "/opt/odradek/x"]).exit_code != 0
+    job.stop(timeout=60)
+    assert job.wait()["StatusCode"] == 0
+
+
+# -- Prometheus ------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 240.0
 """Of a job on a busy machine: a JVM and its Python workers take seconds to start."""
@@ -30,6 +35,17 @@ def environment() -> dict[str, str]:
 def pipe_command(*arguments: str) -> list[str]:
     """-P: as installed, not from the current folder."""
     return [sys.executable, "-P", "-m", "odradek", "pipe", *arguments]
+
+
+def flags_of(settings: Mapping[str, str]) -> list[str]:
+    """The settings as options of a command."""
+    flags = []
+    for name, value in settings.items():
+        is_prefixed = name.startswith(("kafka.", "spark.", "catalog.", "storage."))
+        flags += (
+            ["-X", f"{name}={value}"] if is_prefixed else [f"--{name.replace('.', '-')}", value]
+        )
+    return flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +71,7 @@ class OffloadJob:
     def command(self, *arguments: str, **changes: str) -> list[str]:
         """The command line of `offload`."""
         named = {name.replace("_", "."): value for name, value in changes.items()}
-        flags = []
-        for name, value in {**self.settings, **named}.items():
-            is_prefixed = name.startswith(("kafka.", "spark.", "catalog.", "storage."))
-            flag = f"--{name.replace('.', '-')}"
-            flags += ["-X", f"{name}={value}"] if is_prefixed else [flag, value]
+        flags = flags_of({**self.settings, **named})
         return pipe_command("offload", *flags, "--output", "json", *arguments)
 
     def once(self, *arguments: str, **changes: str) -> OffloadRun:
@@ -115,3 +127,38 @@ def job_settings(bootstrap: str, table: Path, **more: str) -> dict[str, str]:
         "spark.driver.memory": "512m",
         **named,
     }
+
+
+def run_verify(job: OffloadJob, output: str) -> subprocess.CompletedProcess[str]:
+    """`odradek pipe verify`, as `text` or `json`."""
+    return subprocess.run(
+        pipe_command("verify", *flags_of(job.settings), "--output", output),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def verify(job: OffloadJob) -> dict[str, Any]:
+    """The report of `odradek pipe verify`; fails if anything is unexplained."""
+    ran = run_verify(job, "json")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def read_by_others(kind: str, job: OffloadJob) -> pa.Table:
+    """The whole table, without a line of ours."""
+    if kind == "parquet":
+        first = ds.dataset(job.table, partitioning="hive")
+        # Arrow takes the columns of the first file, if nobody says more.
+        columns = pa.unify_schemas(
+            [first.schema, *(each.physical_schema for each in first.get_fragments())]
+        )
+        return first.replace_schema(columns).to_table()
+    if kind == "delta":
+        return DeltaTable(job.table).to_pyarrow_table()
+    catalog = load_catalog("odradek", type="sql", uri=f"sqlite:///{job.table}/catalog.db")
+    return catalog.load_table(("odradek", job.settings["name"])).scan().to_arrow()

@@ -1,32 +1,24 @@
 """`odradek pipe offload` on real Sparks: what is in the topic is in the table, read by others."""
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 from confluent_kafka.admin import AdminClient
-from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
 
 from odradek.node.embedded import EmbeddedBroker
 from tests.e2e.spark.offload_job import (
     OffloadJob,
     environment,
     job_settings,
-    kill_group,
-    pipe_command,
+    read_by_others,
+    verify,
 )
-from tests.support.disks import small_disk
 from tests.support.ports import free_port
 from tests.support.topic_records import TopicRecords
 from tests.support.waiting import wait_until
@@ -55,37 +47,6 @@ def topic(records: TopicRecords) -> str:
 def job_of(kafka_broker: EmbeddedBroker, folder: Path, topic: str, **more: str) -> OffloadJob:
     named = {"name": topic, "topics": topic, **more}
     return OffloadJob(job_settings(kafka_broker.bootstrap_servers, folder / "lake", **named))
-
-
-def read_by_others(kind: str, job: OffloadJob) -> pa.Table:
-    """The whole table, without a line of ours."""
-    if kind == "parquet":
-        first = ds.dataset(job.table, partitioning="hive")
-        # Arrow takes the columns of the first file, if nobody says more.
-        columns = pa.unify_schemas(
-            [first.schema, *(each.physical_schema for each in first.get_fragments())]
-        )
-        return first.replace_schema(columns).to_table()
-    if kind == "delta":
-        return DeltaTable(job.table).to_pyarrow_table()
-    catalog = load_catalog("odradek", type="sql", uri=f"sqlite:///{job.table}/catalog.db")
-    return catalog.load_table(("odradek", job.settings["name"])).scan().to_arrow()
-
-
-def verify(job: OffloadJob) -> dict[str, object]:
-    """`odradek pipe verify`; fails if anything is unexplained."""
-    named = {k: v for k, v in job.settings.items() if not k.startswith("spark.")}
-    flags = [f"--{name.replace('.', '-')}={value}" for name, value in named.items()]
-    ran = subprocess.run(
-        pipe_command("verify", *flags, "--output", "json"),
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    found: dict[str, object] = json.loads(ran.stdout)
-    return found
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
@@ -186,87 +147,6 @@ def test_a_job_runs_until_sigterm_and_shows_its_metrics(
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()
     assert read_by_others("parquet", job).num_rows == 12
-
-
-@contextmanager
-def standalone_spark(folder: Path) -> Iterator[str]:
-    """A master and a worker as Spark's scripts start them; gives the master's URL."""
-    spark = shutil.which("spark-class", path=str(Path(sys.executable).parent))
-    assert spark is not None
-    port = free_port()
-    url = f"spark://127.0.0.1:{port}"
-    master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-    worker = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "2", "--memory", "1g"]
-    started = []
-    log = folder / "spark.log"
-    try:
-        for kind, arguments in (("master.Master", master), ("worker.Worker", [*worker, url])):
-            with log.open("ab") as output:
-                started.append(
-                    subprocess.Popen(
-                        [spark, f"org.apache.spark.deploy.{kind}", *arguments],
-                        cwd=folder,
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                        env=environment() | {"SPARK_WORKER_DIR": str(folder / "work")},
-                        start_new_session=True,
-                    )
-                )
-        registered = "Successfully registered with master"
-        wait_until(lambda: registered in log.read_text(), timeout_s=120, what=registered)
-        yield url
-    finally:
-        for process in reversed(started):
-            kill_group(process)
-
-
-def test_the_same_job_on_every_master(
-    kafka_broker: EmbeddedBroker, records: TopicRecords, topic: str, tmp_path: Path
-) -> None:
-    job = job_of(kafka_broker, tmp_path, topic)
-    job = OffloadJob(
-        {
-            **job.settings,
-            "spark.pyspark.python": sys.executable,
-            "spark.executorEnv.PYTHONPATH": environment()["PYTHONPATH"],
-            "spark.executor.memory": "512m",
-        }
-    )
-    with standalone_spark(tmp_path) as standalone:
-        masters = ["local[2]", "local-cluster[2,1,1024]", standalone]
-        for number, master in enumerate(masters, start=1):
-            records.send(topic, [b"v-%d" % number] * 10, partition=number - 1)
-            ran = job.once(master=master)
-            assert ran.exit_code == 0, f"{master}: {ran.errors}"
-            assert [plan["records"] for plan in ran.plans] == [10], master
-    assert read_by_others("parquet", job).num_rows == 30
-
-
-def test_a_full_disk_is_one_line_and_nothing_half_written_is_visible(
-    kafka_broker: EmbeddedBroker, records: TopicRecords, topic: str, tmp_path: Path
-) -> None:
-    with small_disk(tmp_path / "disk", 16 << 20) as disk:
-        job = job_of(kafka_broker, tmp_path / "disk", topic)
-        records.send(topic, [b"small"] * 10)
-        assert job.once().exit_code == 0
-        chance = __import__("random").Random(14)
-        large = [chance.randbytes(900_000) for _ in range(8)]
-        for partition in range(3):
-            records.send(topic, large, partition=partition)
-        ran = job.once()
-        assert ran.exit_code == 1
-        assert ran.plans == []
-        error = ran.errors.strip().splitlines()[-1]
-        assert error.startswith("Error: ")
-        assert "No space left on device" in error
-        assert "nothing of this plan is visible" in error
-        assert read_by_others("parquet", job).num_rows == 10
-        assert not (job.table / "_odradek" / "staging").exists()
-        # The disk has room again: the same plan runs.
-        wait_until(lambda: disk.free_bytes > 8 << 20)
-        small = job.once(rows_per_trigger="3")
-        assert small.exit_code == 1
-        assert read_by_others("parquet", job).num_rows == 10
 
 
 def test_without_java_it_says_so(

@@ -25,8 +25,7 @@ from pyiceberg.catalog import load_catalog
 
 from odradek.node.embedded import EmbeddedBroker
 from tests.e2e.conftest import StartNode
-from tests.e2e.spark.offload_job import OffloadJob, job_settings, kill_group
-from tests.e2e.spark.test_offload import verify
+from tests.e2e.spark.offload_job import OffloadJob, job_settings, kill_group, verify
 from tests.support.topic_records import TopicRecords
 
 pytestmark = [

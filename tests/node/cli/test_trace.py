@@ -1,6 +1,8 @@
 """`odradek trace` against a cluster of one node."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -42,8 +44,9 @@ def check_stages(document: dict[str, Any]) -> None:
     assert request["attributes"]["worker"] == stages["append"]["process"]
 
 
-@pytest.mark.e2e
-def test_the_first_requests_that_match_are_shown(kafka: Run, bootstrap: str) -> None:
+@contextmanager
+def producing(bootstrap: str) -> Iterator[str]:
+    """A producer of `topic-of-NAME` that goes on until the end; its client id NAME."""
     name = f"traced-{uuid4().hex[:8]}"
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": name, "log_level": 0})
     is_over = threading.Event()
@@ -56,12 +59,18 @@ def test_the_first_requests_that_match_are_shown(kafka: Run, bootstrap: str) -> 
     thread = threading.Thread(target=produce)
     thread.start()
     try:
-        wanted = ("--client-id", name, "--api", "produce", "--topic", f"topic-of-{name}")
-        documents = kafka("trace", *wanted, "-n", "2", "-o", "json").json_lines()
-        text = kafka("trace", *wanted, "-n", "1", "--slower-than", "0.001", "--rate", "1")
+        yield name
     finally:
         is_over.set()
         thread.join()
+
+
+@pytest.mark.e2e
+def test_the_first_requests_that_match_are_shown(kafka: Run, bootstrap: str) -> None:
+    with producing(bootstrap) as name:
+        wanted = ("--client-id", name, "--api", "produce", "--topic", f"topic-of-{name}")
+        documents = kafka("trace", *wanted, "-n", "2", "-o", "json").json_lines()
+        text = kafka("trace", *wanted, "-n", "1", "--slower-than", "0.001", "--rate", "1")
     assert [(each["api"], each["client_id"]) for each in documents] == [("Produce", name)] * 2
     for each in documents:
         check_stages(each)

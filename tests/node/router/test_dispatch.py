@@ -329,8 +329,8 @@ def test_errors_are_counted_by_api_and_frequent_requests_measured_by_correlation
         (ApiKey.HEARTBEAT, ErrorCode.NOT_COORDINATOR): 32,
         (ApiKey.PRODUCE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): 1,
     }
-    counts = {labels[0]: each.count for labels, each in fixture.wire.request_times.totals()}
-    assert counts == {"group": 2, "metadata": 3}
+    counts = {api_key: each.count for api_key, each in fixture.wire.request_times.totals()}
+    assert counts == {ApiKey.HEARTBEAT: 2, ApiKey.METADATA: 3}
 
 
 # -- what is not -----------------------------------------------------------------------------------

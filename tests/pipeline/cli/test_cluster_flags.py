@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.pipeline.cli.cluster_flags import takes_cluster
-from odradek.pipeline.cli.job_flags import BOOTSTRAP_VARIABLE
+from odradek.pipeline.cli.root_options import BOOTSTRAP_VARIABLE
 from odradek.pipeline.jobs.copy_options import ClusterAccess
 
 

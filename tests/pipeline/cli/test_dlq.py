@@ -10,6 +10,7 @@ from odradek.node.embedded import EmbeddedBroker
 from odradek.pipeline.cli.pipe import pipe
 from odradek.pipeline.jobs.dead_letters import DeadLetterSender
 from odradek.pipeline.tables.rows import BadRecord
+from tests.support.ports import free_port
 from tests.support.topic_records import TopicRecords
 
 
@@ -97,3 +98,12 @@ def test_a_job_without_letters_is_told(bootstrap: str) -> None:
 
     assert result.exit_code == 1
     assert "dead-letter topic never-ran.dlq does not exist" in result.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_told_with_the_reason() -> None:
+    address = f"127.0.0.1:{free_port()}"
+
+    result = _dlq("redrive", "any", "-b", address, "-X", "kafka.default.api.timeout.ms=2000")
+
+    assert result.exit_code == 1
+    assert "Connection refused" in result.stderr

@@ -10,6 +10,7 @@ from odradek.node.embedded import EmbeddedBroker
 from odradek.pipeline.cli.pipe import pipe
 from odradek.pipeline.group_offsets import commit_offsets
 from odradek.pipeline.kafka_types import PartitionName
+from tests.support.ports import free_port
 from tests.support.topic_records import TopicRecords
 
 
@@ -79,3 +80,13 @@ def test_a_job_that_is_not_known_is_told(bootstrap: str) -> None:
 
     assert result.exit_code == 1
     assert "group pipe.unknown-job has committed nothing: check the name" in result.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_no_cluster_without_jobs() -> None:
+    address = f"127.0.0.1:{free_port()}"
+
+    result = _lag("-b", address, "-X", "kafka.default.api.timeout.ms=2000")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"cannot list groups of {address}: " in result.stderr
+    assert "Connection refused" in result.stderr

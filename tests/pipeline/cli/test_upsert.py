@@ -27,6 +27,9 @@ def test_a_compacted_topic_is_merged_once(kafka_broker: EmbeddedBroker, tmp_path
     (row,) = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
     assert (row["kafka_key"], row["kafka_value"], row["kafka_offset"]) == (b"a", b"3", 2)
     assert CliRunner().invoke(pipe, arguments).output == "no new records\n"
+    verified = CliRunner().invoke(pipe, ["verify", *arguments[1:-3], *arguments[-2:]])
+    assert verified.exit_code == 1
+    assert "has only the last record of each key" in verified.output
 
 
 def test_once_or_every_must_be_said(tmp_path: Path) -> None:

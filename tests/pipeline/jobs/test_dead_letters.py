@@ -1,6 +1,8 @@
 """Dead letters: they keep all of the record, and those of a plan are sent once."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -13,6 +15,7 @@ from odradek.pipeline.jobs.dead_letters import (
     letter_headers,
     read_letter,
 )
+from odradek.pipeline.librdkafka import client_properties
 from odradek.pipeline.tables.rows import BadRecord
 from tests.support.waiting import wait_until
 
@@ -71,7 +74,10 @@ def letters_in(bootstrap: str, topic: str, count: int) -> Iterator[JobLetter | N
     def read() -> bool:
         message = consumer.poll(0.05)
         if message is not None and message.error() is None:
-            found.append(read_letter(message.key(), message.value(), message.headers() or []))
+            sent = message.headers()
+            assert isinstance(sent, list)
+            headers = [(name, value) for name, value in sent if not isinstance(value, str)]
+            found.append(read_letter(message.key(), message.value(), headers))
         return len(found) >= count
 
     wait_until(read)
@@ -115,3 +121,22 @@ def test_letters_are_larger_than_records_may_be(bootstrap: str) -> None:
     with sender(bootstrap, "large") as large:
         large.send(1, [bad(1, b"x" * 1_048_000)])
     assert len([*letters_in(bootstrap, "large.dlq", 1)]) == 1
+
+
+def test_letters_are_sent_when_a_node_is_back_that_was_killed_between_two_plans(
+    tmp_path: Path,
+) -> None:
+    """librdkafka knows the group's coordinator from the first plan."""
+    with EmbeddedBroker(tmp_path, timeout_s=60.0) as node:
+        properties = client_properties({}, bootstrap_servers=node.bootstrap_servers)
+        sending = DeadLetterSender(properties, "pipe.killed", "killed.dlq", timeout_s=TIMEOUT_S)
+        sending.send(1, [bad(1)])
+        node.kill()
+        # It fails by waiting for ever, and must not keep the tests from ending then.
+        second = Thread(target=sending.send, args=(2, [bad(2)]), daemon=True)
+        second.start()
+        node.start()
+        second.join(2 * TIMEOUT_S)
+        assert not second.is_alive()
+        letters = letters_in(node.bootstrap_servers, "killed.dlq", 2)
+        assert [each.record.offset for each in letters if each is not None] == [1, 2]

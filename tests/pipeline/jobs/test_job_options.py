@@ -21,6 +21,22 @@ def test_the_least_that_a_job_is_told() -> None:
     assert (options.rows_per_trigger, options.bytes_per_trigger) == (5_000_000, None)
 
 
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[*]",
+        "local[2, 4]",
+        "local-cluster[2,1,1]",
+        "spark://a:1,b:1",
+        "yarn",
+        "k8s://a",
+    ],
+)
+def test_every_master_of_spark_is_taken(master: str) -> None:
+    assert job_options(LEAST | {"master": master}).master == master
+
+
 def test_options_of_others_keep_their_names() -> None:
     options = job_options(
         LEAST
@@ -52,6 +68,8 @@ def test_options_of_others_keep_their_names() -> None:
         ({"time.partition": "week"}, "time.partition is 'week'"),
         ({"start": "yesterday"}, "start is 'yesterday'"),
         ({"rows.per.trigger": "0"}, "rows.per.trigger is '0'"),
+        ({"master": "loacl[2]"}, r"master is 'loacl\[2\]': take local\[N\], "),
+        ({"master": "spark:/host:7077"}, "master is 'spark:/host:7077'"),
         ({"value.formt": "raw"}, "did you mean value.format?"),
     ],
 )

@@ -15,7 +15,7 @@ from odradek.pipeline.kafka_types import KAFKA_SCHEMA, PartitionName, PartitionR
 from odradek.pipeline.tables.job_plan import DataFile, JobPlan, PlanResult
 from odradek.pipeline.tables.rows import rows_of, table_schema
 from odradek.pipeline.tables.staging import PieceWriter
-from odradek.pipeline.tables.target import TableTarget, open_table
+from odradek.pipeline.tables.target import FORMATS, TableTarget, open_table
 from odradek.pipeline.values.json_values import JsonValues
 from odradek.pipeline.values.raw_values import RawValues
 from tests.pipeline.tables.table_samples import DAY_US, fill, job, plan
@@ -64,7 +64,7 @@ def write_rows(table: TableTarget, of: JobPlan, batch: pa.RecordBatch) -> None:
     table.commit(of, PlanResult(files, bad=0, committed_ms=1, schema=schema))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", FORMATS)
 def test_partitions_and_order_are_kept(
     kafka_broker: EmbeddedBroker, tmp_path: Path, kind: str
 ) -> None:
@@ -80,13 +80,14 @@ def test_partitions_and_order_are_kept(
     assert len(seen) > 6
 
 
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_record_keeps_key_value_headers_and_time(
-    kafka_broker: EmbeddedBroker, tmp_path: Path
+    kafka_broker: EmbeddedBroker, tmp_path: Path, kind: str
 ) -> None:
     listed = [
         (0, None, None, 1, [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]),
         (1, b"", b"", DAY_US // 1000, []),
-        (4, b"k", b"\0\xff", 5, []),
+        (4, b"k", b"\0\xff", 5, None),
     ]
     columns = {
         "offset": [each[0] for each in listed],
@@ -98,12 +99,13 @@ def test_a_record_keeps_key_value_headers_and_time(
         "partition": [0] * 3,
         "timestampType": [0, 1, 0],
     }
-    table = table_of(tmp_path)
-    table.claim(job())
+    table = table_of(tmp_path, kind=kind)
+    table.claim(job(kind))
     batch = pa.RecordBatch.from_pydict(columns, schema=KAFKA_SCHEMA)
     write_rows(table, plan(1, (0, 0, 5)), batch)
-    replay(options(kafka_broker, tmp_path, "replay-all"))
-    found = settled_records(kafka_broker.bootstrap_servers, "replay-all")
+    topic = f"replay-all-{kind}"
+    replay(options(kafka_broker, tmp_path, topic))
+    found = settled_records(kafka_broker.bootstrap_servers, topic)
     assert [(each.key, each.value, each.timestamp_ms, each.headers) for each in found] == [
         (None, None, 1, [("h", b"1"), ("h", None)]),
         (b"", b"", DAY_US // 1000, []),

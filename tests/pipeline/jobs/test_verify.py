@@ -24,6 +24,8 @@ from tests.support.waiting import wait_until
 
 Told = dict[FindingKind, list[tuple[int, str]]]
 TIME_MS = 1_760_000_000_000
+KEEPS = {"retention.ms": "-1"}
+"""Records are of that time, older than Kafka's default of seven days."""
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def cluster(kafka_broker: EmbeddedBroker) -> Iterator[KafkaCluster]:
 @pytest.fixture
 def topic(kafka_broker: EmbeddedBroker) -> str:
     name = f"verify-{uuid4().hex[:12]}"
-    kafka_broker.create_topic(name)
+    kafka_broker.create_topic(name, configs=KEEPS)
     return name
 
 
@@ -90,7 +92,7 @@ def test_a_table_of_all_records_is_proven(
     time_partition: str,
 ) -> None:
     name = f"verify-{uuid4().hex[:12]}"
-    kafka_broker.create_topic(name, partitions=2)
+    kafka_broker.create_topic(name, partitions=2, configs=KEEPS)
     _send(kafka_broker, name, [b"a" * 50, None, b""] * 40)
     _send(kafka_broker, name, [b"b"] * 7, partition=1)
     made = OffloadedTable(
@@ -442,7 +444,7 @@ def test_a_topic_that_was_created_again_or_is_gone_is_told(
     with pytest.raises(PipelineError, match="does not exist any more"):
         _verify(hundred)
 
-    kafka_broker.create_topic(hundred.topic)
+    kafka_broker.create_topic(hundred.topic, configs=KEEPS)
     _send(kafka_broker, hundred.topic, [b"new"] * 200)
     with pytest.raises(TopicRecreated):
         _verify(hundred)

@@ -66,7 +66,7 @@ def test_a_window_is_read_as_a_whole(table: TableTarget) -> None:
 def test_a_lost_file_leaves_the_rows_of_the_others(
     table: TableTarget, tmp_path: Path, damage: str
 ) -> None:
-    path = tmp_path / "table" / [*table.commits()][1].files[0].path
+    path = tmp_path / "table" / table.files()[1].path
     if damage == "deleted":
         path.unlink()
     else:

@@ -1,4 +1,4 @@
-"""All formats give rows as they were written: a null list is not an empty one."""
+"""All formats give rows as they were written (a null list is not an empty one), of one time."""
 
 from pathlib import Path
 
@@ -44,6 +44,8 @@ def test_null_lists_stay_null(table: TableTarget) -> None:
         zip(*(found.column(name).to_pylist() for name in columns[:2]), strict=True)
     ) == dict(enumerate(HEADERS))
     assert set(found.column("kafka_date").to_pylist()) == {"1970-01-01"}
+    again = pa.Table.from_batches(table.scan(columns, wanted))
+    assert again.sort_by("kafka_offset").equals(found.sort_by("kafka_offset"))
 
 
 def test_all_rows_are_scanned_without_a_range(table: TableTarget) -> None:
@@ -74,3 +76,17 @@ def test_a_table_without_a_commit_has_no_rows(tmp_path: Path) -> None:
     opened.claim(job("parquet"))
 
     assert [*ExactScan(opened).batches(("kafka_offset",))] == []
+
+
+def test_a_list_of_files_is_read_again_when_one_is_gone(table: TableTarget) -> None:
+    scan = ExactScan(table)
+    wanted = PartitionRange("orders", "", 0, 0, 4)
+    assert sum(map(len, scan.read(("kafka_offset",), wanted))) == 4
+    assert not scan.refresh()
+    fill(table, plan(3, (0, 10, 12)))
+    assert scan.refresh()
+    assert not scan.refresh()
+    first = table.files()[0]
+    (Path(table.location) / first.path).unlink()
+    with pytest.raises(FileNotFoundError):
+        scan.read(("kafka_offset",), wanted)

@@ -13,7 +13,7 @@ from odradek.pipeline.tables.target import open_table
 from tests.pipeline.tables.table_samples import fill, job, offsets_in, plan
 
 
-def test_a_snapshot_names_its_plan(tmp_path: Path) -> None:
+def test_a_snapshot_names_its_plan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = open_table("iceberg", str(tmp_path / "orders"))
     table.claim(job("iceberg"))
     fill(table, plan(1, (0, 0, 6)))
@@ -24,6 +24,23 @@ def test_a_snapshot_names_its_plan(tmp_path: Path) -> None:
     assert plans == ["1", "2"]
     assert found.properties["odradek.plan.archive"] == "2"
     assert [each.name for each in found.spec().fields] == ["kafka_date"]
+    assert caplog.messages == [], "what a command would print between its lines"
+
+
+def test_old_metadata_files_are_deleted(tmp_path: Path) -> None:
+    """Each has all snapshots: those of 10,000 plans would be some ten gigabytes."""
+    table = open_table("iceberg", str(tmp_path / "orders"))
+    table.claim(job("iceberg"))
+    fill(table, plan(1, (0, 0, 1)))
+    uri = f"sqlite:///{tmp_path}/orders/catalog.db"
+    found = load_catalog("odradek", type="sql", uri=uri).load_table(("odradek", "archive"))
+    with found.transaction() as transaction:
+        transaction.set_properties({"write.metadata.previous-versions-max": "2"})
+    for number in range(2, 8):
+        fill(table, plan(number, (0, number, number + 1)))
+    metadata = [*(tmp_path / "orders" / "metadata").glob("*.metadata.json")]
+    assert len(metadata) == 3
+    assert offsets_in(table) == [0, *range(2, 8)]
 
 
 def test_any_catalog_is_named_by_options(tmp_path: Path) -> None:

@@ -38,8 +38,23 @@ def test_commits_are_in_order_of_their_numbers(folder: JobFolder) -> None:
         folder.finish_commit(made)
     assert folder.prepared_commit() is None
     assert folder.last_number() == 11
-    assert [each.bad for each in folder.commits()] == [1, 2, 10, 11]
+    assert folder.commit_numbers() == [1, 2, 10, 11]
     assert folder.read_commit(10)[0].bad == 10
+    assert folder.find_commit(10) == folder.read_commit(10)
+
+
+def test_deleted_commits_and_their_plans_are_gone(folder: JobFolder) -> None:
+    for number in (1, 2, 3):
+        folder.write_plan(plan(number, (0, 0, number)))
+        result = PlanResult((), bad=0, committed_ms=1, schema=SCHEMA)
+        made = commit_of(plan(number, (0, 0, number)), result, None)
+        folder.write_prepared(made, SCHEMA)
+        folder.finish_commit(made)
+    folder.delete_commits([1, 2])
+    folder.delete_commits([1])
+    assert folder.commit_numbers() == [3] == folder.numbers("plans", ".json")
+    assert folder.find_commit(2) is None
+    assert folder.read_plan(2) is None
 
 
 def test_a_plan_empties_staging(folder: JobFolder) -> None:

@@ -7,11 +7,8 @@ import pytest
 from deltalake import DeltaTable
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.tables.maintenance import (
-    MaintenanceReport,
-    maintain_delta,
-    maintain_iceberg,
-)
+from odradek.pipeline.tables.maintenance import maintain_delta, maintain_table
+from odradek.pipeline.tables.maintenance_report import MaintenanceReport
 from odradek.pipeline.tables.target import TableTarget, open_table
 from tests.pipeline.tables.table_samples import fill, job, plan
 
@@ -81,17 +78,20 @@ def test_files_of_old_versions_are_deleted_and_the_plans_number_stays(tmp_path: 
     assert _offsets(again) == [*range(36)]
 
 
-def test_snapshots_of_iceberg_expire_but_the_current_one(tmp_path: Path) -> None:
-    folder = str(tmp_path / "orders")
-    table = _filled(tmp_path / "orders", "iceberg")
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_all_formats_are_compacted_alike(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "orders"
+    table = _filled(folder, kind)
+    schema = table.schema()
+    assert schema is not None
 
-    def expire(keep: timedelta, *, dry_run: bool) -> int:
-        return maintain_iceberg(folder, {}, job("iceberg"), keep=keep, dry_run=dry_run).expired
+    def maintained() -> MaintenanceReport:
+        return maintain_table(
+            str(folder), {}, job(kind), schema, target_bytes=TARGET, keep=DAY, dry_run=False
+        )
 
-    assert expire(DAY, dry_run=False) == 0
-    assert expire(NOTHING, dry_run=True) == 4
-    assert expire(NOTHING, dry_run=False) == 4
-    assert expire(NOTHING, dry_run=False) == 0
+    report = maintained()
+    assert (report.compacted, report.written, report.deleted) == (4, 2, 0)
     assert _offsets(table) == [*range(30)]
     fill(table, plan(6, (0, 30, 36)))
     assert _offsets(table) == [*range(36)]

@@ -1,30 +1,12 @@
-"""Parquet's own part: which files are looked into. What all formats promise is in test_target."""
+"""Parquet's own part: which files count. What all formats promise is in test_target."""
 
 from pathlib import Path
 
 import pytest
 
-from odradek.pipeline.kafka_types import PartitionRange
-from odradek.pipeline.tables.job_plan import DataFile
-from odradek.pipeline.tables.parquet_log import may_hold
+from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.tables.target import open_table
 from tests.pipeline.tables.table_samples import fill, job, offsets_in, plan
-
-
-@pytest.mark.parametrize(
-    ("wanted", "may"),
-    [
-        (PartitionRange("orders", "", 1, 0, 10), False),
-        (PartitionRange("orders", "", 1, 0, 11), True),
-        (PartitionRange("orders", "", 1, 19, 30), True),
-        (PartitionRange("orders", "", 1, 20, 30), False),
-        (PartitionRange("orders", "", 0, 0, 30), False),
-        (PartitionRange("bills", "", 1, 0, 30), False),
-    ],
-)
-def test_a_file_is_read_if_it_may_hold_wanted_offsets(wanted: PartitionRange, may: bool) -> None:
-    file = DataFile("a.parquet", "", "orders", 1, 10, 19, 10, 1)
-    assert may_hold(file, wanted) is may
 
 
 def test_files_without_a_commit_are_not_read(tmp_path: Path) -> None:
@@ -34,3 +16,20 @@ def test_files_without_a_commit_are_not_read(tmp_path: Path) -> None:
     stray = next((tmp_path / "orders").rglob("*.parquet"))
     (stray.parent / "stray.parquet").write_bytes(stray.read_bytes())
     assert offsets_in(table) == [0, 1, 2]
+
+
+def test_commits_are_read_once(tmp_path: Path) -> None:
+    """They never change: a scan reads what has come since the last one."""
+    table = open_table("parquet", str(tmp_path / "orders"))
+    table.claim(job())
+    for number in range(3):
+        fill(table, plan(number + 1, (0, number, number + 1)))
+    reader = open_table("", str(tmp_path / "orders"))
+    assert offsets_in(reader) == [0, 1, 2]
+    # Not what happens to commits: who reads them again sees it.
+    commits = sorted((tmp_path / "orders" / "_odradek" / "commits").glob("*.json"))
+    commits[0].write_text("{}")
+    fill(table, plan(4, (0, 3, 4)))
+    assert offsets_in(reader) == [0, 1, 2, 3]
+    with pytest.raises(PipelineError, match="is no commit of a job"):
+        offsets_in(open_table("", str(tmp_path / "orders")))

@@ -42,7 +42,8 @@ def test_topics(cluster: KafkaCluster, kafka_broker: EmbeddedBroker) -> None:
 
 def test_offsets(cluster: KafkaCluster, kafka_broker: EmbeddedBroker) -> None:
     name = f"cluster-{uuid4().hex}"
-    kafka_broker.create_topic(name, partitions=3)
+    # Of times that are older than Kafka's default of seven days.
+    kafka_broker.create_topic(name, partitions=3, configs={"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
     for number in range(10):
         producer.produce(name, b"v", partition=1, timestamp=TIME_MS + 10 * number)

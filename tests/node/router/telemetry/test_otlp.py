@@ -226,11 +226,13 @@ LARGE_POINTS = in_metric(
 )
 def test_no_slice_holds_the_loop(data: bytes, is_refused: bool) -> None:
     """1 MiB of the smallest messages would hold it for 200 ms if it were parsed as a whole."""
-    longest_s = math.inf
-    for _ in range(3):  # a machine may take some time for itself
+    runs = []
+    for _ in range(3):
         times, refusal = slices_of(data)
         assert (refusal is not None) is is_refused
-        longest_s = min(longest_s, max(times))
+        runs.append(times)
+    # A virtual machine that stands still takes its thread's time: not in the same slice each time.
+    longest_s = max(min(times) for times in zip(*runs, strict=True))
     assert longest_s < SLICE_S_MAX
 
 

@@ -1,4 +1,4 @@
-"""Settings of replay and mirror, from a file, options and the environment."""
+"""Settings from a file, options and the environment."""
 
 from pathlib import Path
 
@@ -6,8 +6,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from odradek.pipeline.cli.copy_flags import checked, given_settings, takes_settings
-from odradek.pipeline.cli.job_flags import BOOTSTRAP_VARIABLE
+from odradek.pipeline.cli.pipe import pipe
+from odradek.pipeline.cli.root_options import BOOTSTRAP_VARIABLE
+from odradek.pipeline.cli.setting_flags import checked, given_settings, takes_settings
 from odradek.pipeline.errors import PipelineError
 
 ONE = {
@@ -79,3 +80,12 @@ def test_help_shows_defaults_and_wrong_settings_are_wrong_usage() -> None:
     assert "Records.  [default: 100k]" in _told("one", "--help")
     result = CliRunner().invoke(root, ["wrong"])
     assert (result.exit_code, "Error: name is not set" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["offload", "verify", "upsert", "replay", "mirror"])
+def test_what_cannot_be_read_is_wrong_usage_in_all_commands(command: str, tmp_path: Path) -> None:
+    arguments = [command, "--once"] if command in ("offload", "upsert", "mirror") else [command]
+    wrong = [["-X", "nonsense"], [str(tmp_path / "absent.yaml")]]
+    results = [CliRunner().invoke(pipe, [*arguments, *each]) for each in wrong]
+    assert [result.exit_code for result in results] == [2, 2], [each.output for each in results]
+    assert "nonsense is no NAME=VALUE" in results[0].output
