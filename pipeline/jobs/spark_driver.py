@@ -12,7 +12,8 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Final, Self
@@ -68,23 +69,31 @@ class SparkDriver:
 
     def parallelism(self) -> int:
         """How many tasks run at a time."""
-        return int(self._started().defaultParallelism)
+        context = self._started()
+        with self._told(context):
+            return int(context.defaultParallelism)
 
     def run(self, count: int, run_task: Callable[[int], str]) -> list[str]:
         """Run tasks 0 to count - 1, and collect what they give; PipelineError if Spark fails."""
         context = self._started()
-        try:
+        with self._told(context):
             return list(context.parallelize(range(count), count).map(run_task).collect())
-        except Exception as error:
-            if not _is_of_spark(error):
-                raise
-            raise PipelineError(failure_line(str(error), self._master)) from error
 
     def stop(self) -> None:
         """End the context and its workers."""
         if self._context is not None:
             self._context.stop()
             self._context = None
+
+    @contextmanager
+    def _told(self, context: "SparkContext") -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not _is_of_spark(error):
+                raise
+            ended = _has_ended(context)
+            raise PipelineError(failure_line(str(error), self._master, has_ended=ended)) from error
 
     def _started(self) -> "SparkContext":
         if self._context is None:
@@ -135,8 +144,21 @@ class SparkDriver:
 
 
 def _is_of_spark(error: Exception) -> bool:
-    """py4j's are what Java raised, or that the JVM is gone."""
-    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+    """py4j's are what Java raised, or that the JVM is gone: then its socket may say so itself."""
+    return isinstance(error, ConnectionError) or type(error).__module__.partition(".")[0] in (
+        "pyspark",
+        "py4j",
+    )
+
+
+def _has_ended(context: "SparkContext") -> bool:
+    """Whether Spark has stopped itself, as when no master answers, or Java is gone."""
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except Exception as error:
+        if not _is_of_spark(error):
+            raise
+        return True
 
 
 def _without_gateway() -> str:

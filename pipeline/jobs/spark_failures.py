@@ -18,19 +18,17 @@ _VERSIONS: Final = re.compile(
 _MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _TRACE: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^\s+File "([^"]+)", line (\d+)')
-_STOPPED: Final = (
-    "stopped SparkContext",
-    "SparkContext was shut down",
-    "SparkContext has been shutdown",
-)
-"""By what the job was doing when Spark gave up the master."""
 _CRASHED: Final = "Python worker exited unexpectedly"
 _CAUSED: Final = "Caused by:"
 _LENGTH_MAX: Final = 500
 
 
-def failure_line(text: str, master: str) -> str:
-    """The line for what py4j's error says, at most 500 characters long."""
+def failure_line(text: str, master: str, *, has_ended: bool = False) -> str:
+    """The line for what py4j's error says, at most 500 characters long.
+
+    `has_ended`: Spark is not there any more. Then the error is of whatever the job was doing when
+    Spark gave up its master.
+    """
     program, versions, module = (each.search(text) for each in (_PROGRAM, _VERSIONS, _MODULE))
     if program is not None:
         return f"Spark cannot run {program[1]} on its workers: {_PYTHON}"
@@ -46,7 +44,7 @@ def failure_line(text: str, master: str) -> str:
             "a Python worker of Spark was killed: if the system's log names the lack of memory,"
             " lower bytes.per.trigger or the N of --master local[N]"
         )
-    if any(each in text for each in _STOPPED):
+    if has_ended:
         return f"Spark at {master} has ended or does not answer: check --master and the cluster"
     found = _python_exception(text) or _java_exception(text)
     return f"Spark: {found}"[:_LENGTH_MAX]

@@ -278,7 +278,9 @@ def plan_number(job: Container) -> int:
 
 def wait_for_plans(job: Container, count: int) -> None:
     wanted = plan_number(job) + count
-    wait_until(lambda: plan_number(job) >= wanted, timeout_s=90, what=f"plan {wanted} is committed")
+    wait_until(
+        lambda: plan_number(job) >= wanted, timeout_s=180, what=f"plan {wanted} is committed"
+    )
 
 
 def lag(topic: str, partitions: int) -> int:

@@ -1,9 +1,10 @@
 """SIGKILL while `offload` runs: afterwards the table has exactly what was acknowledged.
 
-A round starts the job, waits for a file by which the job shows how far it is, and kills: the driver
-alone or with all its processes, a Python worker of Spark, a process of the broker, the node. The
-job is started again and again; nothing is repaired in between. TEST_SEED chooses points and victims
-(it is in the failures), KILL_ROUNDS how many rounds there are.
+A round sends records, waits for a file by which the job shows how far it is, and kills: the driver
+alone or with all its processes, a Python worker of Spark, a process of the broker, the node; of
+three nodes the leader or a coordinator. A job that ends starts again in the next round; nothing is
+repaired in between, and what outlives its driver goes on beside the next one. TEST_SEED chooses
+points and victims (it is in the failures), KILL_ROUNDS how many rounds there are.
 """
 
 import os
@@ -11,85 +12,67 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from itertools import count
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import psutil
 import pyarrow.dataset as ds
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from odradek.node.embedded import EmbeddedBroker
-from tests.e2e.conftest import StartNode
+from tests.e2e.cluster import running_cluster
+from tests.e2e.conftest import Report, StartNode
+from tests.e2e.spark.broker_victims import BrokerVictims, NodesByRole, PartsOfNode, Roles
 from tests.e2e.spark.offload_job import OffloadJob, job_settings, kill_group, verify
+from tests.e2e.spark.sent_records import PARTITIONS, SentRecords
+from tests.support.committed_records import committed_records
 from tests.support.topic_records import TopicRecords
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 
 SEED: Final = int(os.environ.get("TEST_SEED", "14"))
 ROUNDS: Final = int(os.environ.get("KILL_ROUNDS", "5"))
-ROUND_S: Final = 120.0
+ROUND_S: Final = 240.0
+STARTS_MAX: Final = 3
+"""In a round: what was killed before may end a job that is about to start."""
 TOPIC: Final = "orders"
-
+LETTERS: Final = "archive.dlq"
+ROWS_PER_TRIGGER: Final = 400
+COMMITTED: Final = "table is committed, group is not"
 POINTS: Final = {
     "plan": "_odradek/plans/*.json",
     "task": "_odradek/staging/**/*.parquet",
     "commit begins": "_odradek/commits/*.prepared",
     "file is visible": "kafka_date=*/*.parquet",
-    "table is committed, group is not": "_odradek/commits/*.json",
+    COMMITTED: "_odradek/commits/*.json",
 }
 """What the job has reached when a new file of this pattern is there."""
-VICTIMS: Final = ("driver", "all of Spark", "Spark's worker", "worker-0", "router-0", "node")
+OF_SPARK: Final = ("driver", "all of Spark", "Spark's worker")
 
 
-class Ledger:
-    """Sends records, and keeps which ones were acknowledged, with their places."""
+class Round(NamedTuple):
+    """`victim` is killed when the job has come to `point` after `commits` commits."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._numbers = count()
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
-        )
-        self.good: dict[tuple[int, int], int] = {}
-        """(partition, offset) to the number in the record."""
-        self.bad: set[tuple[int, int]] = set()
+    point: str
+    commits: int
+    victim: str
 
-    def send(self, records: int) -> None:
-        """To all partitions; every fiftieth is no JSON."""
-        for _ in range(records):
-            number = next(self._numbers)
-            is_bad = number % 50 == 7
-            value = b"{ %d" % number if is_bad else b'{"number": %d}' % number
-            self._producer.produce(
-                TOPIC,
-                value=value,
-                partition=number % 3,
-                on_delivery=self._delivered(number, is_bad=is_bad),
-            )
-        if self._producer.flush(60):
-            raise TimeoutError("not all records were acknowledged")
 
-    def _delivered(
-        self, number: int, *, is_bad: bool
-    ) -> Callable[[KafkaError | None, Message], None]:
-        def note(error: KafkaError | None, message: Message) -> None:
-            assert error is None
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None
-            assert offset is not None
-            if is_bad:
-                self.bad.add((partition, offset))
-            else:
-                self.good[partition, offset] = number
-
-        return note
+def drawn_rounds(chance: random.Random, count: int, victims: tuple[str, ...]) -> list[Round]:
+    """Each point and each victim once, before any comes twice."""
+    points = [*POINTS]
+    names = [*victims]
+    found = []
+    for number in range(count):
+        if number % len(points) == 0:
+            chance.shuffle(points)
+        if number % len(names) == 0:
+            chance.shuffle(names)
+        point, victim = points[number % len(points)], names[number % len(names)]
+        found.append(Round(point, chance.randrange(3), victim))
+    return found
 
 
 def rows_in(kind: str, job: OffloadJob) -> list[tuple[int, int, int]]:
@@ -105,96 +88,185 @@ def rows_in(kind: str, job: OffloadJob) -> list[tuple[int, int, int]]:
     return [(row[columns[0]], row[columns[1]], row[columns[2]]) for row in found.to_pylist()]
 
 
-def files(table: Path, pattern: str) -> set[tuple[str, int]]:
-    """Names and times: a plan that runs again is written again."""
-    found = set()
-    for path in table.glob(pattern):
-        try:
-            found.add((str(path), path.stat().st_mtime_ns))
-        except FileNotFoundError:
-            continue
+def letters_in(bootstrap: str) -> list[tuple[int, int]]:
+    """The places that the dead letters name, read without a line of ours."""
+    found = []
+    for record in committed_records(bootstrap, LETTERS):
+        headers = dict(record.headers)
+        partition, offset = (headers[f"__dlq.errors.{name}"] for name in ("partition", "offset"))
+        assert partition is not None
+        assert offset is not None
+        found.append((int(partition), int(offset)))
     return found
 
 
-def wait_for_point(job: OffloadJob, point: str, process: subprocess.Popen[bytes]) -> None:
-    """Until a new file is there, or the process has ended. Without any pause: what is waited for
-    is there for milliseconds."""
-    known = files(job.table, POINTS[point])
-    deadline = time.monotonic() + ROUND_S
-    while files(job.table, POINTS[point]) <= known and process.poll() is None:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the job did not come to the point: {point}")
+def files(table: Path, pattern: str) -> set[tuple[str, int]]:
+    """Names and times: a plan that runs again is written again."""
+    found = set()
+    # Files and folders may be gone before they are looked at.
+    with suppress(FileNotFoundError):
+        for path in table.glob(pattern):
+            found.add((str(path), path.stat().st_mtime_ns))
+    return found
 
 
-def kill(victim: str, process: subprocess.Popen[bytes], node: EmbeddedBroker) -> None:
-    if victim == "driver":
-        process.kill()
-    elif victim == "all of Spark":
-        kill_group(process)
-    elif victim == "Spark's worker":
-        for each in psutil.Process(process.pid).children(recursive=True):
-            if "python" in each.name() and each.pid != process.pid:
-                each.send_signal(signal.SIGKILL)
-    elif victim == "node":
-        node.kill()
-        node.start()
+class RunningOffload:
+    """`offload --every`, started when it does not run. Whatever is left of it ends with `stop`."""
+
+    def __init__(self, job: OffloadJob, log: Path) -> None:
+        self._job = job
+        self._log = log
+        self._starts = ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    def log(self) -> str:
+        """The end of it."""
+        return self._log.read_text()[-2000:]
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        if not self.is_running:
+            running = self._job.running("--every", "50ms", log=self._log)
+            self._process = self._starts.enter_context(running)
+            self.starts += 1
+
+    def kill(self, victim: str) -> None:
+        assert self._process is not None
+        if victim == "driver":
+            self._process.kill()
+            self._process.wait()
+        elif victim == "all of Spark":
+            kill_group(self._process)
+        else:
+            with suppress(psutil.NoSuchProcess):
+                for each in psutil.Process(self._process.pid).children(recursive=True):
+                    if "python" in each.name():
+                        each.send_signal(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._starts.close()
+
+    def wait_for(self, pattern: str, commits: int, sent: SentRecords) -> bool:
+        """True when a file is new after so many commits, False if the process has ended. It gets
+        records, and more after each commit. Without any pause: what is waited for is there for
+        milliseconds."""
+        known = files(self._job.table, pattern)
+        committed = files(self._job.table, POINTS[COMMITTED])
+        sent.send(2 * ROWS_PER_TRIGGER)
+        deadline = time.monotonic() + ROUND_S
+        while self.is_running:
+            new = files(self._job.table, POINTS[COMMITTED]) - committed
+            now = files(self._job.table, pattern)
+            if commits <= 0 and not now <= known:
+                return True
+            if new:
+                commits -= len(new)
+                committed |= new
+                known = now
+                sent.send(ROWS_PER_TRIGGER)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no new {pattern}: {self.log()}")
+        return False
+
+
+def play(job: RunningOffload, brokers: BrokerVictims, sent: SentRecords, kill: Round) -> None:
+    """One round. What survives its victim has to commit again before the round ends."""
+    for _ in range(STARTS_MAX):
+        job.start()
+        if job.wait_for(POINTS[kill.point], kill.commits, sent):
+            break
     else:
-        node.kill_process(victim)
-        node.wait_until_ready()
+        raise AssertionError(f"the job ends before {kill}: {job.log()}")
+    if kill.victim in OF_SPARK:
+        job.kill(kill.victim)
+    else:
+        brokers.kill(kill.victim)
+        if brokers.goes_on_without:
+            # The other two nodes go on without it.
+            job.wait_for(POINTS[COMMITTED], 0, sent)
+        sent.send(ROWS_PER_TRIGGER)
+        brokers.recover()
+        job.wait_for(POINTS[COMMITTED], 0, sent)
+    sent.wait_for_all()
 
 
-def play(job: OffloadJob, node: EmbeddedBroker, point: str, victim: str, log: Path) -> None:
-    """One round. What survives its victim comes to the next point, and is killed there."""
-    with job.running("--every", "50ms", log=log) as process:
-        wait_for_point(job, point, process)
-        if process.poll() is not None:
-            return
-        try:
-            kill(victim, process, node)
-        except psutil.NoSuchProcess:
-            return
-        if victim not in ("driver", "all of Spark"):
-            wait_for_point(job, "table is committed, group is not", process)
-
-
-@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
-def test_whatever_is_killed_the_table_has_exactly_what_was_acknowledged(
-    kind: str, start_node: StartNode, tmp_path: Path
-) -> None:
-    node = start_node()
-    bootstrap = node.bootstrap_servers
+def run_matrix(kind: str, count: int, brokers: BrokerVictims, folder: Path, report: Report) -> None:
+    """So many rounds, and the comparison."""
+    began = time.monotonic()
+    bootstrap = brokers.bootstrap_servers
     records = TopicRecords({"bootstrap.servers": bootstrap})
-    records.create(TOPIC, 3)
-    ledger = Ledger(bootstrap)
+    sent = SentRecords(bootstrap, TOPIC)
     job = OffloadJob(
         job_settings(
             bootstrap,
-            tmp_path / "lake",
+            folder / "lake",
             format=kind,
             value_format="json",
             value_schema="number BIGINT",
-            rows_per_trigger="400",
+            rows_per_trigger=str(ROWS_PER_TRIGGER),
         )
     )
-    chance = random.Random(f"{SEED} {kind}")
-    # Each point and each victim once, before any comes twice.
-    points = [*POINTS] * (ROUNDS // len(POINTS) + 1)
-    victims = [*VICTIMS] * (ROUNDS // len(VICTIMS) + 1)
-    chance.shuffle(points)
-    chance.shuffle(victims)
-    rounds = [*zip(points, victims, strict=False)][:ROUNDS]
-    log = tmp_path / "log"
-    for number, (point, victim) in enumerate(rounds):
-        print(f"round {number}: {victim} at {point}")  # noqa: T201
-        ledger.send(1500)
-        records.abort("of-test", TOPIC, [b'{"number": -1}'] * 20)
-        play(job, node, point, victim, log)
+    running = RunningOffload(job, folder / "log")
+    rounds = drawn_rounds(
+        random.Random(f"{SEED} {kind}"), count, ("driver", *OF_SPARK[1:], *brokers.names)
+    )
+    said = f"{SEED=} {rounds}"
+    try:
+        for number, each in enumerate(rounds):
+            print(f"{kind} {number}: {each} at {time.monotonic() - began:.1f} s", flush=True)  # noqa: T201
+            records.abort("of-test", TOPIC, [b'{"number": -1}'] * 20)
+            play(running, brokers, sent, each)
+    finally:
+        running.stop()
     last = job.once()
-    assert last.exit_code == 0, f"{SEED=} {rounds}: {last.errors}"
+    assert last.exit_code == 0, f"{said}: {last.errors}"
     rows = rows_in(kind, job)
     places = {(partition, offset): number for partition, offset, number in rows}
-    assert len(rows) == len(places), f"{SEED=} {rounds}: doubled rows"
-    assert places == ledger.good, f"{SEED=} {rounds}"
-    # Dead letters, too: by the proof that people use.
-    report = verify(job)
-    assert str(len(ledger.bad)) in str(report), f"{SEED=} {rounds}: {report}"
+    assert len(rows) == len(places), f"{said}: doubled rows"
+    assert places == sent.good, said
+    letters = letters_in(bootstrap)
+    assert sorted(letters) == sorted(sent.bad), said
+    # The proof that people use says the same.
+    proof = verify(job)
+    assert proof["is_proven"], f"{said}: {proof}"
+    counted = [(each["rows"], each["bad"]) for each in proof["partitions"]]
+    assert tuple(map(sum, zip(*counted, strict=True))) == (len(rows), len(letters)), f"{said}"
+    report(
+        f"{count} rounds with seed {SEED}, {len(rows)} rows, {len(letters)} dead letters,"
+        f" {running.starts} starts of the job: {time.monotonic() - began:.0f} s"
+    )
+
+
+CASES = [
+    pytest.param("parquet", 2, id="parquet-few"),
+    *(pytest.param(kind, ROUNDS, marks=pytest.mark.slow) for kind in ("parquet", "delta")),
+    pytest.param("iceberg", ROUNDS, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("kind", "count"), CASES)
+def test_whatever_is_killed_the_table_has_exactly_what_was_acknowledged(
+    kind: str, count: int, start_node: StartNode, tmp_path: Path, report: Report
+) -> None:
+    node = start_node()
+    TopicRecords({"bootstrap.servers": node.bootstrap_servers}).create(TOPIC, PARTITIONS)
+    run_matrix(kind, count, PartsOfNode(node), tmp_path, report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_whichever_of_three_nodes_is_killed_the_table_has_exactly_what_was_acknowledged(
+    kind: str, tmp_path: Path, report: Report
+) -> None:
+    with running_cluster(tmp_path / "nodes") as nodes:
+        nodes[0].create_topic(
+            TOPIC,
+            partitions=PARTITIONS,
+            configs={"min.insync.replicas": "2", "retention.ms": "-1"},
+        )
+        roles = Roles(TOPIC, "pipe.archive.dlq", "pipe.archive.dlq")
+        run_matrix(kind, ROUNDS, NodesByRole(nodes, roles), tmp_path, report)

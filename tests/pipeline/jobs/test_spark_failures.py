@@ -44,17 +44,6 @@ PYTHON = (
             id="killed",
         ),
         pytest.param(
-            f"{CALLED}: java.lang.IllegalStateException: SparkContext has been shutdown\n\tat a\n",
-            "Spark at spark://a:1 has ended or does not answer: check --master and the cluster",
-            id="no master, meanwhile",
-        ),
-        pytest.param(
-            f"{CALLED}: java.lang.IllegalStateException: Cannot call methods on a stopped"
-            " SparkContext.\nThis stopped SparkContext was created at:\n",
-            "Spark at spark://a:1 has ended or does not answer: check --master and the cluster",
-            id="no master",
-        ),
-        pytest.param(
             f'{TRACE}  File "/a/worker.py", line 1, in main\n    process()\n'
             '  File "/b/task.py", line 13, in work\n    raise\nValueError: 7 is wrong\nmore\n'
             "SQLSTATE\n\tat org.apache.spark.api\nCaused by: java.lang.Nothing\n",
@@ -71,6 +60,13 @@ PYTHON = (
 )
 def test_a_failure_is_one_line_that_says_what_to_change(text: str, line: str) -> None:
     assert failure_line(text, "spark://a:1") == line
+
+
+def test_after_the_end_of_spark_its_exception_says_nothing() -> None:
+    text = f'{CALLED}: java.lang.NullPointerException: Cannot invoke "SparkEnv.conf()"\n\tat a\n'
+    assert failure_line(text, "spark://a:1", has_ended=True) == (
+        "Spark at spark://a:1 has ended or does not answer: check --master and the cluster"
+    )
 
 
 def test_a_long_failure_is_cut() -> None:
