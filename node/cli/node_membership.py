@@ -35,6 +35,8 @@ from odradek.protocol.types import uuid_to_text
 POLL_S: Final = 0.2
 VOTERS_MAX: Final = 5
 """Of a local cluster: more voters make every commit slower and the quorum hardly safer."""
+METADATA_LAG_S: Final = 2.0
+"""A broker may know of the end of a drain so much later than the one that was asked before."""
 T = TypeVar("T")
 
 
@@ -82,7 +84,7 @@ def remove(node_id: int, force: bool, client: ClusterClient, output: Output) -> 
         raise no_such_node(node_id, {*client.broker_ids, *quorum.voter_ids})
     is_replaced = voter is not None and observer is not None
     if not is_replaced and not force:
-        _refuse_if_hosting(node_id, client)
+        refuse_if_hosting(node_id, client)
     if voter is not None:
         remove_voter(client, voter)
         quorum = _quorum_with_leader(client)
@@ -240,19 +242,26 @@ def _catch_up(observer: DescribeQuorumReplicaState, client: ClusterClient, outpu
             time.sleep(POLL_S)
 
 
-def _refuse_if_hosting(node_id: int, client: ClusterClient) -> None:
+def refuse_if_hosting(node_id: int, client: ClusterClient) -> None:
+    """ClickException if the node hosts replicas for longer than METADATA_LAG_S."""
+    deadline = time.monotonic() + METADATA_LAG_S
+    while hosted := _hosted(node_id, client):
+        if time.monotonic() > deadline:
+            raise click.ClickException(
+                f"node {node_id} hosts replicas of {first_names(hosted)}: move them away with"
+                f" odradek node drain {node_id}, or pass --force if they are lost"
+            )
+        time.sleep(POLL_S)
+
+
+def _hosted(node_id: int, client: ClusterClient) -> list[str]:
     metadata = client.ask(MetadataRequest(topics=None))
-    hosted = sorted(
+    return sorted(
         f"{topic.name}-{partition.partition_index}"
         for topic in metadata.topics
         for partition in topic.partitions
         if node_id in partition.replica_nodes
     )
-    if hosted:
-        raise click.ClickException(
-            f"node {node_id} hosts replicas of {first_names(hosted)}: move them away with odradek"
-            f" node drain {node_id}, or pass --force if they are lost"
-        )
 
 
 def _broker(node_id: int, client: ClusterClient) -> DescribeClusterBroker | None:

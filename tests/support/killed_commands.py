@@ -3,8 +3,8 @@
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from odradek.pipeline.kafka_types import LATEST, PartitionName
 from odradek.pipeline.wire.cluster import KafkaCluster
@@ -19,22 +19,33 @@ def run_command(
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
+@contextmanager
+def running_command(
+    arguments: Sequence[str], *, stderr: int | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`odradek ARGUMENTS` while the block runs; SIGKILL if it runs longer: a test that fails does
+    not wait for it."""
+    command = [sys.executable, "-m", "odradek", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
 def kill_while_it_writes(
     arguments: Sequence[str], bootstrap_servers: str, topic: str, *, seed: int, records_max: int
 ) -> bool:
     """Start the command and SIGKILL it when it has written up to `records_max` records to the
     topic, committed or not. False if it came to its end before."""
     wanted = log_end(bootstrap_servers, topic) + random.Random(seed).randrange(1, records_max)
-    command = [sys.executable, "-m", "odradek", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+    with running_command(arguments, stderr=subprocess.DEVNULL) as child:
         is_there = _either(
             lambda: child.poll() is not None,
             lambda: log_end(bootstrap_servers, topic) >= wanted,
         )
         wait_until(is_there, timeout_s=60, what=f"{wanted} records in {topic}, or the end")
         has_ended = child.poll() is not None
-        with suppress(ProcessLookupError):
-            child.kill()
     return not has_ended
 
 

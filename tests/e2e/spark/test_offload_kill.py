@@ -60,12 +60,15 @@ class Round(NamedTuple):
     victim: str
 
 
-def drawn_rounds(chance: random.Random, count: int, victims: tuple[str, ...]) -> list[Round]:
+FEW: Final = [Round(COMMITTED, 1, "driver"), Round("task", 0, "node")]
+
+
+def drawn_rounds(kind: str, of_brokers: tuple[str, ...]) -> list[Round]:
     """Each point and each victim once, before any comes twice."""
-    points = [*POINTS]
-    names = [*victims]
+    chance = random.Random(f"{SEED} {kind}")
+    points, names = [*POINTS], [*OF_SPARK, *of_brokers]
     found = []
-    for number in range(count):
+    for number in range(ROUNDS):
         if number % len(points) == 0:
             chance.shuffle(points)
         if number % len(names) == 0:
@@ -194,8 +197,10 @@ def play(job: RunningOffload, brokers: BrokerVictims, sent: SentRecords, kill: R
     sent.wait_for_all()
 
 
-def run_matrix(kind: str, count: int, brokers: BrokerVictims, folder: Path, report: Report) -> None:
-    """So many rounds, and the comparison."""
+def run_matrix(
+    kind: str, rounds: list[Round], brokers: BrokerVictims, folder: Path, report: Report
+) -> None:
+    """The rounds, and the comparison."""
     began = time.monotonic()
     bootstrap = brokers.bootstrap_servers
     records = TopicRecords({"bootstrap.servers": bootstrap})
@@ -211,9 +216,6 @@ def run_matrix(kind: str, count: int, brokers: BrokerVictims, folder: Path, repo
         )
     )
     running = RunningOffload(job, folder / "log")
-    rounds = drawn_rounds(
-        random.Random(f"{SEED} {kind}"), count, ("driver", *OF_SPARK[1:], *brokers.names)
-    )
     said = f"{SEED=} {rounds}"
     try:
         for number, each in enumerate(rounds):
@@ -222,7 +224,7 @@ def run_matrix(kind: str, count: int, brokers: BrokerVictims, folder: Path, repo
             play(running, brokers, sent, each)
     finally:
         running.stop()
-    last = job.once()
+    last = job.once(rows_per_trigger="20000")
     assert last.exit_code == 0, f"{said}: {last.errors}"
     rows = rows_in(kind, job)
     places = {(partition, offset): number for partition, offset, number in rows}
@@ -236,25 +238,28 @@ def run_matrix(kind: str, count: int, brokers: BrokerVictims, folder: Path, repo
     counted = [(each["rows"], each["bad"]) for each in proof["partitions"]]
     assert tuple(map(sum, zip(*counted, strict=True))) == (len(rows), len(letters)), f"{said}"
     report(
-        f"{count} rounds with seed {SEED}, {len(rows)} rows, {len(letters)} dead letters,"
+        f"{len(rounds)} rounds with seed {SEED}, {len(rows)} rows, {len(letters)} dead letters,"
         f" {running.starts} starts of the job: {time.monotonic() - began:.0f} s"
     )
 
 
-CASES = [
-    pytest.param("parquet", 2, id="parquet-few"),
-    *(pytest.param(kind, ROUNDS, marks=pytest.mark.slow) for kind in ("parquet", "delta")),
-    pytest.param("iceberg", ROUNDS, marks=pytest.mark.slow),
+SLOW: Final = [
+    pytest.param(kind, False, marks=pytest.mark.slow, id=kind)
+    for kind in ("parquet", "delta", "iceberg")
 ]
 
 
-@pytest.mark.parametrize(("kind", "count"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "is_few"), [pytest.param("parquet", True, id="parquet-few"), *SLOW]
+)
 def test_whatever_is_killed_the_table_has_exactly_what_was_acknowledged(
-    kind: str, count: int, start_node: StartNode, tmp_path: Path, report: Report
+    kind: str, is_few: bool, start_node: StartNode, tmp_path: Path, report: Report
 ) -> None:
     node = start_node()
     TopicRecords({"bootstrap.servers": node.bootstrap_servers}).create(TOPIC, PARTITIONS)
-    run_matrix(kind, count, PartsOfNode(node), tmp_path, report)
+    brokers = PartsOfNode(node)
+    rounds = FEW if is_few else drawn_rounds(kind, brokers.names)
+    run_matrix(kind, rounds, brokers, tmp_path, report)
 
 
 @pytest.mark.slow
@@ -269,4 +274,5 @@ def test_whichever_of_three_nodes_is_killed_the_table_has_exactly_what_was_ackno
             configs={"min.insync.replicas": "2", "retention.ms": "-1"},
         )
         roles = Roles(TOPIC, "pipe.archive.dlq", "pipe.archive.dlq")
-        run_matrix(kind, ROUNDS, NodesByRole(nodes, roles), tmp_path, report)
+        brokers = NodesByRole(nodes, roles)
+        run_matrix(kind, drawn_rounds(kind, brokers.names), brokers, tmp_path, report)

@@ -29,7 +29,7 @@ from tests.support.topic_records import TopicRecords
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 
-TRANSACTIONS, OF_TRANSACTION = 50, 20
+TRANSACTIONS, OF_TRANSACTION = 20, 50
 DROPPED, DOUBLED, ALTERED = (0, 3), (1, 5), (1, 7)
 """(partition, offset)"""
 

@@ -75,7 +75,7 @@ class GuardedCluster:
         self.secured = secured
         self.root = {"bootstrap.servers": secured.broker.bootstrap_servers, "log_level": "0"}
         self.records = TopicRecords(self.root)
-        self._admin = AdminClient(self.root)
+        self._admin = AdminClient({**self.root})
 
     @property
     def login(self) -> dict[str, str]:
@@ -85,10 +85,10 @@ class GuardedCluster:
         """These, and no others."""
         everything = AclBindingFilter(
             ResourceType.ANY,
-            None,
+            None,  # type: ignore[arg-type]  # any: the stub knows only names
             ResourcePatternType.ANY,
-            None,
-            None,
+            None,  # type: ignore[arg-type]  # as above
+            None,  # type: ignore[arg-type]  # as above
             AclOperation.ANY,
             AclPermissionType.ANY,
         )

@@ -3,11 +3,16 @@
 How a cluster grows and shrinks by them is shown in tests/e2e/test_growth.py.
 """
 
+import click
 import pytest
 
-from odradek.node.cli.node_membership import VOTERS_MAX, target_voter_count
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import make_connection
+from odradek.node.cli.node_membership import VOTERS_MAX, refuse_if_hosting, target_voter_count
+from odradek.protocol.messages.metadata import MetadataRequest
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_port
+from tests.support.stand_in_cluster import stand_in_cluster
 
 
 @pytest.mark.parametrize(("nodes", "votes"), [(1, 1), (2, 1), (3, 3), (4, 3), (5, 5), (6, 5)])
@@ -47,6 +52,25 @@ def test_a_node_with_replicas_and_the_only_voter_are_not_removed(kafka: Run, top
     assert forced.exit_code == 1
     assert "is the only voter" in forced.stderr
     assert kafka("topic", "describe", topic).exit_code == 0
+
+
+def test_a_broker_that_does_not_know_of_the_end_of_a_drain_yet_is_asked_again() -> None:
+    with stand_in_cluster(2) as brokers:
+        brokers.has("t", (1,))
+        asked = 0
+
+        def forget(request: object) -> None:
+            nonlocal asked
+            asked += isinstance(request, MetadataRequest)
+            if asked == 3:
+                brokers.delete("t")
+
+        with ClusterClient(make_connection(brokers.bootstrap, 10.0, None, ())) as client:
+            with pytest.raises(click.ClickException, match="node 1 hosts replicas of t-0"):
+                refuse_if_hosting(1, client)
+            asked = 0
+            brokers.before = forget
+            refuse_if_hosting(1, client)
 
 
 def test_membership_without_a_cluster_is_an_error(odradek: Run) -> None:

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,12 @@ from odradek.node.embedded import EmbeddedBroker
 from odradek.pipeline.cli.pipe import pipe
 from odradek.pipeline.jobs.mirrored_offsets import map_topic, runs_in
 from odradek.pipeline.wire.cluster import KafkaCluster
-from tests.support.killed_commands import kill_while_it_writes, log_end, run_command
+from tests.support.killed_commands import (
+    kill_while_it_writes,
+    log_end,
+    run_command,
+    running_command,
+)
 from tests.support.settled_topics import settled_records
 from tests.support.waiting import wait_until
 from tests.support.written_records import WrittenRecord, write_records, write_values
@@ -80,12 +83,11 @@ def test_rounds_follow_each_other_until_it_is_told_to_end(
     source.create_topic("cli-every")
     write_values(source.bootstrap_servers, "cli-every", [b"1"])
     arguments = [*clusters(source, kafka_broker), "--name", "every", "--topics", "cli-every"]
-    command = [sys.executable, "-m", "odradek", "pipe", "mirror", *arguments, "--every", "100ms"]
 
     def has(count: int) -> bool:
         return len(settled_records(kafka_broker.bootstrap_servers, "cli-every")) == count
 
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+    with running_command(["pipe", "mirror", *arguments, "--every", "100ms"]) as child:
         wait_until(lambda: has(1), what="the first record")
         write_values(source.bootstrap_servers, "cli-every", [b"2"])
         wait_until(lambda: has(2), what="the second record")
@@ -144,8 +146,7 @@ def test_processes_of_the_target_are_killed_and_each_record_arrives_once(
     with EmbeddedBroker(tmp_path / "target") as target:
         arguments = [*clusters(source, target), "--name", "outage", "--topics", "cli-outage"]
         arguments += ["--rows-per-transaction", "100", "--every", "100ms"]
-        command = [sys.executable, "-m", "odradek", "pipe", "mirror", *arguments]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+        with running_command(["pipe", "mirror", *arguments]) as child:
             for process in ("worker-0", "router-0"):
                 enough = log_end(target.bootstrap_servers, "cli-outage") + 500
                 wait_until(

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 PROGRAM = """
-import sys, threading
+import ctypes, sys, threading
 from odradek.pipeline.cli.stop_signals import StopSignals
 with StopSignals("the current work") as signals:
     print("ready", flush=True)
@@ -15,6 +15,11 @@ with StopSignals("the current work") as signals:
     print("stopped", flush=True)
     if sys.argv[1] == "hangs":
         threading.Event().wait()
+    if sys.argv[1] == "is in C":
+        # Waits for ever for what it has itself, and is not interrupted.
+        library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+        library.pthread_mutex_lock(mutex)
+        library.pthread_mutex_lock(mutex)
 raise SystemExit(signals.exit_code(is_endless=sys.argv[1] == "endless"))
 """
 TOLD = "\nEnding after the current work; the same again ends now.\n"
@@ -31,10 +36,13 @@ def ended(kind: str, *numbers: signal.Signals) -> tuple[int, str]:
     assert process.stdout is not None
     assert process.stderr is not None
     with process:
-        for number in numbers:
-            process.stdout.readline()
-            process.send_signal(number)
-        return process.wait(30), process.stderr.read()
+        try:
+            for number in numbers:
+                process.stdout.readline()
+                process.send_signal(number)
+            return process.wait(30), process.stderr.read()
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(
@@ -50,9 +58,10 @@ def test_the_first_signal_lets_work_end(kind: str, number: signal.Signals, exit_
     assert ended(kind, number) == (exit_code, TOLD)
 
 
+@pytest.mark.parametrize("kind", ["hangs", "is in C"])
 @pytest.mark.parametrize(("second", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_second_signal_ends_at_once(second: signal.Signals, exit_code: int) -> None:
-    assert ended("hangs", signal.SIGINT, second) == (exit_code, TOLD)
+def test_the_second_signal_ends_at_once(kind: str, second: signal.Signals, exit_code: int) -> None:
+    assert ended(kind, signal.SIGINT, second) == (exit_code, TOLD)
 
 
 def test_the_handlers_before_are_put_back() -> None:
