@@ -211,7 +211,10 @@ def open_table(kind: str, location: str, options: Mapping[str, str] | None = Non
             raise PipelineError(f"{location} is no table of a job: it has no _odradek/job.json")
         kind = job.format
     elif job is not None and job.format != kind:
-        raise PipelineError(f"table {location} was made with format {job.format} and not {kind}")
+        raise PipelineError(
+            f"table {location} was made with format {job.format} and not {kind}: set format to"
+            f" {job.format}, or choose another table"
+        )
     file_log = FileLog(files)
     return TableTarget(files, file_log, open_log(kind, files, file_log, options or {}))
 
