@@ -257,7 +257,8 @@ def run_matrix(rounds: list[Round], brokers: BrokerVictims, folder: Path, report
     )
 
 
-@pytest.mark.parametrize("is_few", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_few", [True, False])
 def test_whatever_is_killed_the_copy_has_exactly_what_was_acknowledged(
     is_few: bool, start_node: StartNode, tmp_path: Path, report: Report
 ) -> None:
