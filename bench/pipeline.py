@@ -190,13 +190,19 @@ def _median(runs: Sequence[SourceRun], value: Callable[[SourceRun], float]) -> f
     return statistics.median(value(run) for run in runs)
 
 
+def row_names(load: tuple[int, int]) -> tuple[str, str]:
+    """Of a load's rows a second, and of its CPU."""
+    name = f"Spark reads {load[0]:,} records of {load[1]} B"
+    return f"{name}: rows/s", f"{name}: CPU"
+
+
 def ratios(load: tuple[int, int], runs: dict[str, list[SourceRun]]) -> dict[str, float]:
     """The stock connector's medians relative to ours, by the names of the promises."""
-    name = f"Spark reads {load[0]:,} records of {load[1]} B"
+    speed, cpu = row_names(load)
     return {
-        f"{name}: rows/s": _median(runs[STOCK], lambda run: run.seconds)
+        speed: _median(runs[STOCK], lambda run: run.seconds)
         / _median(runs[OURS], lambda run: run.seconds),
-        f"{name}: CPU": _median(runs[STOCK], lambda run: run.cpu_s)
+        cpu: _median(runs[STOCK], lambda run: run.cpu_s)
         / _median(runs[OURS], lambda run: run.cpu_s),
     }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import coordinators, one_node, three_nodes
+from bench import coordinators, one_node, pipeline, three_nodes
 from bench.cases import RAW_CASES
 from bench.promises import PROMISES, check, shortfalls
 from bench.side_by_side import FOOTPRINT_ROWS
@@ -29,4 +29,5 @@ def test_every_promise_is_of_a_row_that_some_benchmark_measures() -> None:
     rows = {case.name for case in RAW_CASES} | set(FOOTPRINT_ROWS) | {three_nodes.KILL.name}
     rows |= {coordinators.transactions_name(records, 1) for records in (1, 100)}
     rows |= {figure.name for figure in one_node.FIGURES}
+    rows |= {name for load in pipeline.LOADS for name in pipeline.row_names(load)}
     assert set(PROMISES) <= rows
