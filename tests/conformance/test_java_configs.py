@@ -9,6 +9,7 @@ import pytest
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.conformance.dialogue import DialogueCluster
 from tests.support.java import run_java_tool, why_no_java_tools
+from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 pytestmark = [
@@ -121,10 +122,17 @@ def test_groups(configs: Configs, group: str) -> None:
     key = "consumer.session.timeout.ms"
     done = f"Completed updating config for group {group}."
     assert done in configs("alter", "groups", *named(group), "--add-config", f"{key}=50000")
-    assert f"{key}=50000 sensitive=false" in configs("describe", "groups", *named(group))
+    # It may ask a node that has not heard of it.
+    wait_until(
+        lambda: f"{key}=50000 sensitive=false" in configs("describe", "groups", *named(group)),
+        what="the config is known",
+    )
     refused = configs("alter", "groups", *named(group), "--add-config", f"{key}=10", fails=True)
     assert f"{key} must be greater than or equal to group.consumer.min.session.timeout.ms" in (
         refused
     )
     assert done in configs("alter", "groups", *named(group), "--delete-config", key)
-    assert key not in configs("describe", "groups", *named(group))
+    wait_until(
+        lambda: key not in configs("describe", "groups", *named(group)),
+        what="the config is deleted everywhere",
+    )

@@ -141,10 +141,11 @@ def test_who_connects_is_found_out() -> None:
 
 def test_a_connection_to_nobody_is_reset() -> None:
     gate = Gate(free_port(), free_port(), OTHER, source=CLIENTS)
+    # It may be reset before `connect` returns.
     with (
         NodeNetwork([gate], {}),
-        socket.create_connection(("127.0.0.1", gate.port), WAIT_S) as near,
         pytest.raises(ConnectionResetError),
+        socket.create_connection(("127.0.0.1", gate.port), WAIT_S) as near,
     ):
         near.recv(1)
 

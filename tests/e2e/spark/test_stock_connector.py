@@ -49,7 +49,8 @@ class Topic(NamedTuple):
     def create(self, partitions: int = 1) -> None:
         """Create it, on as many nodes as there are."""
         replicas = len(self.admin.list_topics(timeout=TIMEOUT_S).brokers)
-        topic = NewTopic(self.name, partitions, replicas)
+        # Some records are from 2023.
+        topic = NewTopic(self.name, partitions, replicas, config={"retention.ms": "-1"})
         self.admin.create_topics([topic])[self.name].result(TIMEOUT_S)
         wait_until(
             lambda: all(
