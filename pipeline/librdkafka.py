@@ -150,6 +150,9 @@ _JAAS_OPTION: Final = re.compile(
     r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))"""
 )
 
+PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+"""Why a record was not delivered: none of its own, its transaction or its producer has ended."""
+
 Client = TypeVar("Client")
 
 

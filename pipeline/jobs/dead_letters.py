@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.group_offsets import committed_with_metadata
 from odradek.pipeline.kafka_types import PartitionName
-from odradek.pipeline.librdkafka import ClientErrors, open_client, reason_of
+from odradek.pipeline.librdkafka import PURGED, ClientErrors, open_client, reason_of
 from odradek.pipeline.missing_rights import missing_right
 from odradek.pipeline.tables.rows import BadRecord
 
@@ -37,7 +37,6 @@ _NAMES: Final = (_TOPIC, _PARTITION, _OFFSET, _GROUP, _COUNT, _MESSAGE, _TIMESTA
 LETTER_BYTES_MAX: Final = 100_000_000
 """`max.message.bytes` of a dead-letter topic that is created here: letters are larger than their
 records, which may be as large as their own topic takes."""
-_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class DeadLetterSender:
         def delivered(error: KafkaError | None, _message: object) -> None:
             if error is None:
                 return
-            if error.code() in _PURGED:
+            if error.code() in PURGED:
                 # It failed as something else did, which the transaction tells, or nobody.
                 self._is_purged = True
             elif not self._failed:

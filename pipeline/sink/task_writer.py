@@ -23,7 +23,7 @@ from confluent_kafka import (
 )
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.librdkafka import ClientErrors, open_client, reason_of
+from odradek.pipeline.librdkafka import PURGED, ClientErrors, open_client, reason_of
 from odradek.pipeline.missing_rights import missing_right
 from odradek.pipeline.sink.batch_marks import BatchMark, differing_batch, last_mark
 from odradek.pipeline.sink.sink_columns import RowDigest, SinkRecord, records_of
@@ -220,7 +220,8 @@ class _Transaction:
             raise PipelineError(self._failure)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and not self._failure:
+        # A record is purged because the transaction has failed: its calls raise the reason.
+        if error is not None and error.code() not in PURGED and not self._failure:
             needed = missing_right(error.code(), topic=f"Write on topic {message.topic()}")
             self._failure = f"cannot write to topic {message.topic()}: {error.str()}{needed}"
 

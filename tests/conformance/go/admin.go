@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -58,16 +60,20 @@ func configure(ctx context.Context, admin *kadm.Client, topic string) error {
 	if altered, err := admin.AlterTopicConfigs(ctx, change, topic); err != nil || altered[0].Err != nil {
 		return errors.Join(err, altered[0].Err)
 	}
-	configs, err := admin.DescribeTopicConfigs(ctx, topic)
-	if err != nil {
-		return err
-	}
-	for _, config := range configs[0].Configs {
-		if config.Key == "retention.ms" {
-			return expect("retention.ms", config.MaybeValue(), wanted)
+	// Any broker answers, also one that learns of the change a moment later.
+	found := ""
+	for deadline := time.Now().Add(15 * time.Second); found != wanted && time.Now().Before(deadline); {
+		configs, err := admin.DescribeTopicConfigs(ctx, topic)
+		if err != nil {
+			return err
 		}
+		described := slices.IndexFunc(configs[0].Configs, func(each kadm.Config) bool { return each.Key == "retention.ms" })
+		if described < 0 {
+			return errors.New("retention.ms is not described")
+		}
+		found = configs[0].Configs[described].MaybeValue()
 	}
-	return errors.New("retention.ms is not described")
+	return expect("retention.ms", found, wanted)
 }
 
 // moveOffsets commits as an administrator, looks at the lag, and deletes offsets, group and records.
