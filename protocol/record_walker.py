@@ -52,6 +52,31 @@ class MalformedRecordsError(Exception):
     """The bytes are not the records that the batch header promises."""
 
 
+def largest_delta_of(
+    data: bytes,
+    record_count: int,
+    requires_keys: bool,
+    earliest_delta: int,
+    latest_delta: int,
+    exempt_delta: int,
+) -> int | None:
+    """The largest timestamp delta of the records of a whole batch. None if anything about them is
+    wrong: a RecordWalker with these arguments says what."""
+    walker = RecordWalker(
+        record_count,
+        requires_keys=requires_keys,
+        earliest_delta=earliest_delta,
+        latest_delta=latest_delta,
+        exempt_delta=exempt_delta,
+    )
+    try:
+        walker.feed(data)
+        walker.finish()
+    except MalformedRecordsError:
+        return None
+    return None if walker.errors else walker.largest_delta
+
+
 class RecordWalker:
     """The walk over one batch: `feed` each piece in order, then `finish`.
 

@@ -151,7 +151,9 @@ class Turn:
                 arena, start = append.arena, 0
         try:
             if append.origin is AppendOrigin.CLIENT:
-                result = self._append_from_client(log, append)
+                is_single = append.is_prepared and append.parts is None
+                put = self._put_from_client if is_single else self._append_from_client
+                result = put(log, append)
                 self._results.append(result)
                 return result
             header = unpack_header(arena, start) if length >= HEADER_BYTES else None
@@ -238,7 +240,9 @@ class Turn:
 
     def _put_from_client(self, log: PartitionLog, append: LogAppend) -> AppendResult:
         """Put a client's batch, which is prepared, if its sequence is right."""
-        header = unpack_header(append.arena, append.start)
+        header = append.header
+        if header is None:
+            header = unpack_header(append.arena, append.start)
         is_append_time = log.settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         if header.producer_id >= 0:
             duplicate = check_producer(log, header, append.request_version)

@@ -36,6 +36,7 @@ from odradek.protocol.record_walker import (
     OFFSET_NOT_CONSECUTIVE,
     MalformedRecordsError,
     RecordWalker,
+    largest_delta_of,
 )
 from odradek.protocol.records import (
     CODEC_MASK,
@@ -108,22 +109,28 @@ def prepare(append: LogAppend, settings: LogSettings, now_ms: int) -> Iterable[i
             batch = arena[start : start + length]
             check_header(batch, header, settings, append.request_version)
             is_create_time = settings.message_timestamp_type is TimestampType.CREATE_TIME
-            walker = _walker_of(header, settings, now_ms if is_create_time else None)
-            try:
-                walker.feed(bytes(batch[HEADER_BYTES:]))
-            except MalformedRecordsError as error:
-                raise _rejection_of_malformed(walker, error) from None
-            _end_walk(walker)
-            if is_create_time:
-                max_timestamp = header.base_timestamp + walker.largest_delta
-                if (
+            earliest, latest, exempt = _bounds_of(header, settings, now_ms, is_create_time)
+            largest_delta = largest_delta_of(
+                bytes(batch[HEADER_BYTES:]),
+                header.record_count,
+                settings.cleanup_compact,
+                earliest,
+                latest,
+                exempt,
+            )
+            if largest_delta is not None:
+                max_timestamp = header.base_timestamp + largest_delta
+                if is_create_time and (
                     max_timestamp != header.max_timestamp
                     or max_timestamp < NO_TIMESTAMP
                     or header.attributes & LOG_APPEND_TIME
                 ):
                     _set_create_time(append, header, max_timestamp)
-            append.is_prepared = True
-            return ()
+                else:
+                    append.header = header
+                append.is_prepared = True
+                return ()
+            # The steps find what is wrong with the records.
     return _steps(append, settings, now_ms)
 
 
@@ -180,7 +187,7 @@ def _prepare_batch(
         if header.attributes & CODEC_MASK != codec:
             output = _Output(codec, settings)
     is_create_time = settings.message_timestamp_type is TimestampType.CREATE_TIME
-    walker = _walker_of(header, settings, now_ms if is_create_time else None)
+    walker = _walker_of(header, settings, now_ms, is_create_time)
     yield from _walk(batch, header, walker, output)
     latest = header.base_timestamp + walker.largest_delta
     max_timestamp = max(latest, NO_TIMESTAMP) if is_create_time else header.max_timestamp
@@ -200,10 +207,26 @@ def _set_create_time(append: LogAppend, header: BatchHeader, max_timestamp: int)
         set_create_time(append.arena, append.start, max_timestamp)
 
 
-def _walker_of(header: BatchHeader, settings: LogSettings, now_ms: int | None) -> RecordWalker:
-    """A walker with the topic's bounds; `now_ms` is None where timestamps do not matter."""
-    if now_ms is None:
-        return RecordWalker(header.record_count, requires_keys=settings.cleanup_compact)
+def _walker_of(
+    header: BatchHeader, settings: LogSettings, now_ms: int, is_create_time: bool
+) -> RecordWalker:
+    earliest, latest, exempt = _bounds_of(header, settings, now_ms, is_create_time)
+    return RecordWalker(
+        header.record_count,
+        requires_keys=settings.cleanup_compact,
+        earliest_delta=earliest,
+        latest_delta=latest,
+        exempt_delta=exempt,
+    )
+
+
+def _bounds_of(
+    header: BatchHeader, settings: LogSettings, now_ms: int, is_create_time: bool
+) -> tuple[int, int, int]:
+    """The smallest and the largest timestamp delta that the topic accepts, and the delta of no
+    timestamp. All are accepted where the log's own times count."""
+    if not is_create_time:
+        return INT64_MIN, INT64_MAX, INT64_MIN
     base = header.base_timestamp
     earliest = now_ms - settings.message_timestamp_before_max_ms - base
     latest = now_ms + settings.message_timestamp_after_max_ms - base
@@ -218,13 +241,7 @@ def _walker_of(header: BatchHeader, settings: LogSettings, now_ms: int | None) -
         latest = INT64_MAX
     elif latest < INT64_MIN:
         latest = INT64_MIN
-    return RecordWalker(
-        header.record_count,
-        requires_keys=settings.cleanup_compact,
-        earliest_delta=earliest,
-        latest_delta=latest,
-        exempt_delta=NO_TIMESTAMP - base,
-    )
+    return earliest, latest, NO_TIMESTAMP - base
 
 
 def _walk(

@@ -1,10 +1,17 @@
 """Adaptive spinning: whether to poll for a message for a moment before sleeping.
 
-A wakeup costs both sides a few microseconds, and tens of microseconds of latency. Spinning without
-result takes CPU from other processes: on a small machine, from the process that is waited for. So a
-process spins only if it waits for a single message, and after a spin without result it skips the
-next ones, twice as many each time.
+A wakeup costs both sides a few microseconds, and tens of microseconds of latency. Spinning takes
+CPU from other processes: on a small machine, from the process that is waited for and from the
+client. So a process spins only if it waits for a single message, and after a spin without result it
+skips the next ones, twice as many each time. With fewer than PROCESSORS_MIN processors it never
+spins: a client on the same machine is served as fast without, for a third less CPU
+(docs/adr/0005-processors.md).
 """
+
+from typing import Final
+
+PROCESSORS_MIN: Final = 4
+"""One for the router, one for a worker and one for a client leave one over then."""
 
 SPIN_S = 0.0003
 """How long a spin lasts: a worker's turn with one small append, also on a slow machine. A spin that
@@ -13,16 +20,21 @@ _SKIPPED_MAX = 64
 
 
 class AdaptiveSpin:
-    """Remembers the results of spins. One for each waiting side."""
+    """Remembers the results of spins. One for each waiting side, with the number of processors that
+    it may use together with the other processes."""
 
-    __slots__ = ("_skip", "_skips_left")
+    __slots__ = ("_skip", "_skips_left", "is_useful")
 
-    def __init__(self) -> None:
+    def __init__(self, processors: int) -> None:
+        self.is_useful: Final = processors >= PROCESSORS_MIN
+        """Whether it spins at all."""
         self._skip = 0
         self._skips_left = 0
 
     def should_spin(self) -> bool:
         """Whether to spin this time. If so, call `spin_ended` with the result."""
+        if not self.is_useful:
+            return False
         if self._skips_left:
             self._skips_left -= 1
             return False

@@ -30,6 +30,7 @@ from odradek.node.bus.replica_link import worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.cpu_affinity import set_affinity
+from odradek.node.machine_defaults import usable_processors
 from odradek.node.observability import ProcessReady, SupervisorLink
 from odradek.node.router.audit_log import AuditLog
 from odradek.node.router.client_listeners import ClientListeners
@@ -78,6 +79,7 @@ class RouterProcess:
         index: int,
         supervisor: SupervisorLink,
         loop: asyncio.AbstractEventLoop,
+        processors: int,
     ) -> None:
         self._config = config
         self._supervisor = supervisor
@@ -97,6 +99,7 @@ class RouterProcess:
             worker_count=config.worker_count,
             arena=self._arena,
             incarnation=incarnation,
+            processors=processors,
         )
         self._link = ControllerLink(
             loop=loop,
@@ -170,6 +173,7 @@ class RouterProcess:
             on_changed=self._on_listeners,
         )
         self._connection_limits = ConnectionLimits(self._socket_server.connection_rates, self._loop)
+        services.worker_client.before_replies = self._socket_server.flush_queue.expect_flush
         services.worker_client.on_replies_delivered = self._socket_server.flush_queue.flush
         self._register_metrics(dispatcher)
 
@@ -377,13 +381,15 @@ def main() -> None:
     link = SupervisorLink.connect(f"router-{index}", path)
     link.wait_for_turn(check_candidate)
     config = NodeConfig.load_json(path)
+    processors = usable_processors()
     placement = config.placement()
     if placement is not None:
         set_affinity(placement.routers)
 
     async def serve() -> None:
         with link as supervisor:
-            await RouterProcess(config, index, supervisor, asyncio.get_running_loop()).run()
+            loop = asyncio.get_running_loop()
+            await RouterProcess(config, index, supervisor, loop, processors).run()
 
     # Imported objects stay, and requests leave no reference cycles: the collector need not scan
     # thousands of waiting requests again and again (a third of all CPU with 2,000 long polls).

@@ -24,23 +24,29 @@ class FlushQueue:
     """The connections that have completed responses and were not written to yet.
 
     They are written at the end of the iteration of the loop. A caller that completes many slots
-    calls `flush` after the last one, which saves an iteration.
+    calls `expect_flush` before the first and `flush` after the last one, which saves an iteration.
     """
 
-    __slots__ = ("_connections", "_loop")
+    __slots__ = ("_connections", "_is_flush_expected", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._connections: list[Flushable] = []
+        self._is_flush_expected = False
+
+    def expect_flush(self) -> None:
+        """The caller will call `flush` in this iteration of the loop, whatever happens."""
+        self._is_flush_expected = True
 
     def add(self, connection: Flushable) -> None:
         """Flush the connection soon. It must not be in the queue already."""
-        if not self._connections:
+        if not self._connections and not self._is_flush_expected:
             self._loop.call_soon(self.flush)
         self._connections.append(connection)
 
     def flush(self) -> None:
         """Write what is ready on all connections."""
+        self._is_flush_expected = False
         while self._connections:
             connections, self._connections = self._connections, []
             for connection in connections:

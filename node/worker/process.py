@@ -8,6 +8,8 @@ node.worker.process CONFIG INDEX`.
 
 import gc
 import os
+import select
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +24,7 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.replication.leader import IsrProposal
 from odradek.node.bus.curve import cluster_keys
-from odradek.node.bus.endpoint import DealerLink, drain, encode, ipc_address
+from odradek.node.bus.endpoint import DealerLink, descriptor, drain, encode, ipc_address
 from odradek.node.bus.messages import (
     CommandSubmitted,
     FromController,
@@ -40,7 +42,7 @@ from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.bus.replica_link import tcp_address, worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
-from odradek.node.machine_defaults import compaction_keys_max
+from odradek.node.machine_defaults import compaction_keys_max, usable_processors
 from odradek.node.metrics.histogram import DurationHistogram
 from odradek.node.observability import ProcessReady, SupervisorLink
 from odradek.node.storage_health import StorageHealth
@@ -98,6 +100,7 @@ class WorkerProcess:
         index: int,
         supervisor: SupervisorLink,
         pin_offload_thread: Callable[[], None] | None,
+        processors: int,
     ) -> None:
         self._config = config
         self._index = index
@@ -141,6 +144,7 @@ class WorkerProcess:
             worker=index,
             incarnation=self._incarnation,
             worker_count=config.worker_count,
+            processors=processors,
         )
         self._turns = TurnExecutor(self._partitions, self._routers.broadcast, pin_offload_thread)
         self._controller = DealerLink(
@@ -151,6 +155,9 @@ class WorkerProcess:
         self._proposals = AlterPartitionSender(config.node_id, self._send_to_controller)
         supervisor.on_configuration = self._on_configuration
         self._poller = zmq.Poller()
+        self._descriptors = select.epoll()
+        """Those of the poller's sockets. One that is readable means that the poller has to look: it
+        is exact, and takes several times as long."""
         self._wakeup_descriptor = self._routers.wakeup_pipe.fileno()
         self._data_sockets: set[object] = {self._wakeup_descriptor}
         """The sockets that only wake for data: the wakeup pipe, and other nodes."""
@@ -197,18 +204,15 @@ class WorkerProcess:
         )
 
     def _register_sockets(self) -> None:
-        for socket in (
-            *self._routers.sockets,
-            self._controller.socket,
-            self._controller.monitor,
-            *self._supervisor.sockets,
-        ):
-            self._poller.register(socket, zmq.POLLIN)
+        for link in (*self._routers.sockets, self._controller.socket, self._controller.monitor):
+            self._poll(link)
+        for each in self._supervisor.sockets:
+            self._poll(each)
         authenticator = self._replication.server.authenticator
         if authenticator is not None:
-            self._poller.register(authenticator, zmq.POLLIN)
-        self._poller.register(self._wakeup_descriptor, zmq.POLLIN)
-        self._poller.register(self._turns.preparation.thread.fileno(), zmq.POLLIN)
+            self._poll(authenticator)
+        self._poll(self._wakeup_descriptor)
+        self._poll(self._turns.preparation.thread.fileno())
         self._data_sockets.add(self._turns.preparation.thread.fileno())
 
     def run(self) -> None:
@@ -239,9 +243,14 @@ class WorkerProcess:
     def _replication_ms(self) -> int:
         return self._clock_offset_ms + _steady_ms()
 
-    def _watch(self, socket: "zmq.Socket[bytes]") -> None:
-        self._poller.register(socket, zmq.POLLIN)
-        self._data_sockets.add(socket)
+    def _poll(self, polled: "zmq.Socket[bytes] | socket.socket | int") -> None:
+        self._poller.register(polled, zmq.POLLIN)
+        file = descriptor(polled) if isinstance(polled, zmq.Socket) else polled
+        self._descriptors.register(file, select.EPOLLIN)
+
+    def _watch(self, watched: "zmq.Socket[bytes]") -> None:
+        self._poll(watched)
+        self._data_sockets.add(watched)
 
     def _register_metrics(self) -> None:
         metrics = self._supervisor.metrics
@@ -281,8 +290,31 @@ class WorkerProcess:
         self._turns.run(requests, _now_ms())
         self._turn_times.observe(time.perf_counter_ns() - began_ns)
 
+    def _sleep_between_duties(self) -> bool:
+        """Wait for requests until the duties are due. True if there are some, and nothing else."""
+        left_s = self._duties_due - time.monotonic()
+        if (
+            left_s <= 0
+            or self._replication.is_active
+            or self._has_peer_requests
+            or self._moves.count
+            or self._supervisor.is_busy
+        ):
+            return False
+        if not self._routers.fall_asleep():
+            self._routers.wake_up()
+            return True
+        woken = self._descriptors.poll(left_s)
+        self._routers.wake_up()
+        if len(woken) != 1 or woken[0][0] != self._wakeup_descriptor:
+            return False
+        self._routers.wakeup_pipe.clear()
+        return True
+
     def _run_duties(self) -> None:
         """Run everything but requests. Sleeps if nothing is due."""
+        if self._sleep_between_duties():
+            return
         now_ms, replication_ms = _now_ms(), self._replication_ms()
         self._store_scheduler.run_slice(now_ms)
         self._run_moves(now_ms)
@@ -498,6 +530,7 @@ def main() -> None:
     link.wait_for_turn()
     config = NodeConfig.load_json(path)
     pin_offload_thread = None
+    processors = usable_processors()
     placement = config.placement()
     if placement is not None:
         # The offload thread runs on the routers' processors: they wait for the answers.
@@ -518,7 +551,7 @@ def main() -> None:
         )
     with link as supervisor:
         try:
-            WorkerProcess(config, index, supervisor, pin_offload_thread).run()
+            WorkerProcess(config, index, supervisor, pin_offload_thread, processors).run()
         except StorageError as error:
             # Only opening the stores again can help. The supervisor logs the reason.
             StorageHealth(supervisor.send).set_problem("stores", str(error))

@@ -65,6 +65,7 @@ class RouterLinks:
         worker: int,
         incarnation: int,
         worker_count: int = 0,
+        processors: int = 1,
     ) -> None:
         identity = f"worker-{worker}".encode()
         wakeup_path = run_folder / f"worker-{worker}.wakeup"
@@ -78,7 +79,7 @@ class RouterLinks:
             for router in range(router_count)
         ]
         self._decode = msgspec.msgpack.Decoder(list[ToWorker]).decode
-        self._spin = AdaptiveSpin()
+        self._spin = AdaptiveSpin(processors)
         self.traces = WorkerTraces()
         """Of the requests that a router wants traced; replaced by those of the turns."""
         self.on_relayed: Callable[[bytes, bytes], None] = lambda _identity, _payload: None

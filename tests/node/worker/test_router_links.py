@@ -8,6 +8,7 @@ from typing import TypeAlias
 import pytest
 import zmq
 
+from odradek.node.bus.adaptive_spin import PROCESSORS_MIN
 from odradek.node.bus.endpoint import encode
 from odradek.node.bus.messages import (
     Appended,
@@ -34,7 +35,12 @@ class Bus:
         self.folder = folder
         self.routers = [ManualRouter(self.context, folder, index) for index in range(router_count)]
         self.links = RouterLinks(
-            self.context, folder, router_count=router_count, worker=3, incarnation=INCARNATION
+            self.context,
+            folder,
+            router_count=router_count,
+            worker=3,
+            incarnation=INCARNATION,
+            processors=PROCESSORS_MIN,
         )
         for router in self.routers:
             assert not self.links.are_open
