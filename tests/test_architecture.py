@@ -64,6 +64,7 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
         "context",
         "change_log",
         "handlers",
+        "produce_routes",
         "dispatch",
         "graceful_stop",
         "router_metrics",

@@ -124,6 +124,11 @@ class Authorizer:
         """Whether an authorizer is configured."""
         return self._rules is not None
 
+    @property
+    def rules(self) -> object:
+        """What decisions are made by: another object after each change, None without rules."""
+        return self._rules
+
     def follow(self, metadata: MetadataCache) -> None:
         """Apply the bindings and the settings as they are now."""
         acls, settings = metadata.image.acls, metadata.broker_settings().authorizer

@@ -62,6 +62,7 @@ from odradek.node.router.handlers import (
     transactional_offsets,
     transactions,
 )
+from odradek.node.router.produce_routes import ProduceRoutes, ProduceRouting, RouteCandidate
 from odradek.node.router.request_sampling import SAMPLE_MASK_OF_API
 from odradek.node.router.response_errors import ResponseErrors
 from odradek.node.router.topic_log import caller_fields
@@ -81,6 +82,7 @@ from odradek.protocol.codec import (
     encode_response_in_slices,
 )
 from odradek.protocol.errors import ApiError, ProtocolError
+from odradek.protocol.messages.produce import ProduceResponse
 from odradek.protocol.messages.share import ShareFetchResponse
 from odradek.protocol.schema import fields_of
 from odradek.protocol.sliced_release import release_in_slices
@@ -208,14 +210,23 @@ class Dispatcher:
         self.request_counts: dict[tuple[int, int], int] = {}
         """By API and version."""
         self.errors = ResponseErrors()
+        self._routing = ProduceRouting(services, self._count, self._finish)
 
     def on_request(self, slot: Slot, frame: memoryview, arena_offset: int) -> None:
         """Start one request. Its slot is completed now or later."""
         client = slot.connection
         if client.gate is not None and client.gate.takes(slot, frame):
             return
-        started_ns = perf_counter_ns() if self._services.client_quotas.is_active else 0
         is_tracing, trace = self._tracer.is_active, None
+        routes = client.routes
+        if (
+            type(routes) is ProduceRoutes
+            and not is_tracing
+            and self._routing.begin(routes, slot, frame, arena_offset)
+        ):
+            return
+        is_limited = self._services.client_quotas.is_active
+        started_ns = perf_counter_ns() if is_limited else 0
         try:
             header = decode_request_header(frame)
             api = APIS.get(header.api_key)
@@ -249,8 +260,7 @@ class Dispatcher:
             trace.add("decode", trace.step_ns, perf_counter_ns())
             if not isinstance(request, bytes):
                 trace.add_topics(topics_of(request))
-        counted = header.api_key, header.api_version
-        self.request_counts[counted] = self.request_counts.get(counted, 0) + 1
+        self._count((header.api_key, header.api_version))
         context = RequestContext(
             api_key=header.api_key,
             api_version=header.api_version,
@@ -276,6 +286,10 @@ class Dispatcher:
             run = self._audit_log.recorded(run, request, context)
         finish: _Finish = partial(self._finish, slot, api, context)
         if not started_ns and not is_tracing:
+            if header.api_key == ApiKey.PRODUCE and self._audit_log is None:
+                candidate = self._routing.candidate(request, context)
+                if candidate is not None:
+                    finish = partial(self._finish_and_remember, client, candidate, finish)
             drive(run, finish)
             return
         meter = None
@@ -337,6 +351,21 @@ class Dispatcher:
             trace.error_codes = self.errors.codes(api.key, response)
         finish(response, error)
         trace.throttle_time_ms = getattr(response, "throttle_time_ms", 0)
+
+    def _count(self, key_and_version: tuple[int, int]) -> None:
+        self.request_counts[key_and_version] = self.request_counts.get(key_and_version, 0) + 1
+
+    def _finish_and_remember(
+        self,
+        client: Connection,
+        candidate: RouteCandidate,
+        finish: _Finish,
+        response: ProduceResponse | None,
+        error: BaseException | None,
+    ) -> None:
+        if response is not None and not candidate.context.may_have_errors:
+            self._routing.remember(client, candidate)
+        finish(response, error)
 
     def _offset_of(self, view: memoryview) -> int:
         return _address_of(view) - self._arena_address

@@ -82,6 +82,10 @@ class Logs:
                 return None
         return reader
 
+    def has_open(self, store: int, reader: StoreReader) -> bool:
+        """Whether this is still the reader of the store."""
+        return self._readers.get(store) is reader
+
     def take_offline(self, places: Collection[int]) -> None:
         """Read nothing more from the log directories at these places."""
         self.offline = frozenset(places)

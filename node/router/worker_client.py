@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import zmq
@@ -76,13 +76,13 @@ _BUS_MEASURED_MASK = 255
 when it has read them and when it has answered."""
 
 R = TypeVar("R")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
-@dataclass(slots=True)
-class _Pending:
-    reply: Reply[Any]
-    deadline: float
-    block: int = NO_BLOCK
+class AnswerReceiver(Protocol[T_contra]):
+    """What gets the answer to a request, once. A Reply, or something that needs no coroutine."""
+
+    def resolve(self, value: T_contra) -> None: ...
 
 
 @dataclass(slots=True)
@@ -99,7 +99,12 @@ class _WorkerConnection:
     queue: list[WorkerRequest[Any]] = field(default_factory=list)
     relayed: list[RelayResponse | TraceRequest] = field(default_factory=list)
     """To be sent before the queue."""
-    pending: dict[int, _Pending] = field(default_factory=dict)
+    pending: dict[int, AnswerReceiver[Any]] = field(default_factory=dict)
+    """The requests without an answer, sent or not."""
+    blocks: dict[int, int] = field(default_factory=dict)
+    """Blocks of the arena to release with the answer."""
+    deadlines: dict[int, float] = field(default_factory=dict)
+    """Until when requests of the queue wait for a worker that cannot be reached."""
     queue_count_max: int = QUEUE_COUNT_MAX
     """Requests that may be queued: none while the worker is down for a problem of its storage."""
     storage_problem: str = ""
@@ -119,6 +124,7 @@ class WorkerClient:
         worker_count: int,
         arena: Arena,
         incarnation: int,
+        processors: int = 1,
     ) -> None:
         self._loop = loop
         self._arena = arena
@@ -131,7 +137,7 @@ class WorkerClient:
         self._decode = msgspec.msgpack.Decoder(list[ToRouter]).decode
         self._next_id = 0
         self._is_flush_due = False
-        self._spin = AdaptiveSpin()
+        self._spin = AdaptiveSpin(processors)
         self._is_spinning = False
         self._spin_until = 0.0
         self._sweep: asyncio.TimerHandle | None = None
@@ -147,6 +153,8 @@ class WorkerClient:
         """From the worker's answer until it is read here, of one in 256."""
         self.on_advanced: Callable[[int, tuple[int, ...]], None] = lambda _store, _numbers: None
         """Called with (store, numbers) when watched partitions advance."""
+        self.before_replies: Callable[[], None] = lambda: None
+        """Called before the replies of a turn are delivered."""
         self.on_replies_delivered: Callable[[], None] = lambda: None
         """Called after the replies of a turn were delivered: responses can be written."""
         self.on_relayed_request: Callable[[bytes, Callable[[bytes], None]], None] = (
@@ -168,35 +176,48 @@ class WorkerClient:
         The caller keeps what an Append refers to in the arena until the reply. `block` is released
         then.
         """
+        trace = RequestTrace.current
+        reply: Reply[R] = Reply() if trace is None else self._traced_reply(trace, request)
+        self.submit(request, reply, block)
+        return reply
+
+    def submit(
+        self, request: WorkerRequest[R], receiver: AnswerReceiver[R], block: int = NO_BLOCK
+    ) -> None:
+        """As `send`; the receiver gets the reply."""
         self._next_id = request_id = request.request_id = self._next_id + 1
         worker = self._workers[index_of(request.store) % len(self._workers)]
-        trace = RequestTrace.current
-        reply: Reply[Any] = Reply() if trace is None else self._traced_reply(trace, worker, request)
         if len(worker.queue) >= worker.queue_count_max:
             self._release(block)
-            reply.resolve(_refusal(worker, request_id))
-            return reply
-        is_idle = not worker.pending and worker.is_reachable
+            receiver.resolve(_refusal(worker, request_id))  # type: ignore[arg-type]  # one of R
+            return
+        is_reachable = worker.is_reachable
+        is_idle = is_reachable and not worker.pending
         if not request_id & _MEASURED_MASK:
             self._measured[request_id] = perf_counter_ns()
-            if not request_id & _BUS_MEASURED_MASK and trace is None:
+            if not request_id & _BUS_MEASURED_MASK and request_id not in self._traced:
                 worker.relayed.append(TraceRequest(request_id))
-        worker.pending[request_id] = _Pending(reply, self._loop.time() + REQUEST_TIMEOUT_S, block)
+        worker.pending[request_id] = receiver
+        if block != NO_BLOCK:
+            worker.blocks[request_id] = block
         worker.queue.append(request)
         if is_idle:
             self._send_queue(worker)
+            if not self._spin.is_useful and not worker.queue:
+                return
         if not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
-        if not worker.is_reachable and self._sweep is None:
-            self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
-        return reply
+        if not is_reachable:
+            worker.deadlines[request_id] = self._loop.time() + REQUEST_TIMEOUT_S
+            if self._sweep is None:
+                self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
 
-    def _traced_reply(
-        self, trace: RequestTrace, worker: _WorkerConnection, request: WorkerRequest[R]
-    ) -> Reply[R]:
-        """The reply to a request that is part of a trace; the worker is told so before it."""
-        request_id = request.request_id
+    def _traced_reply(self, trace: RequestTrace, request: WorkerRequest[R]) -> Reply[R]:
+        """The reply to the next request, which is part of a trace; the worker is told so before
+        it."""
+        request_id = self._next_id + 1
+        worker = self._workers[index_of(request.store) % len(self._workers)]
         reply: TracedReply[R] = TracedReply(
             trace,
             "worker_request",
@@ -204,7 +225,8 @@ class WorkerClient:
             lambda _answer: self._traced.pop(request_id, None),
         )
         self._traced[request_id] = trace, reply.span
-        worker.relayed.append(TraceRequest(request_id))
+        if len(worker.queue) < worker.queue_count_max:
+            worker.relayed.append(TraceRequest(request_id))
         return reply
 
     def _on_traced(self, worker: _WorkerConnection, message: RequestTraced) -> None:
@@ -266,9 +288,9 @@ class WorkerClient:
         for worker in self._workers:
             lost, worker.pending = worker.pending, {}
             worker.queue.clear()
-            for request_id, pending in lost.items():
+            for request_id, receiver in lost.items():
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                pending.reply.resolve(RequestFailed(request_id, code))
+                receiver.resolve(RequestFailed(request_id, code))
 
     def set_storage_state(self, state: StorageState) -> None:
         """Refuse requests to workers that are down because they cannot write their files, instead
@@ -317,6 +339,8 @@ class WorkerClient:
             if not worker.requests.write(payload):
                 break
             del queue[:count]
+        if worker.deadlines and not queue:
+            worker.deadlines.clear()
         wakeup_writer = worker.wakeup_writer
         if wakeup_writer is not None and worker.requests.must_wake() and not wakeup_writer.wake():
             # The requests in the ring are lost with the worker; the next greeting fails them.
@@ -360,15 +384,22 @@ class WorkerClient:
 
     def _read_replies(self) -> bool:
         is_any = False
-        for worker in self._workers:
-            while (payload := worker.replies.read()) is not None:
-                is_any = True
-                for message in self._decode(payload):
-                    self._on_message(worker, message)
-            if is_any and worker.queue and worker.is_reachable and not self._is_flush_due:
-                self._send_queue(worker)
-        if is_any:
-            self.on_replies_delivered()
+        try:
+            for worker in self._workers:
+                while (payload := worker.replies.read()) is not None:
+                    if not is_any:
+                        is_any = True
+                        self.before_replies()
+                    for message in self._decode(payload):
+                        if type(message) is Appended:
+                            self._resolve(worker, message)
+                        else:
+                            self._on_message(worker, message)
+                if is_any and worker.queue and worker.is_reachable and not self._is_flush_due:
+                    self._send_queue(worker)
+        finally:
+            if is_any:
+                self.on_replies_delivered()
         return is_any
 
     def _on_wakeup(self) -> None:
@@ -415,14 +446,18 @@ class WorkerClient:
         worker: _WorkerConnection,
         answer: Appended | RecordsDeleted | ProducersDescribed | ArchivedOffsetsSet | RequestFailed,
     ) -> None:
-        pending = worker.pending.pop(answer.request_id, None)
-        if pending is not None:
-            self._release(pending.block)
-            if not answer.request_id & _MEASURED_MASK:
-                began_ns = self._measured.pop(answer.request_id, 0)
+        request_id = answer.request_id
+        receiver = worker.pending.pop(request_id, None)
+        if receiver is not None:
+            if worker.blocks:
+                self._release(worker.blocks.pop(request_id, NO_BLOCK))
+            if worker.deadlines:
+                worker.deadlines.pop(request_id, None)
+            if not request_id & _MEASURED_MASK:
+                began_ns = self._measured.pop(request_id, 0)
                 if began_ns:
                     self.times.observe(perf_counter_ns() - began_ns)
-            pending.reply.resolve(answer)
+            receiver.resolve(answer)
 
     def _release(self, block: int) -> None:
         if block != NO_BLOCK:
@@ -470,12 +505,16 @@ class WorkerClient:
         log.info(
             "the number of workers has changed", count=worker_count, former_count=len(self._workers)
         )
-        waiting: list[tuple[WorkerRequest[Any], _Pending]] = []
+        waiting: list[tuple[WorkerRequest[Any], AnswerReceiver[Any], int, float]] = []
+        latest = self._loop.time() + REQUEST_TIMEOUT_S
         for worker in self._workers:
             self._fail_unanswered(worker)
-            waiting += [
-                (message, worker.pending.pop(message.request_id)) for message in worker.queue
-            ]
+            for message in worker.queue:
+                request_id = message.request_id
+                receiver = worker.pending.pop(request_id)
+                block = worker.blocks.pop(request_id, NO_BLOCK)
+                deadline = worker.deadlines.pop(request_id, latest)
+                waiting.append((message, receiver, block, deadline))
             assert not worker.pending
             worker.queue.clear()
             worker.is_reachable = False
@@ -489,9 +528,14 @@ class WorkerClient:
             worker = self._make_worker(index)
             self._workers.append(worker)
             self._by_identity[worker.identity] = worker
-        for message, pending in sorted(waiting, key=lambda each: each[0].request_id):
+        for message, receiver, block, deadline in sorted(
+            waiting, key=lambda each: each[0].request_id
+        ):
             worker = self._workers[index_of(message.store) % worker_count]
-            worker.pending[message.request_id] = pending
+            worker.pending[message.request_id] = receiver
+            if block != NO_BLOCK:
+                worker.blocks[message.request_id] = block
+            worker.deadlines[message.request_id] = deadline
             worker.queue.append(message)
 
     def _fail_unanswered(self, worker: _WorkerConnection) -> None:
@@ -527,7 +571,9 @@ class WorkerClient:
         for worker in self._workers:
             expired = 0
             for message in worker.queue:
-                if worker.pending[message.request_id].deadline > now:
+                # Those that were queued while the worker could be reached wait from now on.
+                latest = now + REQUEST_TIMEOUT_S
+                if worker.deadlines.setdefault(message.request_id, latest) > now:
                     break
                 expired += 1
             dropped, worker.queue = worker.queue[:expired], worker.queue[expired:]

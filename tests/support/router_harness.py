@@ -51,7 +51,7 @@ from odradek.node.router.fetch_sessions import FetchSessionCache
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.node_control import NodeControl
-from odradek.node.router.worker_client import WorkerClient
+from odradek.node.router.worker_client import AnswerReceiver, WorkerClient
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.node.worker.turns import TurnExecutor
@@ -82,6 +82,10 @@ class DenyingAuthorizer(Authorizer):
         super().__init__()
         self.denied: set[Denial] = set()
         self.asked: set[Denial] = set()
+
+    @property
+    def rules(self) -> object:
+        return frozenset(self.denied) or None
 
     def is_allowed(
         self,
@@ -161,6 +165,10 @@ class DirectWorkerClient:
         else:
             self._carry_out(request, reply)
         return reply
+
+    def submit(self, request: WorkerRequest[R], receiver: AnswerReceiver[R]) -> None:
+        reply = self.send(request)
+        reply.on_done(lambda: receiver.resolve(reply.result()))
 
     def release_oldest(self) -> None:
         """Execute the oldest request that is held back."""

@@ -41,6 +41,12 @@ from odradek.protocol.records import (
     unpack_header,
 )
 
+LEADERS_SINCE = 10
+"""The first version whose responses name the leader where this broker is not it."""
+
+TOPIC_ID_SINCE = 13
+"""The first version with topic ids instead of names."""
+
 _ATTRIBUTES_LOW_AT = ATTRIBUTES_AT + 1
 _BATCH_BYTES_MIN = MAGIC_AT + 1
 _ADMINISTRATORS_CLIENT_ID = "__admin_client"
@@ -53,7 +59,7 @@ async def handle_produce(
     """Append every partition's batches. Responds when all are answered; never for acks=0."""
     acks = request.acks
     version = context.api_version
-    by_id = version >= 13
+    by_id = version >= TOPIC_ID_SINCE
     transactional_id = request.transactional_id
     refusal = ErrorCode.NONE
     if acks not in (-1, 0, 1):
@@ -105,8 +111,26 @@ async def handle_produce(
             # client refresh its metadata.
             context.close()
         return None
-    endpoints = _set_current_leaders(responses, context, services) if version >= 10 else []
+    with_leaders = version >= LEADERS_SINCE
+    endpoints = _set_current_leaders(responses, context, services) if with_leaders else []
     return ProduceResponse(responses=responses, node_endpoints=endpoints)
+
+
+def respond_to(
+    answer: AppendReply,
+    topic: TopicProduceResponse,
+    index: int,
+    context: RequestContext,
+    services: Services,
+) -> ProduceResponse:
+    """The response to a request with a single batch, which the worker has answered. The topic's
+    struct has no partition yet."""
+    partition = PartitionProduceResponse(index=index, base_offset=-1)
+    _set_result(partition, answer, context)
+    topic.partition_responses = [partition]
+    with_leaders = context.api_version >= LEADERS_SINCE
+    endpoints = _set_current_leaders([topic], context, services) if with_leaders else []
+    return ProduceResponse(responses=[topic], node_endpoints=endpoints)
 
 
 def _topic_error(

@@ -4,25 +4,19 @@ import asyncio
 import inspect
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar, get_type_hints
+from typing import get_type_hints
 
 import pytest
-import uvloop
 
-from odradek.node.bus.arena import UNIT_BYTES, Arena
 from odradek.node.bus.messages import UNSENT, DeleteRecords
 from odradek.node.router import dispatch
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.dispatch import DECODED_BYTES_MAX, HANDLERS, Dispatcher, Handler
+from odradek.node.router.dispatch import DECODED_BYTES_MAX, HANDLERS, Handler
 from odradek.node.router.handlers.share_states import STATE_APIS, handle_share_group_state
-from odradek.node.wire.acceptor import Acceptor
-from odradek.node.wire.connection import ConnectionServer
-from odradek.node.wire.listeners import ClientListener
-from odradek.node.wire.socket_server import SocketServer
 from odradek.protocol.apis import APIS, ApiKey
-from odradek.protocol.codec import decode_response, decode_response_header, encode_request_header
+from odradek.protocol.codec import decode_response, encode_request_header
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 from odradek.protocol.messages.fetch import FetchResponse
@@ -37,125 +31,29 @@ from odradek.protocol.messages.metadata import (
     MetadataResponse,
 )
 from odradek.protocol.messages.produce import (
-    PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from odradek.protocol.messages.topics import CreateTopicsRequest
+from tests.support.dispatch_fixture import (
+    DispatchClient,
+    DispatchFixture,
+    dispatch_fixture,
+    produce_request,
+)
 from tests.support.fetching import answers, bases, request
 from tests.support.log_lines import log_text
-from tests.support.router_harness import RouterHarness
 from tests.support.stores import as_stored, batch_of
 from tests.support.wire import frame_of
 
-T = TypeVar("T")
-R = TypeVar("R")
-DEADLINE_S = 10.0
 METADATA = 12
 PRODUCE = 9
 
 
-class Client:
-    """A client that sends frames and reads responses."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-        self._correlation_id = 0
-
-    async def ask(self, message: object, version: int, response: type[R]) -> R:
-        """The response, which must carry the request's correlation id."""
-        correlation_id = self.post(message, version)
-        return await self.receive(correlation_id, message, version, response)
-
-    def post(self, message: object, version: int) -> int:
-        self._correlation_id += 1
-        self.writer.write(frame_of(message, version, self._correlation_id))
-        return self._correlation_id
-
-    def send(self, body: bytes) -> None:
-        self.writer.write(struct.pack(">i", len(body)) + body)
-
-    async def receive(
-        self, correlation_id: int, message: object, version: int, response: type[R]
-    ) -> R:
-        (key,) = (api.key for api in APIS.values() if api.request is type(message))
-        frame = await self.frame()
-        answered, at = decode_response_header(key, version, frame)
-        assert answered == correlation_id
-        decoded = decode_response(key, version, frame, at)
-        assert isinstance(decoded, response)
-        return decoded
-
-    async def frame(self) -> memoryview:
-        async with asyncio.timeout(DEADLINE_S):
-            (size,) = struct.unpack(">i", await self._reader.readexactly(4))
-            return memoryview(await self._reader.readexactly(size))
-
-    async def is_closed(self) -> bool:
-        """Wait until the connection is closed; False if there is something to read instead."""
-        async with asyncio.timeout(DEADLINE_S):
-            try:
-                return await self._reader.read(1) == b""
-            except ConnectionResetError:
-                return True
-
-
-class DispatchFixture:
-    """A router harness with a real listener, arena and dispatcher."""
-
-    def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.arena = Arena.create(folder / "arena", 64 * UNIT_BYTES)
-        self.harness = RouterHarness(folder / "stores", loop=loop)
-        self.harness.arena = self.arena.view
-        self.harness.services.served_apis = tuple(HANDLERS)
-        self.dispatcher = Dispatcher(self.harness.services, self.arena.view)
-        self.wire: ConnectionServer = SocketServer(
-            loop=loop, arena=self.arena, on_request=self.dispatcher.on_request
-        )
-        self.listener = Acceptor(
-            self.wire, ClientListener(name="PLAINTEXT"), host="127.0.0.1", port=0
-        )
-        self._writers: list[asyncio.StreamWriter] = []
-        self.harness.controller.has("t", 1, 2)
-        self.harness.follow()
-
-    async def connect(self) -> Client:
-        if self.listener.port == 0:
-            await self.listener.start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
-        self._writers.append(writer)
-        return Client(reader, writer)
-
-    def run(self, scenario: Awaitable[T]) -> T:
-        async def bounded() -> T:
-            return await asyncio.wait_for(scenario, 3 * DEADLINE_S)
-
-        return self.loop.run_until_complete(bounded())
-
-    def close(self) -> None:
-        async def end() -> None:
-            for writer in self._writers:
-                writer.close()
-            self.listener.stop()
-            async with asyncio.timeout(DEADLINE_S):
-                await self.wire.wait_until_empty()
-
-        self.loop.run_until_complete(end())
-        self.wire.close()
-        self.harness.close()
-
-
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[DispatchFixture]:
-    loop = uvloop.new_event_loop()
-    fixture = DispatchFixture(tmp_path, loop)
-    yield fixture
-    fixture.close()
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
+    with dispatch_fixture(tmp_path) as fixture:
+        yield fixture
 
 
 @pytest.fixture
@@ -182,16 +80,7 @@ def answering(response: object) -> Handler:
     return handler
 
 
-def produce_request(*batches: bytes, acks: int = -1) -> ProduceRequest:
-    partitions = [
-        PartitionProduceData(index=index, records=memoryview(batch))
-        for index, batch in enumerate(batches)
-    ]
-    topic = TopicProduceData(name="t", partition_data=partitions)
-    return ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[topic])
-
-
-async def serves(client: Client) -> bool:
+async def serves(client: DispatchClient) -> bool:
     """Whether requests on the connection are answered."""
     response = await client.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
     return response.topics == []

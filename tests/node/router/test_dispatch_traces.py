@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from odradek.cluster.metadata.delta import image_after
 from odradek.cluster.metadata.records import ClientQuotaChanged
@@ -25,11 +24,11 @@ from odradek.protocol.messages.traces import (
     TraceRequestsRequest,
     TraceRequestsResponse,
 )
-from tests.node.router.test_dispatch import (
-    METADATA,
-    PRODUCE,
-    Client,
+from tests.node.router.test_dispatch import METADATA, PRODUCE
+from tests.support.dispatch_fixture import (
+    DispatchClient,
     DispatchFixture,
+    dispatch_fixture,
     produce_request,
 )
 from tests.support.fetching import request
@@ -40,14 +39,11 @@ SESSION = b"s" * 16
 
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[DispatchFixture]:
-    loop = uvloop.new_event_loop()
-    fixture = DispatchFixture(tmp_path, loop)
-    yield fixture
-    fixture.close()
-    loop.close()
+    with dispatch_fixture(tmp_path) as fixture:
+        yield fixture
 
 
-async def take(client: Client, topics: list[str] | None = None) -> list[TracedRequest]:
+async def take(client: DispatchClient, topics: list[str] | None = None) -> list[TracedRequest]:
     """What has been traced since the last time; begins the session."""
     asked = TraceRequestsRequest(session_id=SESSION, lease_ms=30_000, topics=topics)
     answer = await client.ask(asked, 0, TraceRequestsResponse)

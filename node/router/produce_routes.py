@@ -1,0 +1,385 @@
+"""What a router remembers of a connection's Produce requests: where the records go, by the bytes
+before them.
+
+A producer that sends single batches repeats itself: but for the correlation id and the records, its
+requests to one partition are the same bytes. So the first one is decoded, authorized and resolved,
+and what came out is kept as a `ProduceRoute`. Those after it are compared with it byte by byte and
+go to the worker at once: without a decoded request, a coroutine or an encoder. Their response is
+the one of the first with other offsets. Whatever does not fit goes the way of all requests
+(dispatch.py): several partitions, transactions, old formats, errors, acks=0, and every request
+while clients have quotas, are traced or audited.
+
+One invariant: a route is used only while nothing that it was made of has changed. These are the
+metadata (topics, leaders, quotas), the rules of the authorizer and who the client is, the reader of
+the store, and the catalog that it has read. The worker checks leadership again. Called by
+dispatch.py (docs/adr/0026-produce-routes.md).
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from time import perf_counter_ns
+from typing import Final
+
+from odradek.node.bus.messages import UNSENT, Append, Appended, AppendReply
+from odradek.node.router.authorizer import CLUSTER_PRINCIPAL
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers.produce import TOPIC_ID_SINCE, respond_to
+from odradek.node.router.logs import LocatedLog
+from odradek.node.router.request_sampling import SAMPLE_MASK_OF_API
+from odradek.node.wire.connection import Connection, Slot
+from odradek.node.wire.request_times import RequestTiming
+from odradek.protocol.apis import APIS, Api, ApiKey
+from odradek.protocol.codec import encode_response, encode_response_header
+from odradek.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from odradek.protocol.primitives import read_uvarint
+from odradek.protocol.records import ATTRIBUTES_AT, HEADER_BYTES, MAGIC, MAGIC_AT, TRANSACTIONAL
+
+ROUTES_MAX: Final = 128
+"""Routes of one connection."""
+PREFIX_BYTES_MAX: Final = 1024
+"""Of the bytes before the records, which a client makes as long as it likes by its id. With them a
+route takes two kilobytes at most."""
+
+_FLEXIBLE_SINCE: Final = 9
+_LOG_START_SINCE: Final = 5
+_BATCHES_SINCE: Final = 3
+_KEY_AND_VERSION_BYTES: Final = 4
+_PREFIX_AT: Final = 8
+"""Behind API key, version and correlation id."""
+_ATTRIBUTES_LOW_AT: Final = ATTRIBUTES_AT + 1
+_read_start = Struct(">ii").unpack_from
+_read_int32 = Struct(">i").unpack_from
+_SAMPLE_MASK: Final = SAMPLE_MASK_OF_API[ApiKey.PRODUCE]
+_NO_TAGS: Final = b"\0\0\0"
+"""Of partition, topic and request, which end a flexible request."""
+
+
+class ProduceRoute:
+    """Where the records of such requests go, and what their response is."""
+
+    __slots__ = (
+        "acks",
+        "client_id",
+        "count_key",
+        "encode",
+        "generation",
+        "head",
+        "image_offset",
+        "index",
+        "number",
+        "principal",
+        "reader",
+        "rules",
+        "store",
+        "tail",
+        "timeout_ms",
+        "topic_id",
+        "topic_name",
+        "version",
+    )
+
+    def __init__(
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        log: LocatedLog,
+        image_offset: int,
+        rules: object,
+    ) -> None:
+        self.reader, self.store, self.number = log.reader, log.store, log.number
+        self.generation = self.reader.status.generation
+        self.image_offset = image_offset
+        self.rules = rules
+        self.principal = context.principal
+        self.client_id = context.client_id
+        self.version = context.api_version
+        self.count_key = context.api_key, context.api_version
+        self.acks = request.acks
+        self.timeout_ms = request.timeout_ms
+        (topic,) = request.topic_data
+        self.topic_name = topic.name
+        self.topic_id = topic.topic_id
+        self.index = topic.partition_data[0].index
+        self.head, offsets, self.tail = self._response_around_offsets()
+        has_log_start = offsets == 24
+        self.encode = Struct(
+            f">i{len(self.head)}sqq{'q' if has_log_start else ''}{len(self.tail)}s"
+        ).pack
+
+    def _response_around_offsets(self) -> tuple[bytes, int, bytes]:
+        """The bytes of a response between its correlation id and its offsets, how many bytes these
+        are, and the bytes behind them. The offsets are where two responses differ."""
+        first, second = self._response_with(0), self._response_with(-1)
+        differing = [at for at, byte in enumerate(first) if byte != second[at]]
+        start, end = differing[0], differing[-1] + 1
+        return first[4:start], end - start, first[end:]
+
+    def _response_with(self, value: int) -> bytes:
+        partition = PartitionProduceResponse(
+            index=self.index, base_offset=value, log_append_time_ms=value, log_start_offset=value
+        )
+        topic = TopicProduceResponse(
+            name=self.topic_name, topic_id=self.topic_id, partition_responses=[partition]
+        )
+        header = encode_response_header(ApiKey.PRODUCE, self.version, 0)
+        body = encode_response(ApiKey.PRODUCE, self.version, ProduceResponse(responses=[topic]))
+        return b"".join((header, *body))
+
+
+class ProduceRoutes:
+    """Those of one connection, by the bytes between correlation id and records.
+
+    Only requests of the API version that was seen last are looked up, with as many bytes.
+    """
+
+    __slots__ = ("by_prefix", "key_and_version", "prefix_end")
+
+    def __init__(self) -> None:
+        self.by_prefix: dict[bytes, ProduceRoute] = {}
+        self.key_and_version = self.prefix_end = 0
+
+
+class _RoutedAppend:
+    """A request whose batch is with the worker: it gets the answer."""
+
+    __slots__ = ("_correlation_id", "_route", "_routing", "_slot")
+
+    def __init__(
+        self, routing: "ProduceRouting", slot: Slot, route: ProduceRoute, correlation_id: int
+    ) -> None:
+        self._routing = routing
+        self._slot = slot
+        self._route = route
+        self._correlation_id = correlation_id
+
+    def resolve(self, value: AppendReply) -> None:
+        """Complete the slot."""
+        route = self._route
+        if type(value) is not Appended or value.error_code:
+            self._routing.refuse(self._slot, route, self._correlation_id, value)
+        elif route.version >= _LOG_START_SINCE:
+            response = route.encode(
+                self._correlation_id,
+                route.head,
+                value.base_offset,
+                value.log_append_time_ms,
+                value.log_start_offset,
+                route.tail,
+            )
+            self._slot.complete((response,))
+        else:
+            response = route.encode(
+                self._correlation_id,
+                route.head,
+                value.base_offset,
+                value.log_append_time_ms,
+                route.tail,
+            )
+            self._slot.complete((response,))
+
+
+Finish = Callable[[Slot, Api, RequestContext, ProduceResponse, None], None]
+"""Completes the slot with the response."""
+
+
+class ProduceRouting:
+    """The routes of all connections of a router.
+
+    `count_request` is called with API key and version of each request that took a route, `finish`
+    with the responses to those that the worker has refused.
+    """
+
+    def __init__(
+        self, services: Services, count_request: Callable[[tuple[int, int]], None], finish: Finish
+    ) -> None:
+        self._services = services
+        self._authorizer = services.authorizer
+        self._metadata = services.metadata
+        self._worker_client = services.worker_client
+        self._count_request = count_request
+        self._finish = finish
+
+    def begin(
+        self, routes: ProduceRoutes, slot: Slot, frame: memoryview, arena_offset: int
+    ) -> bool:
+        """Hand the batch of a request to its worker, if there is a route. The slot is completed
+        with the answer. False if the request has to be decoded."""
+        end = len(frame)
+        at = routes.prefix_end
+        if end - at < HEADER_BYTES:
+            return False
+        key_and_version, correlation_id = _read_start(frame)
+        if key_and_version != routes.key_and_version:
+            return False
+        route = routes.by_prefix.get(bytes(frame[_PREFIX_AT:at]))
+        if route is None:
+            return False
+        if route.version < _FLEXIBLE_SINCE:
+            (size,) = _read_int32(frame, at)
+            at += 4
+        else:
+            size = frame[at]
+            at += 1
+            if size >= 0x80:
+                shift = 7
+                size &= 0x7F
+                while True:
+                    byte = frame[at]
+                    at += 1
+                    size |= (byte & 0x7F) << shift
+                    shift += 7
+                    if byte < 0x80:
+                        break
+                    if shift > 28:
+                        return False
+            size -= 1
+            end -= 3
+            if bytes(frame[end:]) != _NO_TAGS:
+                return False
+        if (
+            at + size != end
+            or size < HEADER_BYTES
+            or frame[at + MAGIC_AT] != MAGIC
+            or frame[at + _ATTRIBUTES_LOW_AT] & TRANSACTIONAL
+        ):
+            return False
+        if (
+            route.image_offset != self._metadata.image.offset
+            or route.rules is not self._authorizer.rules
+            or route.principal != slot.connection.peer_principal
+            or route.generation != route.reader.status.generation
+            or not self._services.logs.has_open(route.store, route.reader)
+        ):
+            routes.by_prefix.clear()
+            return False
+        self._count_request(route.count_key)
+        if not correlation_id & _SAMPLE_MASK:
+            received_ns = slot.connection.received_ns
+            slot.timing = RequestTiming(ApiKey.PRODUCE, received_ns, perf_counter_ns())
+        slot.retain()
+        self._worker_client.submit(
+            Append(
+                UNSENT,
+                route.store,
+                route.number,
+                arena_offset + at,
+                size,
+                -1,
+                route.acks,
+                route.version,
+                True,
+                True,
+                route.timeout_ms,
+            ),
+            _RoutedAppend(self, slot, route, correlation_id),
+        )
+        return True
+
+    def candidate(
+        self, request: ProduceRequest, context: RequestContext
+    ) -> "RouteCandidate | None":
+        """What may become a route when the request has succeeded; None if it cannot. To be called
+        before the request is authorized."""
+        if not _is_routable(request, context):
+            return None
+        return RouteCandidate(request, context, self._metadata.image.offset, self._authorizer.rules)
+
+    def remember(self, client: Connection, candidate: "RouteCandidate") -> None:
+        """Make a route of a request that has succeeded. Before its slot is completed."""
+        request, context = candidate.request, candidate.context
+        image_offset, rules = candidate.image_offset, candidate.rules
+        image = self._metadata.image
+        if image.offset != image_offset or self._authorizer.rules is not rules:
+            return
+        (topic_data,) = request.topic_data
+        (data,) = topic_data.partition_data
+        frame, version = context.frame, context.api_version
+        assert data.records is not None
+        size, at = len(data.records), context.offset_of(data.records) - context.arena_offset
+        if version < _FLEXIBLE_SINCE:
+            prefix_end, tags = at - 4, b""
+        else:
+            prefix_end, tags = at - ((size + 1).bit_length() + 6) // 7, _NO_TAGS
+            if read_uvarint(frame, prefix_end) != (size + 1, at):
+                return  # longer than it must be
+        if (
+            prefix_end > PREFIX_BYTES_MAX
+            or len(frame) != at + size + len(tags)
+            or bytes(frame[at + size :]) != tags
+        ):
+            return
+        topic = (
+            image.topics_by_id.get(topic_data.topic_id)
+            if version >= TOPIC_ID_SINCE
+            else image.topics_by_name.get(topic_data.name)
+        )
+        log = None if topic is None else self._services.logs.open(topic.topic_id, data.index)
+        if log is None:
+            return
+        routes = client.routes
+        if not isinstance(routes, ProduceRoutes):
+            routes = client.routes = ProduceRoutes()
+        (key_and_version,) = _read_int32(frame)
+        if routes.key_and_version != key_and_version:
+            routes.key_and_version = key_and_version
+            routes.by_prefix.clear()
+        routes.prefix_end = prefix_end
+        if len(routes.by_prefix) < ROUTES_MAX:
+            route = ProduceRoute(request, context, log, image_offset, rules)
+            routes.by_prefix[bytes(frame[_PREFIX_AT:prefix_end])] = route
+
+    def refuse(
+        self, slot: Slot, route: ProduceRoute, correlation_id: int, answer: AppendReply
+    ) -> None:
+        """Answer a request whose batch the worker has refused."""
+        client = slot.connection
+        context = RequestContext(
+            api_key=ApiKey.PRODUCE,
+            api_version=route.version,
+            correlation_id=correlation_id,
+            client_id=route.client_id,
+            client_host=client.client_host,
+            client_port=client.client_port,
+            local_host=client.local_host,
+            local_port=client.local_port,
+            listener_name=client.listener.name,
+            principal=route.principal,
+            connection_id=client.id,
+        )
+        topic = TopicProduceResponse(name=route.topic_name, topic_id=route.topic_id)
+        response = respond_to(answer, topic, route.index, context, self._services)
+        self._finish(slot, APIS[ApiKey.PRODUCE], context, response, None)
+
+
+class RouteCandidate:
+    """A request that may become a route, and what it was authorized and resolved with."""
+
+    __slots__ = ("context", "image_offset", "request", "rules")
+
+    def __init__(
+        self, request: ProduceRequest, context: RequestContext, image_offset: int, rules: object
+    ) -> None:
+        self.request = request
+        self.context = context
+        self.image_offset = image_offset
+        self.rules = rules
+
+
+def _is_routable(request: ProduceRequest, context: RequestContext) -> bool:
+    """Whether there can be a route for the request."""
+    if (
+        request.acks not in (-1, 1)
+        or request.transactional_id is not None
+        or context.api_version < _BATCHES_SINCE
+        or context.principal == CLUSTER_PRINCIPAL
+        or len(request.topic_data) != 1
+        or len(request.topic_data[0].partition_data) != 1
+    ):
+        return False
+    records = request.topic_data[0].partition_data[0].records
+    return records is not None and len(records) >= HEADER_BYTES and records[MAGIC_AT] == MAGIC
