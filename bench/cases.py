@@ -11,9 +11,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -66,16 +67,22 @@ class Bench:
         return program
 
     def measure(
-        self, broker: Broker, figure: str, partitions: int, command: Callable[[str], Sequence[str]]
+        self,
+        broker: Broker,
+        figure: str,
+        partitions: int,
+        command: Callable[[str], Sequence[str]],
+        read: Callable[[str], Mapping[str, Any]] | None = None,
     ) -> Result:
-        """Run a load on a new topic. `figure` is the compared field of its output."""
+        """Run a load on a new topic. `figure` is the compared field of what it prints: JSON, or
+        what `read` makes of it."""
         with_topic = NewTopic(
             f"bench-{uuid4().hex[:8]}", partitions, config={"file.delete.delay.ms": "1000"}
         )
         admin = _admin(broker)
         make_topic(admin, with_topic)
         try:
-            return self._run(broker, figure, command(with_topic.topic))
+            return self._run(broker, figure, command(with_topic.topic), read)
         finally:
             admin.delete_topics([with_topic.topic])[with_topic.topic].result(60)
 
@@ -96,7 +103,13 @@ class Bench:
         finally:
             admin.delete_topics([topic.topic])[topic.topic].result(60)
 
-    def _run(self, broker: Broker, figure: str, command: Sequence[str]) -> Result:
+    def _run(
+        self,
+        broker: Broker,
+        figure: str,
+        command: Sequence[str],
+        read: Callable[[str], Mapping[str, Any]] | None = None,
+    ) -> Result:
         before = processes.cpu_seconds(broker.pid)
         ran = subprocess.run(
             command,
@@ -109,7 +122,7 @@ class Bench:
         used = processes.cpu_seconds(broker.pid) - before
         if ran.returncode:
             raise RuntimeError(f"{broker.name}: {' '.join(command)}: {ran.stderr[-500:]}")
-        told = json.loads(ran.stdout)
+        told = json.loads(ran.stdout) if read is None else read(ran.stdout)
         row = told[0] if isinstance(told, list) else told
         return Result(
             value=row[figure],

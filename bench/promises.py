@@ -67,7 +67,12 @@ def _ratio(least: float) -> Promise:
     return Promise(least=least)
 
 
-_PRODUCE_TO_CONSUME = _ratio(1 / 1.5)
+def cpu_row(case: str) -> str:
+    """The row of the CPU a record that a case takes in the broker."""
+    return f"{case}: CPU"
+
+
+_PRODUCE_TO_CONSUME = _ratio(1.0)
 _CONNECTOR = Promise(least=1.0, unit="times the stock connector's")
 PROMISES: Final[Mapping[str, Promise]] = {
     # make bench
@@ -76,12 +81,24 @@ PROMISES: Final[Mapping[str, Promise]] = {
     "produce 100 B, 1 record a request, 20 in flight, 6 partitions": _ratio(1.6),
     "produce 1024 B, 16 records a request, 5 in flight, 1 partition": _ratio(1.2),
     "produce 1024 B, 64 records a request, 5 in flight, 6 partitions": _ratio(1.5),
-    "produce 1024 B, 250 records a request, 5 in flight, 1 partition": _ratio(1.3),
-    "produce 1024 B, 900 records a request, 5 in flight, 1 partition": _ratio(1.0),
+    "produce 1024 B, 250 records a request, 5 in flight, 1 partition": _ratio(1.5),
+    "produce 1024 B, 900 records a request, 5 in flight, 1 partition": _ratio(1.3),
     "consume 1 KiB, 1 MiB a fetch, 1 partition": _ratio(1.5),
     "consume 1 KiB, 1 MiB a fetch, 6 partitions": _ratio(1.5),
     "produce to consume, acks=1, median": _PRODUCE_TO_CONSUME,
     "produce to consume, acks=all, median": _PRODUCE_TO_CONSUME,
+    cpu_row("produce 100 B, 1 record a request, 1 in flight, 1 partition"): _ratio(1.0),
+    cpu_row("produce 100 B, 1 record a request, 20 in flight, 6 partitions"): _ratio(2.5),
+    cpu_row("consume 1 KiB, 1 MiB a fetch, 1 partition"): _ratio(2.0),
+    cpu_row("consume 1 KiB, 1 MiB a fetch, 6 partitions"): _ratio(2.0),
+    "Kafka's Java producer, 1 record a request, 1 in flight": _ratio(1.0),
+    "Kafka's Java producer, 1 record a request, 5 in flight": _ratio(1.2),
+    "franz-go, 1 record a request, 1 in flight": _ratio(1.1),
+    "franz-go, 1 record a request, 5 in flight": _ratio(1.4),
+    cpu_row("franz-go, 1 record a request, 1 in flight"): _ratio(1.0),
+    "librdkafka, 1 record a request, 1 in flight": _ratio(1.1),
+    "librdkafka, 1 record a request, 5 in flight": _ratio(1.5),
+    cpu_row("librdkafka produce --records 300000"): _ratio(1.25),
     "start to first answered Metadata": _seconds(START_S),
     "memory when idle (PSS)": Promise(most=IDLE_MEMORY_MIB, unit="MiB"),
     "processor when idle": Promise(most=100 * IDLE_CPU, unit="%"),

@@ -114,9 +114,16 @@ def ratio(case: Figure, kafka: Sequence[Result], odradek: Sequence[Result]) -> f
     return theirs / ours if case.is_lower_better else ours / theirs
 
 
+def cpu_ratio(kafka: Sequence[Result], odradek: Sequence[Result]) -> float | None:
+    """Kafka's median CPU a record relative to Odradek's; above 1 is better. None if unknown."""
+    theirs, ours = _median_cpu(kafka), _median_cpu(odradek)
+    return theirs / ours if theirs is not None and ours else None
+
+
 def _row(comparison: Comparison) -> str:
     case = comparison.case
     cpu = [_median_cpu(results) for results in (comparison.kafka, comparison.odradek)]
+    compared = cpu_ratio(comparison.kafka, comparison.odradek)
     cells = [
         case.name,
         case.unit,
@@ -124,7 +131,7 @@ def _row(comparison: Comparison) -> str:
         _spread([result.value for result in comparison.odradek]),
         f"**{ratio(case, comparison.kafka, comparison.odradek):.2f}**",
         *(f"{value:.2f}" if value is not None else "-" for value in cpu),
-        f"{cpu[0] / cpu[1]:.2f}" if cpu[0] is not None and cpu[1] else "-",
+        f"{compared:.2f}" if compared is not None else "-",
     ]
     return "| " + " | ".join(cells) + " |"
 

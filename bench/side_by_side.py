@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from bench import brokers, processes, promises, report
+from bench import brokers, processes, promises, real_clients, report
 from bench.brokers import Broker
 from bench.cases import CLIENT_CASES, RAW_CASES, Bench, BenchmarkCase, Result, raw_produce
 from bench.options import (
@@ -52,7 +52,8 @@ def main(
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-bench-")))
         bench = Bench(directory, seconds=seconds)
-        cases = [case for case in _cases(bench) if only is None or only in case.name]
+        known = (*_cases(bench), *real_clients.cases(kafka_jars, directory))
+        cases = [case for case in known if only is None or only in case.name]
         log_progress("starting both brokers")
         both = (
             stack.enter_context(brokers.kafka(kafka_jars, directory / "kafka")),
@@ -93,15 +94,14 @@ def main(
     page.write_text(text)
     log_progress(f"written to {page}")
     footprint = (odradek.start_seconds, *footprints[odradek.name])
-    promises.check(
-        {
-            case.name: report.ratio(
-                case, results[case.name, kafka.name], results[case.name, odradek.name]
-            )
-            for case in cases
-        }
-        | dict(zip(FOOTPRINT_ROWS, footprint, strict=True))
-    )
+    measured = dict(zip(FOOTPRINT_ROWS, footprint, strict=True))
+    for case in cases:
+        both_results = results[case.name, kafka.name], results[case.name, odradek.name]
+        measured[case.name] = report.ratio(case, *both_results)
+        cpu_ratio = report.cpu_ratio(*both_results)
+        if cpu_ratio is not None:
+            measured[promises.cpu_row(case.name)] = cpu_ratio
+    promises.check(measured)
 
 
 def _load_average() -> float:

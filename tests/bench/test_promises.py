@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench import coordinators, one_node, pipeline, three_nodes
-from bench.cases import RAW_CASES
-from bench.promises import PROMISES, check, shortfalls
+from bench import coordinators, one_node, pipeline, real_clients, three_nodes
+from bench.cases import CLIENT_CASES, RAW_CASES
+from bench.promises import PROMISES, check, cpu_row, shortfalls
 from bench.side_by_side import FOOTPRINT_ROWS
 
 
@@ -26,7 +26,13 @@ def test_a_run_that_falls_short_exits_with_1(capsys: pytest.CaptureFixture[str])
 
 
 def test_every_promise_is_of_a_row_that_some_benchmark_measures() -> None:
-    rows = {case.name for case in RAW_CASES} | set(FOOTPRINT_ROWS) | {three_nodes.KILL.name}
+    compared = {case.name for case in RAW_CASES + CLIENT_CASES} | {
+        real_clients.case_name(client, in_flight)
+        for client in real_clients.CLIENTS
+        for in_flight in real_clients.IN_FLIGHT
+    }
+    rows = compared | {cpu_row(name) for name in compared}
+    rows |= set(FOOTPRINT_ROWS) | {three_nodes.KILL.name}
     rows |= {coordinators.transactions_name(records, 1) for records in (1, 100)}
     rows |= {figure.name for figure in one_node.FIGURES}
     rows |= {name for load in pipeline.LOADS for name in pipeline.row_names(load)}

@@ -1,0 +1,150 @@
+"""Cases of `make bench` with real clients on the same processors: one record a request.
+
+What a load generator in C sees is not what a client sees that shares the machine with the broker.
+Kafka's own client needs its jars, franz-go a Go toolchain; a client that cannot be had is left out
+and said so.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.brokers import Broker
+from bench.cases import Bench, BenchmarkCase, Result
+from bench.options import log_progress
+
+RECORDS: Final = 10_000
+"""Of one run."""
+_RECORD_BYTES: Final = 100
+_GO_SOURCE: Final = Path(__file__).with_name("franz_go")
+_BUILD_S: Final = 600.0
+_JAVA_RESULT: Final = re.compile(
+    r"^(\d+) records sent, ([\d.]+) records/sec.*?([\d.]+) ms 50th.*?([\d.]+) ms 99th", re.MULTILINE
+)
+
+_Command = Callable[[Broker, str, int], Sequence[str]]
+"""The command that produces to a topic of a broker, with so many requests in flight."""
+
+
+def case_name(client: str, in_flight: int) -> str:
+    """The name of a row."""
+    return f"{client}, 1 record a request, {in_flight} in flight"
+
+
+LIBRDKAFKA: Final = "librdkafka"
+JAVA: Final = "Kafka's Java producer"
+FRANZ_GO: Final = "franz-go"
+CLIENTS: Final = (JAVA, FRANZ_GO, LIBRDKAFKA)
+IN_FLIGHT: Final = (1, 5)
+
+
+def cases(kafka_jars: Path, directory: Path) -> list[BenchmarkCase]:
+    """A case for each client that can be had, at 1 and 5 requests in flight."""
+    commands: dict[str, _Command] = {JAVA: _java(kafka_jars)}
+    franz = build_franz_go(directory)
+    if franz is None:
+        log_progress("no franz-go: its cases are left out")
+    else:
+        commands[FRANZ_GO] = _franz_go(franz)
+    commands[LIBRDKAFKA] = _librdkafka
+    return [
+        _case(client, in_flight, commands[client])
+        for client in CLIENTS
+        if client in commands
+        for in_flight in IN_FLIGHT
+    ]
+
+
+def build_franz_go(directory: Path) -> Path | None:
+    """The program in franz_go/; None without Go or without its modules."""
+    go = shutil.which("go")
+    if go is None:
+        return None
+    program = directory / "franz"
+    built = subprocess.run(
+        [go, "build", "-o", str(program), "."],
+        cwd=_GO_SOURCE,
+        capture_output=True,
+        check=False,
+        timeout=_BUILD_S,
+    )
+    return None if built.returncode else program
+
+
+def told_by_java(output: str) -> dict[str, float]:
+    """The figures of Kafka's ProducerPerformance. ValueError if there are none."""
+    found = _JAVA_RESULT.findall(output)
+    if not found:
+        raise ValueError(f"ProducerPerformance told no result: {output[-500:]}")
+    records, per_second, p50_ms, p99_ms = map(float, found[-1])
+    return {
+        "records": records,
+        "records_per_second": per_second,
+        "p50_ms": p50_ms,
+        "p99_ms": p99_ms,
+    }
+
+
+def _case(client: str, in_flight: int, command: _Command) -> BenchmarkCase:
+    def run(broker: Broker, bench: Bench) -> Result:
+        return bench.measure(
+            broker,
+            "records_per_second",
+            1,
+            lambda topic: command(broker, topic, in_flight),
+            _figures_of,
+        )
+
+    return BenchmarkCase(
+        name=case_name(client, in_flight), unit="records/s", is_lower_better=False, run=run
+    )
+
+
+def _figures_of(output: str) -> dict[str, float]:
+    if output.startswith("{"):
+        told: dict[str, float] = json.loads(output)
+        return told
+    return told_by_java(output)
+
+
+def _java(jars: Path) -> _Command:
+    def command(broker: Broker, topic: str, in_flight: int) -> Sequence[str]:
+        properties = {
+            "bootstrap.servers": broker.bootstrap,
+            "acks": "all",
+            "batch.size": "0",
+            "linger.ms": "0",
+            "max.in.flight.requests.per.connection": str(in_flight),
+        }
+        tool = [
+            "java",
+            "-Xmx512M",
+            "-cp",
+            f"{jars}/*",
+            "org.apache.kafka.tools.ProducerPerformance",
+        ]
+        load = ["--num-records", str(RECORDS), "--record-size", str(_RECORD_BYTES)]
+        settings = [f"{name}={value}" for name, value in properties.items()]
+        return [*tool, "--topic", topic, *load, "--throughput", "-1", "--producer-props", *settings]
+
+    return command
+
+
+def _librdkafka(broker: Broker, topic: str, in_flight: int) -> Sequence[str]:
+    program = [sys.executable, "-m", "bench.one_record"]
+    return [*program, broker.bootstrap, topic, str(RECORDS), str(in_flight)]
+
+
+def _franz_go(program: Path) -> _Command:
+    return lambda broker, topic, in_flight: [
+        str(program),
+        broker.bootstrap,
+        topic,
+        str(RECORDS),
+        str(in_flight),
+    ]
