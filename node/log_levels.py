@@ -61,6 +61,7 @@ _MODULES: Final = (
     "odradek.node.router.inter_broker_client",
     "odradek.node.router.listener_health",
     "odradek.node.router.logs",
+    "odradek.node.router.repeated_requests",
     "odradek.node.router.sasl_authentication",
     "odradek.node.router.shards.coordinator_service",
     "odradek.node.router.shards.coordinator_type",

@@ -65,6 +65,8 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
         "change_log",
         "handlers",
         "produce_routes",
+        "idle_fetches",
+        "repeated_requests",
         "dispatch",
         "graceful_stop",
         "router_metrics",

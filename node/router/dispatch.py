@@ -62,7 +62,7 @@ from odradek.node.router.handlers import (
     transactional_offsets,
     transactions,
 )
-from odradek.node.router.produce_routes import ProduceRoutes, ProduceRouting, RouteCandidate
+from odradek.node.router.repeated_requests import REPEATED, RepeatedRequests
 from odradek.node.router.request_sampling import SAMPLE_MASK_OF_API
 from odradek.node.router.response_errors import ResponseErrors
 from odradek.node.router.topic_log import caller_fields
@@ -82,7 +82,6 @@ from odradek.protocol.codec import (
     encode_response_in_slices,
 )
 from odradek.protocol.errors import ApiError, ProtocolError
-from odradek.protocol.messages.produce import ProduceResponse
 from odradek.protocol.messages.share import ShareFetchResponse
 from odradek.protocol.schema import fields_of
 from odradek.protocol.sliced_release import release_in_slices
@@ -210,21 +209,25 @@ class Dispatcher:
         self.request_counts: dict[tuple[int, int], int] = {}
         """By API and version."""
         self.errors = ResponseErrors()
-        self._routing = ProduceRouting(services, self._count, self._finish)
+        self._repeated = RepeatedRequests(services, self._count, self._finish, self._begin)
 
     def on_request(self, slot: Slot, frame: memoryview, arena_offset: int) -> None:
         """Start one request. Its slot is completed now or later."""
         client = slot.connection
         if client.gate is not None and client.gate.takes(slot, frame):
             return
-        is_tracing, trace = self._tracer.is_active, None
-        routes = client.routes
         if (
-            type(routes) is ProduceRoutes
-            and not is_tracing
-            and self._routing.begin(routes, slot, frame, arena_offset)
+            client.remembered is not None
+            and not self._tracer.is_active
+            and self._repeated.begin(slot, frame, arena_offset)
         ):
             return
+        self._begin(slot, frame, arena_offset)
+
+    def _begin(self, slot: Slot, frame: memoryview, arena_offset: int) -> None:
+        """Decode a request, and start its handler."""
+        client = slot.connection
+        is_tracing, trace = self._tracer.is_active, None
         is_limited = self._services.client_quotas.is_active
         started_ns = perf_counter_ns() if is_limited else 0
         try:
@@ -238,7 +241,7 @@ class Dispatcher:
             ):
                 self._reject(slot, header, api)
                 return
-            if not header.correlation_id & SAMPLE_MASK_OF_API[header.api_key]:
+            if not header.correlation_id & SAMPLE_MASK_OF_API[header.api_key] and not slot.timing:
                 slot.timing = RequestTiming(header.api_key, client.received_ns, perf_counter_ns())
             if is_tracing:
                 trace = self._begin_trace(slot, header, len(frame))
@@ -286,10 +289,9 @@ class Dispatcher:
             run = self._audit_log.recorded(run, request, context)
         finish: _Finish = partial(self._finish, slot, api, context)
         if not started_ns and not is_tracing:
-            if header.api_key == ApiKey.PRODUCE and self._audit_log is None:
-                candidate = self._routing.candidate(request, context)
-                if candidate is not None:
-                    finish = partial(self._finish_and_remember, client, candidate, finish)
+            if header.api_key in REPEATED and self._audit_log is None:
+                at = header.body_offset
+                finish = self._repeated.remembering(client, request, context, at, finish)
             drive(run, finish)
             return
         meter = None
@@ -354,18 +356,6 @@ class Dispatcher:
 
     def _count(self, key_and_version: tuple[int, int]) -> None:
         self.request_counts[key_and_version] = self.request_counts.get(key_and_version, 0) + 1
-
-    def _finish_and_remember(
-        self,
-        client: Connection,
-        candidate: RouteCandidate,
-        finish: _Finish,
-        response: ProduceResponse | None,
-        error: BaseException | None,
-    ) -> None:
-        if response is not None and not candidate.context.may_have_errors:
-            self._routing.remember(client, candidate)
-        finish(response, error)
 
     def _offset_of(self, view: memoryview) -> int:
         return _address_of(view) - self._arena_address

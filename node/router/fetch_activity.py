@@ -80,6 +80,12 @@ class FetchActivity:
         if fetches.errors:
             fetches.errors.clear()
 
+    def repeat(self, connection_id: int, now_ms: int) -> None:
+        """The connection's latest fetch was sent again."""
+        fetches = self._connections.get(connection_id)
+        if fetches is not None:
+            fetches.last_ms = now_ms
+
     def record_sent(self, sent: Iterable[tuple[TopicKey, int, int]]) -> None:
         """A response has records: for each partition its topic, their bytes, and their number."""
         known = self.sent

@@ -12,7 +12,7 @@ while clients have quotas, are traced or audited.
 One invariant: a route is used only while nothing that it was made of has changed. These are the
 metadata (topics, leaders, quotas), the rules of the authorizer and who the client is, the reader of
 the store, and the catalog that it has read. The worker checks leadership again. Called by
-dispatch.py (docs/adr/0026-produce-routes.md).
+repeated_requests.py (docs/adr/0026-repeated-requests.md).
 """
 
 from collections.abc import Callable
@@ -183,7 +183,7 @@ class _RoutedAppend:
             self._slot.complete((response,))
 
 
-Finish = Callable[[Slot, Api, RequestContext, ProduceResponse, None], None]
+FinishProduce = Callable[[Slot, Api, RequestContext, ProduceResponse, None], None]
 """Completes the slot with the response."""
 
 
@@ -195,7 +195,10 @@ class ProduceRouting:
     """
 
     def __init__(
-        self, services: Services, count_request: Callable[[tuple[int, int]], None], finish: Finish
+        self,
+        services: Services,
+        count_request: Callable[[tuple[int, int]], None],
+        finish: FinishProduce,
     ) -> None:
         self._services = services
         self._authorizer = services.authorizer
@@ -321,9 +324,9 @@ class ProduceRouting:
         log = None if topic is None else self._services.logs.open(topic.topic_id, data.index)
         if log is None:
             return
-        routes = client.routes
-        if not isinstance(routes, ProduceRoutes):
-            routes = client.routes = ProduceRoutes()
+        routes = client.remembered
+        if type(routes) is not ProduceRoutes:
+            routes = client.remembered = ProduceRoutes()
         (key_and_version,) = _read_int32(frame)
         if routes.key_and_version != key_and_version:
             routes.key_and_version = key_and_version

@@ -164,8 +164,8 @@ class Connection(asyncio.BufferedProtocol):
         "local_port",
         "peer_principal",
         "received_ns",
+        "remembered",
         "request_count",
-        "routes",
         "slots",
         "wire",
     )
@@ -191,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_turn_continued = False
         """The next turn is for requests that an earlier one has read and left."""
         self.request_count = 0
-        self.routes: object | None = None
+        self.remembered: object | None = None
         """What the router remembers of the connection's requests."""
         self.slots: deque[Slot] = deque()
         self.input = FrameReceiver(wire.receive_buffer)

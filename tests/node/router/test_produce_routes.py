@@ -175,8 +175,8 @@ def test_a_connection_remembers_a_bounded_number(
             asked.timeout_ms = timeout_ms
             assert not (await ask(client, asked, V7)).error_code
         (connection,) = fixture.wire.connections.values()
-        assert isinstance(connection.routes, ProduceRoutes)
-        assert len(connection.routes.by_prefix) == ROUTES_MAX
+        assert isinstance(connection.remembered, ProduceRoutes)
+        assert len(connection.remembered.by_prefix) == ROUTES_MAX
 
     fixture.run(scenario())
 

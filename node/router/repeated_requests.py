@@ -1,0 +1,116 @@
+"""Requests that repeat an earlier one of their connection, and are not decoded again.
+
+A producer that sends single batches takes a route (produce_routes.py), a consumer that has nothing
+to read waits (idle_fetches.py). What is remembered of a connection is its `remembered`: one or the
+other. Called by dispatch.py, which asks for neither while requests are traced or clients have
+quotas.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.idle_fetches import IdleFetch, IdleFetchCandidate, IdleFetches
+from odradek.node.router.produce_routes import (
+    FinishProduce,
+    ProduceRoutes,
+    ProduceRouting,
+    RouteCandidate,
+)
+from odradek.node.structured_log import get_logger
+from odradek.node.wire.connection import Connection, Slot
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
+from odradek.protocol.messages.produce import ProduceRequest, ProduceResponse
+
+log = get_logger(__name__)
+
+REPEATED: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
+"""The APIs whose requests may be remembered."""
+
+Finish = Callable[[Any, BaseException | None], None]
+"""Called with the response, or with an error."""
+
+
+class RepeatedRequests:
+    """See the module's docstring.
+
+    `count_request` is called with API key and version of each request that is not decoded,
+    `finish_produce` with the responses to those that the worker has refused, `begin_request` with a
+    frame that has to be decoded after all.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        count_request: Callable[[tuple[int, int]], None],
+        finish_produce: FinishProduce,
+        begin_request: Callable[[Slot, memoryview, int], None],
+    ) -> None:
+        self._routing: Final = ProduceRouting(services, count_request, finish_produce)
+        self._idle_fetches: Final = IdleFetches(services, count_request, self._begin_late)
+        self._begin_request = begin_request
+
+    def begin(self, slot: Slot, frame: memoryview, arena_offset: int) -> bool:
+        """Start a request if it repeats what is remembered; its slot is completed then."""
+        remembered = slot.connection.remembered
+        if type(remembered) is ProduceRoutes:
+            return self._routing.begin(remembered, slot, frame, arena_offset)
+        if type(remembered) is IdleFetch:
+            return self._idle_fetches.begin(remembered, slot, frame)
+        return False
+
+    def remembering(
+        self,
+        client: Connection,
+        request: object,
+        context: RequestContext,
+        body_offset: int,
+        finish: Finish,
+    ) -> Finish:
+        """`finish`, or a function that also remembers the request. The request has not been
+        authorized yet; its body begins at `body_offset` of the frame. One that is still to be
+        decoded is not remembered: it is large."""
+        if isinstance(request, ProduceRequest):
+            candidate = self._routing.candidate(request, context)
+            if candidate is not None:
+                return partial(self._finish_produce, client, candidate, finish)
+        elif isinstance(request, FetchRequest):
+            fetch = self._idle_fetches.candidate(request, context, body_offset)
+            if fetch is not None:
+                return partial(self._finish_fetch, client, fetch, finish)
+        return finish
+
+    def _finish_produce(
+        self,
+        client: Connection,
+        candidate: RouteCandidate,
+        finish: Finish,
+        response: ProduceResponse | None,
+        error: BaseException | None,
+    ) -> None:
+        if response is not None and not candidate.context.may_have_errors:
+            self._routing.remember(client, candidate)
+        finish(response, error)
+
+    def _finish_fetch(
+        self,
+        client: Connection,
+        candidate: IdleFetchCandidate,
+        finish: Finish,
+        response: FetchResponse | None,
+        error: BaseException | None,
+    ) -> None:
+        if response is not None and not candidate.context.is_long:
+            self._idle_fetches.note(client, candidate, response)
+        finish(response, error)
+
+    def _begin_late(self, slot: Slot, frame: memoryview) -> None:
+        """A fetch that has waited goes the way of all requests. Nobody else may suffer from it."""
+        try:
+            self._begin_request(slot, frame, 0)
+        except Exception:
+            client = slot.connection
+            log.exception("a request failed; closing its connection", **client.log_fields())
+            client.abort()
