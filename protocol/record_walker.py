@@ -36,6 +36,12 @@ NO_KEY: Final = 0
 OFFSET_NOT_CONSECUTIVE: Final = 1
 TIMESTAMP_OUT_OF_RANGE: Final = 2
 
+# Of a batch.
+_BATCH_HEADER_BYTES: Final = 61
+_TRANSACTIONAL: Final = 16
+_PLAIN_RECORDS_MAX: Final = 10_000
+_PLAIN_TIMESTAMP_MAX: Final = 2**60
+
 # The fields of a record that is cut.
 _LENGTH: Final = 0
 _ATTRIBUTES: Final = 1
@@ -52,29 +58,66 @@ class MalformedRecordsError(Exception):
     """The bytes are not the records that the batch header promises."""
 
 
-def largest_delta_of(
-    data: bytes,
-    record_count: int,
-    requires_keys: bool,
-    earliest_delta: int,
-    latest_delta: int,
-    exempt_delta: int,
-) -> int | None:
-    """The largest timestamp delta of the records of a whole batch. None if anything about them is
-    wrong: a RecordWalker with these arguments says what."""
+def is_plain_batch(
+    data: bytes, start: int, requires_keys: bool, earliest_ms: int, latest_ms: int
+) -> bool:
+    """Whether `data[start:]`, from the magic byte at `start` + 16 on, is a batch of the most
+    frequent kind and may be appended as it is: of format 2, uncompressed, no marker, with the
+    timestamps of its producer from `earliest_ms` to `latest_ms`, whose largest is that of the
+    header, and few enough records to be checked at once. `requires_keys`: the topic is compacted.
+
+    False says nothing about a batch: it is another one, or wrong. Batch length, CRC and base offset
+    are the caller's to check, sequences are the log's.
+    """
+    size: i64 = len(data)
+    at: i64 = start
+    if size - at <= _BATCH_HEADER_BYTES or data[at + 16] != 2:
+        return False
+    attributes = _fixed_number(data, at + 21, 2)
+    if attributes & ~_TRANSACTIONAL:
+        return False
+    count = _fixed_number(data, at + 57, 4)
+    base_ms = _fixed_number(data, at + 27, 8)
+    producer_id = _fixed_number(data, at + 43, 8)
+    if (
+        count <= 0
+        or count > _PLAIN_RECORDS_MAX
+        or _fixed_number(data, at + 23, 4) != count - 1
+        # Differences of such times have 64 bits.
+        or not 0 <= base_ms <= _PLAIN_TIMESTAMP_MAX
+        or (producer_id < 0 and attributes)
+        or (producer_id >= 0 and _fixed_number(data, at + 53, 4) < 0)
+    ):
+        return False
     walker = RecordWalker(
-        record_count,
+        count,
         requires_keys=requires_keys,
-        earliest_delta=earliest_delta,
-        latest_delta=latest_delta,
-        exempt_delta=exempt_delta,
+        earliest_delta=max(earliest_ms, 0) - base_ms,
+        latest_delta=min(latest_ms, _PLAIN_TIMESTAMP_MAX) - base_ms,
     )
+    # The header is skipped like a field.
+    walker.skip = at + _BATCH_HEADER_BYTES
     try:
         walker.feed(data)
         walker.finish()
     except MalformedRecordsError:
-        return None
-    return None if walker.errors else walker.largest_delta
+        return False
+    if walker.errors:
+        return False
+    return base_ms + walker.largest_delta == _fixed_number(data, at + 35, 8)
+
+
+def _fixed_number(data: bytes, at: i64, size: i64) -> i64:
+    """A signed big-endian number of `size` bytes."""
+    value: i64 = data[at]
+    if value > 127:
+        value -= 256
+    end = at + size
+    at += 1
+    while at < end:
+        value = value * 256 + data[at]
+        at += 1
+    return value
 
 
 class RecordWalker:

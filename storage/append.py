@@ -9,16 +9,19 @@ Called by the worker's loop for clients, coordinators and leaders, and by recove
 batches.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import lmdb
 import msgspec
 
+from odradek.protocol.checksum import crc32c
 from odradek.protocol.control_records import EndTransactionMarker
 from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.record_walker import IS_COMPILED, is_plain_batch
 from odradek.protocol.records import (
+    ATTRIBUTES_AT,
     HEADER_BYTES,
     LEADER_EPOCH_AT,
     LENGTH_OVERHEAD,
@@ -33,6 +36,7 @@ from odradek.storage.layout import KEY, NUMBER, STAMP, STAMP_SIZE
 from odradek.storage.log_append import LogAppend
 from odradek.storage.mapped_pages import MAPPED_PAGES
 from odradek.storage.partition_log import PartitionLog, Savepoint
+from odradek.storage.producer_state import BatchMetadata
 from odradek.storage.reserve import DISK_FULL, is_disk_full_error
 from odradek.storage.segment import Segment
 from odradek.storage.settings import TimestampType
@@ -50,9 +54,16 @@ _pack_int32 = Struct(">i").pack_into
 _note_read = MAPPED_PAGES.note
 
 _STAMP_IN_PLACE_MIN = 8 << 10
+_PLAIN_BYTES_MAX: Final = 256 << 10 if IS_COMPILED else 16 << 10
+"""A batch of so many bytes is checked at once."""
+_unpack_prefix = Struct(">qi").unpack_from
+"""Base offset and batch length."""
+_pack_stamped_prefix = Struct(">IIQqii").pack
+"""The stamp, then base offset, batch length and leader epoch of the batch."""
+_PREFIX_BYTES: Final = 16
 
 
-class AppendResult(msgspec.Struct, eq=False, gc=False):
+class AppendResult(msgspec.Struct, gc=False):
     """The result of one append. It is final when the turn is committed: if the commit fails, it
     becomes KAFKA_STORAGE_ERROR. An append with acks=all may be acknowledged when the followers have
     everything below `end_offset`, which for a retry is that of the original batch."""
@@ -176,6 +187,64 @@ class Turn:
         self._results.append(result)
         return result
 
+    def append_plain(self, number: int, append: LogAppend) -> AppendResult | None:
+        """Append a client's batch that is not prepared, if it is of the most frequent kind
+        (record_walker.is_plain_batch) and may be appended as it is. None if it is not; then nothing
+        has happened, and the other way is for it: `prepare`, which may take long, and `append`."""
+        log = self._logs.get(number)
+        if log is None or self.failure is not None:
+            return None
+        arena, start, size = append.arena, append.start, append.length
+        settings = log.settings
+        if (
+            not HEADER_BYTES < size <= _PLAIN_BYTES_MAX
+            or size > settings.max_message_bytes
+            or settings.compression_type != "producer"
+            or settings.message_timestamp_type is not TimestampType.CREATE_TIME
+        ):
+            return None
+        base_offset, batch_length = _unpack_prefix(arena, start)
+        if base_offset or batch_length != size - LENGTH_OVERHEAD:
+            return None
+        end = start + size
+        crc = crc32c(arena[start + ATTRIBUTES_AT : end])
+        base_offset, leader_epoch = log.log_end_offset, append.leader_epoch
+        try:
+            transaction = self._transaction or self._begin()
+            head = _pack_stamped_prefix(
+                number, self._turn, base_offset, base_offset, batch_length, leader_epoch
+            )
+            value = b"".join((head, arena[start + _PREFIX_BYTES : end]))
+            header = unpack_header(value, STAMP_SIZE)
+            now_ms = self.now_ms
+            if header.crc != crc or not is_plain_batch(
+                value,
+                STAMP_SIZE,
+                settings.cleanup_compact,
+                now_ms - settings.message_timestamp_before_max_ms,
+                now_ms + settings.message_timestamp_after_max_ms,
+            ):
+                return None
+            if header.producer_id >= 0:
+                duplicate = check_producer(log, header, append.request_version)
+                if duplicate is not None:
+                    return _result_of_duplicate(log, duplicate)
+            if number not in self._savepoints:
+                self._savepoints[number] = (log, log.savepoint())
+            is_new = transaction.put(KEY.pack(number, base_offset), value, True, False)
+            assert is_new, f"partition {number} already has a batch at {base_offset}"
+            if size < self._segment.large_value_size and self._journal is not None:
+                self.small_values.append(value)
+            log.client_bytes += size
+            log.client_records += header.last_offset_delta + 1
+            result = self._advance(log, append, header, base_offset, leader_epoch, None)
+        except BatchRejectedError as rejected:
+            return AppendResult.of(rejected)
+        except lmdb.Error as error:
+            return self._fail(error)
+        self._results.append(result)
+        return result
+
     def commit(self) -> Commit:
         """Make the turn's appends durable, as the store's durability requires, and then visible.
 
@@ -223,10 +292,9 @@ class Turn:
         self.failure = reason
         self.has_ended = True
 
-    def grown_logs(self) -> Iterator[PartitionLog]:
+    def grown_logs(self) -> list[PartitionLog]:
         """The partitions that this turn appended to."""
-        for log, _ in self._savepoints.values():
-            yield log
+        return [log for log, _ in self._savepoints.values()]
 
     def _append_from_client(self, log: PartitionLog, append: LogAppend) -> AppendResult:
         if not append.is_prepared:
@@ -240,20 +308,12 @@ class Turn:
 
     def _put_from_client(self, log: PartitionLog, append: LogAppend) -> AppendResult:
         """Put a client's batch, which is prepared, if its sequence is right."""
-        header = append.header
-        if header is None:
-            header = unpack_header(append.arena, append.start)
+        header = unpack_header(append.arena, append.start)
         is_append_time = log.settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         if header.producer_id >= 0:
             duplicate = check_producer(log, header, append.request_version)
             if duplicate is not None:
-                return AppendResult(
-                    ErrorCode.NONE,
-                    duplicate.base_offset,
-                    duplicate.last_offset + 1,
-                    duplicate.timestamp if is_append_time else -1,
-                    log.log_start_offset,
-                )
+                return _result_of_duplicate(log, duplicate)
         if is_append_time:
             append.log_append_time_ms = self.now_ms
             set_log_append_time(append.arena, append.start, self.now_ms)
@@ -292,10 +352,7 @@ class Turn:
         marker: EndTransactionMarker | None,
     ) -> AppendResult:
         """Put one batch that has passed all checks at the end of the log."""
-        transaction = self._transaction
-        if transaction is None:
-            transaction = self._transaction = self._segment.begin_write()
-            self._turn = transaction.id() & 0xFFFFFFFF
+        transaction = self._transaction or self._begin()
         number = log.number
         if number not in self._savepoints:
             self._savepoints[number] = (log, log.savepoint())
@@ -323,6 +380,24 @@ class Turn:
             if size < self._segment.large_value_size and self._journal is not None:
                 self.small_values.append(value)
         assert is_new, f"partition {number} already has a batch at {base_offset}"
+        return self._advance(log, append, header, base_offset, leader_epoch, marker)
+
+    def _begin(self) -> "lmdb.Transaction[bytes]":
+        transaction = self._transaction = self._segment.begin_write()
+        self._turn = transaction.id() & 0xFFFFFFFF
+        return transaction
+
+    def _advance(
+        self,
+        log: PartitionLog,
+        append: LogAppend,
+        header: BatchHeader,
+        base_offset: int,
+        leader_epoch: int,
+        marker: EndTransactionMarker | None,
+    ) -> AppendResult:
+        """The batch is in the segment: update the log's state and its indexes."""
+        size = append.length
         self.appended_bytes += size
         rows = log.advance(
             header,
@@ -334,6 +409,7 @@ class Turn:
         )
         if rows:
             database = self._segment.environment.database
+            transaction = self._transaction or self._begin()
             for row in rows:
                 transaction.put(row.key, row.value, db=database(row.database))
         return AppendResult(
@@ -352,6 +428,19 @@ class Turn:
         self.is_disk_full = is_disk_full_error(error, self._segment.environment.path)
         self.failure = DISK_FULL if self.is_disk_full else f"the store cannot be written: {error}"
         return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=self.failure)
+
+
+def _result_of_duplicate(log: PartitionLog, duplicate: BatchMetadata) -> AppendResult:
+    """The result of a retry: that of the batch that was appended."""
+    settings = log.settings
+    is_append_time = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    return AppendResult(
+        ErrorCode.NONE,
+        duplicate.base_offset,
+        duplicate.last_offset + 1,
+        duplicate.timestamp if is_append_time else -1,
+        log.log_start_offset,
+    )
 
 
 def write_checkpoint(

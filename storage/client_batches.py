@@ -10,7 +10,7 @@ Kafka's LogValidator is the model. It differs in two ways: Kafka accepts offset 
 count up in uncompressed batches, and answers UNKNOWN_SERVER_ERROR for them in compressed ones.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 import msgspec
@@ -36,7 +36,6 @@ from odradek.protocol.record_walker import (
     OFFSET_NOT_CONSECUTIVE,
     MalformedRecordsError,
     RecordWalker,
-    largest_delta_of,
 )
 from odradek.protocol.records import (
     CODEC_MASK,
@@ -81,8 +80,6 @@ _COMPRESSION_COST: Final[dict[Codec, int]] = {
 }
 _WINDOW_BYTES: Final = 256 << 10 if IS_COMPILED else 16 << 10
 """Uncompressed records are read in pieces of this size, which stay in the processor's cache."""
-_INLINE_RECORDS_MAX: Final = 10_000
-"""A batch of more records is no small one, however few bytes it has."""
 
 _MESSAGES: Final = {
     NO_KEY: "Compacted topic cannot accept message without key.",
@@ -90,51 +87,14 @@ _MESSAGES: Final = {
 }
 
 
-def prepare(append: LogAppend, settings: LogSettings, now_ms: int) -> Iterable[int]:
+def prepare(append: LogAppend, settings: LogSettings, now_ms: int) -> Iterator[int]:
     """Check and convert the batches of `append`, in the steps of the result. Each is what a step
-    costs, in nanoseconds, before a long one and after any other. The call and each step raise
+    costs, in nanoseconds, before a long one and after any other. Each step raises
     BatchRejectedError.
 
-    Afterwards `append.is_prepared` is set. The call itself prepares a small uncompressed batch.
+    Afterwards `append.is_prepared` is set. Most small batches need none of this
+    (Turn.append_plain).
     """
-    arena, start, length = append.arena, append.start, append.length
-    if HEADER_BYTES < length <= _WINDOW_BYTES and settings.compression_type == "producer":
-        header = unpack_header(arena, start)
-        if (
-            header.batch_length == length - LENGTH_OVERHEAD
-            and header.magic == MAGIC
-            and not header.attributes & CODEC_MASK
-            and header.record_count <= _INLINE_RECORDS_MAX
-        ):
-            batch = arena[start : start + length]
-            check_header(batch, header, settings, append.request_version)
-            is_create_time = settings.message_timestamp_type is TimestampType.CREATE_TIME
-            earliest, latest, exempt = _bounds_of(header, settings, now_ms, is_create_time)
-            largest_delta = largest_delta_of(
-                bytes(batch[HEADER_BYTES:]),
-                header.record_count,
-                settings.cleanup_compact,
-                earliest,
-                latest,
-                exempt,
-            )
-            if largest_delta is not None:
-                max_timestamp = header.base_timestamp + largest_delta
-                if is_create_time and (
-                    max_timestamp != header.max_timestamp
-                    or max_timestamp < NO_TIMESTAMP
-                    or header.attributes & LOG_APPEND_TIME
-                ):
-                    _set_create_time(append, header, max_timestamp)
-                else:
-                    append.header = header
-                append.is_prepared = True
-                return ()
-            # The steps find what is wrong with the records.
-    return _steps(append, settings, now_ms)
-
-
-def _steps(append: LogAppend, settings: LogSettings, now_ms: int) -> Iterator[int]:
     arena, start, length = append.arena, append.start, append.length
     if (
         length > MAGIC_AT

@@ -15,6 +15,8 @@ journal or not. With `interval` that ends when the next segment, which has a jou
 store begins one at once, because a journal must have all small batches of its segment.
 """
 
+from collections.abc import Iterable
+
 from odradek.protocol.types import NEVER
 from odradek.storage.append import Turn
 from odradek.storage.environment import StorageError
@@ -39,9 +41,9 @@ class Flusher:
         """When `sync_if_due` has work to do next."""
         self.failure: str | None = None
 
-    def after_turn(self, turn: Turn, segment: Segment) -> bool:
-        """A turn was committed. True if it has been synced. Else it is synced by the deadline.
-        Raises StorageError."""
+    def after_turn(self, turn: Turn, grown: Iterable[PartitionLog], segment: Segment) -> bool:
+        """A turn was committed that appended to `grown`. True if it has been synced. Else it is
+        synced by the deadline. Raises StorageError."""
         journal = segment.journal
         must_sync = journal is None or self.syncs_each_turn
         if journal is not None and turn.small_values:
@@ -51,7 +53,7 @@ class Flusher:
                 self.failure = str(error)
                 raise
         flush_ms = self._interval_ms
-        for log in turn.grown_logs():
+        for log in grown:
             settings = log.settings
             if settings.flush_messages != NEVER:
                 self._counted.add(log)

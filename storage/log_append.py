@@ -6,7 +6,6 @@ append.py.
 
 import msgspec
 
-from odradek.protocol.records import BatchHeader
 from odradek.protocol.types import NO_EPOCH
 from odradek.storage.validation import LATEST_VERSION, AppendOrigin
 
@@ -33,8 +32,6 @@ class LogAppend(msgspec.Struct, eq=False, gc=False):
     """Whether a client's batches have been checked (client_batches.py)."""
     parts: list["LogAppend"] | None = None
     """A client's batches one by one, if it is not exactly one. Set together with `is_prepared`."""
-    header: BatchHeader | None = None
-    """That of a client's prepared batch, if it is known; it is the one in the arena."""
 
     @classmethod
     def of_bytes(cls, batches: bytes, origin: AppendOrigin) -> "LogAppend":

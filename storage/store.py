@@ -324,15 +324,17 @@ class Store:
                 self._disk_problem = self._disk_problem or DISK_FULL
             return False
         options = self.options
-        is_synced = self._flusher.after_turn(turn, self._segment)
+        grown = turn.grown_logs()
+        is_synced = self._flusher.after_turn(turn, grown, self._segment)
         words = self.status.words
-        for log in turn.grown_logs():
+        for log in grown:
             base = HEAD_WORDS + (log.number << SLOT_SHIFT)
             end = log.log_end_offset
             if not log.is_replicated:
                 log.high_watermark = end
             undecided = log.undecided
-            undecided.on_high_watermark_updated(log.high_watermark)
+            if undecided.unreplicated:
+                undecided.on_high_watermark_updated(log.high_watermark)
             words[base + LOG_END_OFFSET] = end
             words[base + HIGH_WATERMARK] = log.high_watermark
             words[base + LAST_STABLE_OFFSET] = undecided.last_stable_offset(log.high_watermark)

@@ -67,7 +67,7 @@ class AppendPreparation:
     ) -> bool:
         """Check a client's batches. False if they are left to the thread. Raises
         BatchRejectedError."""
-        steps = iter(prepare(append, settings, turn.now_ms))
+        steps = prepare(append, settings, turn.now_ms)
         cost = 0
         for step in steps:
             cost += step

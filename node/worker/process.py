@@ -88,7 +88,10 @@ _SWITCH_INTERVAL_S = 0.0005
 """After so long the thread that checks records gives way to the turns. Python's default of 5 ms
 would be felt at each of several points of a turn where the interpreter lock is taken anew."""
 _DUTIES_INTERVAL_S = 0.005
-"""How often a busy worker serves the controller, the supervisor and its stores' tasks."""
+"""How often a busy worker looks for messages of the controller and of the supervisor, and runs a
+slice of its stores' tasks, while one is due."""
+_DUTIES_INTERVAL_MAX_S = 0.02
+"""The same while no task is due."""
 
 
 class WorkerProcess:
@@ -327,26 +330,28 @@ class WorkerProcess:
             wait_ms = min(wait_ms, self._replication.next_ms(replication_ms) - replication_ms)
         if self._supervisor.is_busy:
             wait_ms = min(wait_ms, 1)
+        interval_s = min(max(_DUTIES_INTERVAL_S, wait_ms / 1_000), _DUTIES_INTERVAL_MAX_S)
         if not self._routers.fall_asleep():
             wait_ms = 0
         ready = self._poller.poll(max(0, wait_ms))
         self._routers.wake_up()
-        is_only_wakeup = len(ready) == 1 and ready[0][0] == self._wakeup_descriptor
-        data_sockets = self._data_sockets
-        if not is_only_wakeup and not self._replication.is_active:
+        data_count = has_wakeup = 0
+        for at, _ in ready:
+            if at == self._wakeup_descriptor:
+                has_wakeup = data_count = 1
+                self._routers.wakeup_pipe.clear()
+            elif at in self._data_sockets:
+                data_count += 1
+        if not self._replication.is_active:
             # An early follower must be answered, or it would wake this worker again and again.
-            self._has_peer_requests = any(
-                at in data_sockets and at != self._wakeup_descriptor for at, _ in ready
-            )
-        if time.monotonic() < self._duties_due and (
-            is_only_wakeup or (ready and all(at in data_sockets for at, _ in ready))
-        ):
-            # Only requests: run them at once.
-            self._routers.wakeup_pipe.clear()
-            return
-        self._duties_due = time.monotonic() + _DUTIES_INTERVAL_S
-        self._routers.receive()
-        self._replication.server.authenticate()
+            self._has_peer_requests = data_count > has_wakeup
+        has_messages = len(ready) > data_count
+        steady_s = time.monotonic()
+        if steady_s < self._duties_due and data_count and not has_messages:
+            return  # only requests: run them at once
+        self._duties_due = steady_s + interval_s
+        if has_messages:
+            self._receive_messages()
         self._report_ready()
         if self._turns.failed_stores:
             self._monitor.record_failures(self._turns.failed_stores)
@@ -356,13 +361,19 @@ class WorkerProcess:
             self._proposals.assign(self._partitions.misplaced, self._image, _steady_ms())
         for proposal, code in self._proposals.expired(_steady_ms()):
             self._replication.on_proposal_result(proposal, code, replication_ms)
-        if self._controller.take_connected():
-            self._subscribe()
-        self._receive_metadata()
         if replication_ms >= self._retry_ms:
             self._apply_image()
         if self._supervisor.poll():
             self._is_stopping = True
+
+    def _receive_messages(self) -> None:
+        """A socket that is not for data is readable. The poller is exact, so that nothing is missed
+        by reading none of them while it says that there is nothing."""
+        self._routers.receive()
+        self._replication.server.authenticate()
+        if self._controller.take_connected():
+            self._subscribe()
+        self._receive_metadata()
 
     # -- moves between log directories -------------------------------------------------------------
 

@@ -137,9 +137,10 @@ class RouterLinks:
 
     def fall_asleep(self) -> bool:
         """Have every router wake this worker. False if a request has come in the meantime."""
-        return all(
-            router.requests is None or router.requests.fall_asleep() for router in self._routers
-        )
+        for router in self._routers:
+            if router.requests is not None and not router.requests.fall_asleep():
+                return False
+        return True
 
     def wake_up(self) -> None:
         """Withdraw the request to be woken."""
@@ -148,8 +149,7 @@ class RouterLinks:
                 router.requests.wake_up()
 
     def receive(self) -> None:
-        """Receive what woke the worker besides requests: the wakeup pipe and greetings."""
-        self.wakeup_pipe.clear()
+        """Receive greetings."""
         for router in self._routers:
             if router.link.take_connected():
                 self._greet(router)

@@ -15,10 +15,11 @@ While a client has a quota of time, each request is measured: what is done for i
 append's part of the commit by its bytes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
 from typing import TypeAlias
+
+import msgspec
 
 from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import (
@@ -76,17 +77,16 @@ _Uncommitted: TypeAlias = tuple[
 """An append whose answer waits for the commit, its bytes, and its time so far, in nanoseconds."""
 
 
-@dataclass(slots=True)
-class _OpenTurn:
+class _OpenTurn(msgspec.Struct, eq=False):
     """A store's turn, and the requests whose answers wait for its commit."""
 
     turn: Turn
     byte_count: int = 0
-    waiting: list[_Uncommitted] = field(default_factory=list)
-    delayed: list[_Uncommitted] = field(default_factory=list)
+    waiting: list[_Uncommitted] = []
+    delayed: list[_Uncommitted] = []
     """Appends whose answers wait for followers."""
-    fetched: list[ReplicaAppend] = field(default_factory=list)
-    replicated: set[int] = field(default_factory=set)
+    fetched: list[ReplicaAppend] = []
+    replicated: set[int] = set()
     """Numbers of the replicated partitions in the turn."""
 
 
@@ -341,9 +341,13 @@ class TurnExecutor:
             router.replies.append(RequestFailed(request.request_id, error_code))
             return
         append.leader_epoch = admission.leader_epoch
+        length = append.length
+        opened = self._open.get(request.store) or self._begin(store, request.store)
+        result: AppendResult | None = None
         if rejection is None and append.origin is AppendOrigin.CLIENT and not append.is_prepared:
             assert not isinstance(request, WriteMarker)
-            log = store.partitions().get(request.number)
+            result = opened.turn.append_plain(request.number, append)
+            log = None if result is not None else store.partitions().get(request.number)
             try:
                 if log is not None and not self.preparation.check(
                     router, request, append, log.settings, self._cost
@@ -355,18 +359,20 @@ class TurnExecutor:
             spent_ns, refused = _work_ns(began_ns, prepared), AppendResult.of(rejection)
             router.replies.append(_appended(request.request_id, refused, spent_ns))
             return
-        if self._waiting:
-            # The bytes before this batch may be those of a batch that is being read.
-            append.has_headroom = False
-        length = append.length
-        opened = self._open.get(request.store) or self._begin(store, request.store)
-        result = opened.turn.append(request.number, append)
-        if admission.is_replicated:
-            opened.replicated.add(request.number)
+        if result is None:
+            if self._waiting:
+                # The bytes before this batch may be those of a batch that is being read.
+                append.has_headroom = False
+            length = append.length
+            result = opened.turn.append(request.number, append)
         work_ns = _work_ns(began_ns, prepared) if began_ns else 0
         uncommitted = (router, request, result, length, work_ns)
-        if admission.is_replicated and request.acks == -1 and not result.error_code:
-            opened.delayed.append(uncommitted)
+        if admission.is_replicated:
+            opened.replicated.add(request.number)
+            if request.acks == -1 and not result.error_code:
+                opened.delayed.append(uncommitted)
+            else:
+                opened.waiting.append(uncommitted)
         else:
             opened.waiting.append(uncommitted)
         opened.byte_count += length
@@ -485,8 +491,8 @@ class TurnExecutor:
         store = self._partitions.stores.get(index)
         if store is None:
             return  # its log directory is offline
-        status = store.status
+        take_watch = store.status.take_watch
         # The message goes to all routers: the watch flag does not say which one has set it.
-        watched = tuple(number for number in numbers if status.take_watch(number))
+        watched = [number for number in numbers if take_watch(number)]
         if watched:
-            self._broadcast(PartitionsAdvanced(index, watched))
+            self._broadcast(PartitionsAdvanced(index, tuple(watched)))

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from odradek.protocol import record_walker
+from odradek.protocol.compression import Codec
 from odradek.protocol.record_walker import (
     INT64_MAX,
     INT64_MIN,
@@ -20,8 +21,17 @@ from odradek.protocol.record_walker import (
     RECORD_ERRORS_MAX,
     TIMESTAMP_OUT_OF_RANGE,
 )
+from odradek.protocol.records import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from tests.support.compiled_modules import ROOT, uncompiled
-from tests.support.poison_batches import BODIES, GOOD_BODIES, raw_field, raw_record, varint
+from tests.support.poison_batches import (
+    BODIES,
+    GOOD_BODIES,
+    raw_batch,
+    raw_field,
+    raw_record,
+    varint,
+)
+from tests.support.stores import NOW_MS, batch_of
 
 UNCOMPILED = uncompiled(ROOT / "protocol" / "record_walker.py")
 
@@ -260,3 +270,92 @@ def test_only_the_first_faulty_records_are_named() -> None:
     result = walk(record_walker, [data], 1_000, bounds)
     assert result == reference_walk(data, 1_000, bounds)
     assert len(result.errors) == RECORD_ERRORS_MAX
+
+
+HOUR_MS = 3_600_000
+PLAIN = batch_of(3, size=20)
+IDEMPOTENT = batch_of(2, producer_id=7, producer_epoch=0, base_sequence=5)
+
+
+def is_plain(batch: bytes, *, requires_keys: bool = False, start: int = 0) -> bool:
+    """What both forms of the module say."""
+    arguments = (batch, start, requires_keys, NOW_MS - HOUR_MS, NOW_MS + HOUR_MS)
+    answer = record_walker.is_plain_batch(*arguments)
+    assert UNCOMPILED.is_plain_batch(*arguments) is answer, batch.hex()
+    return bool(answer)
+
+
+def test_a_plain_batch_may_have_other_bytes_before_it() -> None:
+    assert is_plain(PLAIN)
+    assert is_plain(b"\xee" * 16 + PLAIN, start=16)
+    assert not is_plain(b"\xee" * 16 + PLAIN)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        IDEMPOTENT,
+        batch_of(1, key=None),
+        batch_of(1, timestamp=NOW_MS - HOUR_MS),
+        batch_of(1, timestamp=NOW_MS + HOUR_MS),
+        batch_of(2, producer_id=7, producer_epoch=0, base_sequence=5, attributes=TRANSACTIONAL),
+        *(
+            raw_batch(b"".join(body.records), body.record_count, base_timestamp=NOW_MS)
+            for body in GOOD_BODIES.values()
+        ),
+    ],
+    ids=bytes.hex,
+)
+def test_plain_batches(batch: bytes) -> None:
+    assert is_plain(batch)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        *(batch_of(3, codec=codec) for codec in Codec if codec is not Codec.NONE),
+        batch_of(1, timestamp=NOW_MS - HOUR_MS - 1),
+        batch_of(1, timestamp=NOW_MS + HOUR_MS + 1),
+        batch_of(1, timestamp=-1),
+        batch_of(1, attributes=LOG_APPEND_TIME),
+        batch_of(1, attributes=CONTROL),
+        batch_of(1, attributes=TRANSACTIONAL),
+        batch_of(1, attributes=1 << 6),
+        batch_of(1, producer_id=7, producer_epoch=0, base_sequence=-1),
+        batch_of(10_001, size=0),
+        PLAIN[:61],
+        PLAIN[:-1],
+        PLAIN + b"\0",
+        b"",
+        raw_batch(raw_record(0), 1, base_timestamp=NOW_MS, max_timestamp=NOW_MS + 1),
+        raw_batch(raw_record(0), 1, base_timestamp=NOW_MS, last_offset_delta=1),
+        raw_batch(b"", 0, base_timestamp=NOW_MS),
+        *(
+            raw_batch(b"".join(body.records), body.record_count, base_timestamp=NOW_MS)
+            for name, body in BODIES.items()
+            if name not in GOOD_BODIES
+        ),
+    ],
+    ids=bytes.hex,
+)
+def test_batches_that_are_not_plain(batch: bytes) -> None:
+    assert not is_plain(batch)
+
+
+def test_a_plain_batch_of_a_compacted_topic_has_keys() -> None:
+    assert is_plain(batch_of(2), requires_keys=True)
+    assert not is_plain(batch_of(2, key=None), requires_keys=True)
+
+
+@given(
+    st.sampled_from((PLAIN, IDEMPOTENT, batch_of(1, size=200))),
+    st.lists(
+        st.tuples(st.one_of(st.integers(16, 60), st.integers(61, 300)), st.integers(0, 255)),
+        max_size=3,
+    ),
+)
+def test_damaged_batches_are_read_alike(batch: bytes, changes: list[tuple[int, int]]) -> None:
+    damaged = bytearray(batch)
+    for at, byte in changes:
+        damaged[at % len(damaged)] = byte
+    is_plain(bytes(damaged))

@@ -3,6 +3,7 @@
 import resource
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,77 @@ def test_nothing_is_visible_before_the_commit(store: Store) -> None:
     turn.commit()
     assert store.status.log_end_offset(number) == 3
     assert store.status.last_stable_offset(number) == 3
+
+
+PLAIN_SAMPLES = (
+    batch_of(3),
+    batch_of(1, key=None),
+    batch_of(2, size=9_000),
+    batch_of(2, producer_id=7, producer_epoch=0, base_sequence=0),
+    batch_of(1, producer_id=8, producer_epoch=1, base_sequence=0, attributes=TRANSACTIONAL),
+)
+
+
+def test_a_plain_batch_is_appended_like_any_other(store: Store) -> None:
+    """The short way and the long way: the same answers, records and states."""
+    short, long = create(store, 0), create(store, 1)
+    batches = [*PLAIN_SAMPLES, *PLAIN_SAMPLES]  # idempotent ones are retries then
+    turn = store.begin(NOW_MS)
+    for batch in batches:
+        result = turn.append_plain(short, append_in_arena(batch))
+        assert result == append(turn, long, batch, leader_epoch=3), batch.hex()
+    turn.commit()
+    assert len(stored(store, short)) == 2 * 3 + 2
+    assert stored(store, short) == stored(store, long)
+    logs = store.partitions()
+    assert logs[short].producers == logs[long].producers
+    assert logs[short].undecided.ongoing == logs[long].undecided.ongoing
+    for name in ("client_bytes", "client_records", "active_bytes", "active_batches"):
+        assert getattr(logs[short], name) == getattr(logs[long], name)
+
+
+def test_sequences_are_checked_on_the_short_way(store: Store) -> None:
+    short, long = create(store, 0), create(store, 1)
+    turn = store.begin(NOW_MS)
+    for epoch, sequence in ((1, 0), (1, 2), (0, 1), (1, 1), (2, 5), (2, 0)):
+        batch = batch_of(1, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+        result = turn.append_plain(short, append_in_arena(batch))
+        assert result == append(turn, long, batch, leader_epoch=3), (epoch, sequence)
+    turn.commit()
+    assert stored(store, short) == stored(store, long)
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch"),
+    [
+        ({}, batch_of(1, codec=Codec.LZ4)),
+        ({}, batch_of(2)[:-1]),
+        ({}, b"".join((batch_of(1), batch_of(1)))),
+        ({}, b"\1" + batch_of(1)[1:]),
+        ({}, batch_of(1)[:-1] + b"\1"),
+        ({}, batch_of(1)[:40]),
+        ({"max_message_bytes": 100}, batch_of(1, size=100)),
+        ({"cleanup_compact": True}, batch_of(1, key=None)),
+        ({"compression_type": "zstd"}, batch_of(1)),
+        ({"message_timestamp_type": TimestampType.LOG_APPEND_TIME}, batch_of(1)),
+        ({"message_timestamp_before_max_ms": 9}, batch_of(1, timestamp=NOW_MS - 10)),
+    ],
+)
+def test_other_batches_are_left_to_the_long_way(
+    store: Store, settings: dict[str, Any], batch: bytes
+) -> None:
+    number = create(store, **settings)
+    turn = store.begin(NOW_MS)
+    assert turn.append_plain(number, append_in_arena(batch)) is None
+    assert turn.append_plain(number + 1, append_in_arena(batch_of(1))) is None
+    assert turn.commit().advanced == set()
+    assert stored(store, number) == []
+    assert store.partitions()[number].log_end_offset == 0
+
+
+def append_in_arena(batch: bytes) -> LogAppend:
+    arena = memoryview(bytearray(b"\xee" * 32 + batch + b"\xee" * 32))
+    return LogAppend(arena, 32, len(batch), leader_epoch=3)
 
 
 def test_the_headroom_before_a_large_batch_is_restored(store: Store) -> None:
