@@ -52,6 +52,7 @@ _MODULES: Final = (
     "odradek.node.router.audit_log",
     "odradek.node.router.change_log",
     "odradek.node.router.client_listeners",
+    "odradek.node.router.connection_handover",
     "odradek.node.router.connection_limits",
     "odradek.node.router.dispatch",
     "odradek.node.router.graceful_stop",

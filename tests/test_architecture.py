@@ -68,6 +68,7 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
         "idle_fetches",
         "repeated_requests",
         "dispatch",
+        "connection_handover",
         "graceful_stop",
         "router_metrics",
         "process",

@@ -62,6 +62,7 @@ from odradek.node.router.handlers import (
     transactional_offsets,
     transactions,
 )
+from odradek.node.router.produce_routes import ProduceRouting
 from odradek.node.router.repeated_requests import REPEATED, RepeatedRequests
 from odradek.node.router.request_sampling import SAMPLE_MASK_OF_API
 from odradek.node.router.response_errors import ResponseErrors
@@ -209,7 +210,12 @@ class Dispatcher:
         self.request_counts: dict[tuple[int, int], int] = {}
         """By API and version."""
         self.errors = ResponseErrors()
-        self._repeated = RepeatedRequests(services, self._count, self._finish, self._begin)
+        self._repeated = RepeatedRequests(services, self.count, self._finish, self._begin)
+
+    @property
+    def produce_routing(self) -> ProduceRouting:
+        """Of all connections."""
+        return self._repeated.routing
 
     def on_request(self, slot: Slot, frame: memoryview, arena_offset: int) -> None:
         """Start one request. Its slot is completed now or later."""
@@ -263,7 +269,7 @@ class Dispatcher:
             trace.add("decode", trace.step_ns, perf_counter_ns())
             if not isinstance(request, bytes):
                 trace.add_topics(topics_of(request))
-        self._count((header.api_key, header.api_version))
+        self.count((header.api_key, header.api_version))
         context = RequestContext(
             api_key=header.api_key,
             api_version=header.api_version,
@@ -354,8 +360,10 @@ class Dispatcher:
         finish(response, error)
         trace.throttle_time_ms = getattr(response, "throttle_time_ms", 0)
 
-    def _count(self, key_and_version: tuple[int, int]) -> None:
-        self.request_counts[key_and_version] = self.request_counts.get(key_and_version, 0) + 1
+    def count(self, key_and_version: tuple[int, int], requests: int = 1) -> None:
+        """Count requests that were not decoded here."""
+        counts = self.request_counts
+        counts[key_and_version] = counts.get(key_and_version, 0) + requests
 
     def _offset_of(self, view: memoryview) -> int:
         return _address_of(view) - self._arena_address

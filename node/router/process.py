@@ -34,6 +34,7 @@ from odradek.node.machine_defaults import usable_processors
 from odradek.node.observability import ProcessReady, SupervisorLink
 from odradek.node.router.audit_log import AuditLog
 from odradek.node.router.client_listeners import ClientListeners
+from odradek.node.router.connection_handover import ConnectionHandover
 from odradek.node.router.connection_limits import ConnectionLimits
 from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
@@ -163,6 +164,13 @@ class RouterProcess:
             on_connected=self._authenticator.on_connected,
             on_disconnected=lambda connection: services.on_disconnected(connection.id),
         )
+        self._handover = ConnectionHandover(
+            services,
+            self._socket_server,
+            self._config.run_folder,
+            self._config.worker_count,
+            dispatcher,
+        )
         services.is_identified = self._is_identified
         self._listeners = services.listeners = ClientListeners(
             self._config,
@@ -232,6 +240,7 @@ class RouterProcess:
         self._listener_health.start([each.listener for each in listeners.acceptors], self._loop)
         self._report_listeners()
         await self._stopped.wait()
+        self._handover.stop()
         await stop_gracefully(
             self._services,
             self._socket_server,
@@ -239,6 +248,7 @@ class RouterProcess:
             self._fail_unanswered_requests,
             is_replaced=self._supervisor.is_replaced,
         )
+        self._handover.close()
         sweeper.stop()
         self._listener_health.close()
         self._watchdog.close()

@@ -20,7 +20,9 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import Final
 
+from odradek.node.bus.connection_handover import REQUEST_BYTES_MAX
 from odradek.node.bus.messages import UNSENT, Append, Appended, AppendReply
+from odradek.node.bus.produce_frames import FLEXIBLE_SINCE, NO_TAGS, PREFIX_AT, records_at
 from odradek.node.router.authorizer import CLUSTER_PRINCIPAL
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.produce import TOPIC_ID_SINCE, respond_to
@@ -37,26 +39,21 @@ from odradek.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from odradek.protocol.primitives import read_uvarint
-from odradek.protocol.records import ATTRIBUTES_AT, HEADER_BYTES, MAGIC, MAGIC_AT, TRANSACTIONAL
+from odradek.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT
 
+PATIENCE_MIN: Final = 32
 ROUTES_MAX: Final = 128
 """Routes of one connection."""
 PREFIX_BYTES_MAX: Final = 1024
 """Of the bytes before the records, which a client makes as long as it likes by its id. With them a
 route takes two kilobytes at most."""
 
-_FLEXIBLE_SINCE: Final = 9
-_LOG_START_SINCE: Final = 5
+LOG_START_SINCE: Final = 5
 _BATCHES_SINCE: Final = 3
 _KEY_AND_VERSION_BYTES: Final = 4
-_PREFIX_AT: Final = 8
-"""Behind API key, version and correlation id."""
-_ATTRIBUTES_LOW_AT: Final = ATTRIBUTES_AT + 1
 _read_start = Struct(">ii").unpack_from
 _read_int32 = Struct(">i").unpack_from
 _SAMPLE_MASK: Final = SAMPLE_MASK_OF_API[ApiKey.PRODUCE]
-_NO_TAGS: Final = b"\0\0\0"
-"""Of partition, topic and request, which end a flexible request."""
 
 
 class ProduceRoute:
@@ -137,11 +134,14 @@ class ProduceRoutes:
     Only requests of the API version that was seen last are looked up, with as many bytes.
     """
 
-    __slots__ = ("by_prefix", "key_and_version", "prefix_end")
+    __slots__ = ("by_prefix", "key_and_version", "patience", "prefix_end", "until_handover")
 
     def __init__(self) -> None:
         self.by_prefix: dict[bytes, ProduceRoute] = {}
         self.key_and_version = self.prefix_end = 0
+        self.patience = self.until_handover = PATIENCE_MIN
+        """So many small requests in a row take a route before the connection is handed over to the
+        worker: when it came last to the router, and from now on."""
 
 
 class _RoutedAppend:
@@ -162,7 +162,7 @@ class _RoutedAppend:
         route = self._route
         if type(value) is not Appended or value.error_code:
             self._routing.refuse(self._slot, route, self._correlation_id, value)
-        elif route.version >= _LOG_START_SINCE:
+        elif route.version >= LOG_START_SINCE:
             response = route.encode(
                 self._correlation_id,
                 route.head,
@@ -206,58 +206,30 @@ class ProduceRouting:
         self._worker_client = services.worker_client
         self._count_request = count_request
         self._finish = finish
+        self.consider_handover: Callable[[Connection, ProduceRoutes, int], None] = (
+            lambda _connection, _routes, _store: None
+        )
+        """Called with the store of the last request when a connection repeats itself."""
 
     def begin(
         self, routes: ProduceRoutes, slot: Slot, frame: memoryview, arena_offset: int
     ) -> bool:
         """Hand the batch of a request to its worker, if there is a route. The slot is completed
         with the answer. False if the request has to be decoded."""
-        end = len(frame)
-        at = routes.prefix_end
+        at, end = routes.prefix_end, len(frame)
         if end - at < HEADER_BYTES:
             return False
         key_and_version, correlation_id = _read_start(frame)
         if key_and_version != routes.key_and_version:
             return False
-        route = routes.by_prefix.get(bytes(frame[_PREFIX_AT:at]))
+        route = routes.by_prefix.get(bytes(frame[PREFIX_AT:at]))
         if route is None:
             return False
-        if route.version < _FLEXIBLE_SINCE:
-            (size,) = _read_int32(frame, at)
-            at += 4
-        else:
-            size = frame[at]
-            at += 1
-            if size >= 0x80:
-                shift = 7
-                size &= 0x7F
-                while True:
-                    byte = frame[at]
-                    at += 1
-                    size |= (byte & 0x7F) << shift
-                    shift += 7
-                    if byte < 0x80:
-                        break
-                    if shift > 28:
-                        return False
-            size -= 1
-            end -= 3
-            if bytes(frame[end:]) != _NO_TAGS:
-                return False
-        if (
-            at + size != end
-            or size < HEADER_BYTES
-            or frame[at + MAGIC_AT] != MAGIC
-            or frame[at + _ATTRIBUTES_LOW_AT] & TRANSACTIONAL
-        ):
+        found = records_at(frame, at, end, route.version)
+        if found is None:
             return False
-        if (
-            route.image_offset != self._metadata.image.offset
-            or route.rules is not self._authorizer.rules
-            or route.principal != slot.connection.peer_principal
-            or route.generation != route.reader.status.generation
-            or not self._services.logs.has_open(route.store, route.reader)
-        ):
+        at, size = found
+        if not self.is_valid(route, slot.connection):
             routes.by_prefix.clear()
             return False
         self._count_request(route.count_key)
@@ -281,7 +253,29 @@ class ProduceRouting:
             ),
             _RoutedAppend(self, slot, route, correlation_id),
         )
+        if size > REQUEST_BYTES_MAX // 2:
+            routes.until_handover = routes.patience
+        else:
+            routes.until_handover -= 1
+            if not routes.until_handover:
+                self.consider_handover(slot.connection, routes, route.store)
         return True
+
+    def answer(
+        self, slot: Slot, route: ProduceRoute, correlation_id: int, reply: AppendReply
+    ) -> None:
+        """Complete the slot of a request that a worker has read itself."""
+        _RoutedAppend(self, slot, route, correlation_id).resolve(reply)
+
+    def is_valid(self, route: ProduceRoute, client: Connection) -> bool:
+        """Whether nothing has changed that the route was made of."""
+        return (
+            route.image_offset == self._metadata.image.offset
+            and route.rules is self._authorizer.rules
+            and route.principal == client.peer_principal
+            and route.generation == route.reader.status.generation
+            and self._services.logs.has_open(route.store, route.reader)
+        )
 
     def candidate(
         self, request: ProduceRequest, context: RequestContext
@@ -304,10 +298,10 @@ class ProduceRouting:
         frame, version = context.frame, context.api_version
         assert data.records is not None
         size, at = len(data.records), context.offset_of(data.records) - context.arena_offset
-        if version < _FLEXIBLE_SINCE:
+        if version < FLEXIBLE_SINCE:
             prefix_end, tags = at - 4, b""
         else:
-            prefix_end, tags = at - ((size + 1).bit_length() + 6) // 7, _NO_TAGS
+            prefix_end, tags = at - ((size + 1).bit_length() + 6) // 7, NO_TAGS
             if read_uvarint(frame, prefix_end) != (size + 1, at):
                 return  # longer than it must be
         if (
@@ -334,7 +328,7 @@ class ProduceRouting:
         routes.prefix_end = prefix_end
         if len(routes.by_prefix) < ROUTES_MAX:
             route = ProduceRoute(request, context, log, image_offset, rules)
-            routes.by_prefix[bytes(frame[_PREFIX_AT:prefix_end])] = route
+            routes.by_prefix[bytes(frame[PREFIX_AT:prefix_end])] = route
 
     def refuse(
         self, slot: Slot, route: ProduceRoute, correlation_id: int, answer: AppendReply

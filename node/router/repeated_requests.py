@@ -48,7 +48,7 @@ class RepeatedRequests:
         finish_produce: FinishProduce,
         begin_request: Callable[[Slot, memoryview, int], None],
     ) -> None:
-        self._routing: Final = ProduceRouting(services, count_request, finish_produce)
+        self.routing: Final = ProduceRouting(services, count_request, finish_produce)
         self._idle_fetches: Final = IdleFetches(services, count_request, self._begin_late)
         self._begin_request = begin_request
 
@@ -56,7 +56,7 @@ class RepeatedRequests:
         """Start a request if it repeats what is remembered; its slot is completed then."""
         remembered = slot.connection.remembered
         if type(remembered) is ProduceRoutes:
-            return self._routing.begin(remembered, slot, frame, arena_offset)
+            return self.routing.begin(remembered, slot, frame, arena_offset)
         if type(remembered) is IdleFetch:
             return self._idle_fetches.begin(remembered, slot, frame)
         return False
@@ -73,7 +73,7 @@ class RepeatedRequests:
         authorized yet; its body begins at `body_offset` of the frame. One that is still to be
         decoded is not remembered: it is large."""
         if isinstance(request, ProduceRequest):
-            candidate = self._routing.candidate(request, context)
+            candidate = self.routing.candidate(request, context)
             if candidate is not None:
                 return partial(self._finish_produce, client, candidate, finish)
         elif isinstance(request, FetchRequest):
@@ -91,7 +91,7 @@ class RepeatedRequests:
         error: BaseException | None,
     ) -> None:
         if response is not None and not candidate.context.may_have_errors:
-            self._routing.remember(client, candidate)
+            self.routing.remember(client, candidate)
         finish(response, error)
 
     def _finish_fetch(

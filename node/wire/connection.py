@@ -7,21 +7,21 @@ memory as long.
 
 Reading is paused while there is a reason: too many requests in flight, responses that the client
 does not read, a throttle, no room in the arena, too many requests in one iteration of the loop, or
-a large request that is still being decoded. One invariant: the reasons (`_stops`) are only set and
-cleared here, and the transport reads if and only if there are none.
+a large request that is still being decoded; or a worker reads instead. One invariant: the reasons
+are only set and cleared here, and the transport reads if and only if there are none.
 
-Called by the event loop (get_buffer, buffer_updated, pause_writing...) and by the code that
-completes slots.
+Called by the event loop (get_buffer, buffer_updated...) and by the code that completes slots.
 """
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from odradek.node.bus.arena import NO_BLOCK
 from odradek.node.structured_log import get_logger
+from odradek.node.wire.connection_hooks import ConnectionGate, Handover
 from odradek.node.wire.framing import (
     LENGTH_BYTES,
     Buffer,
@@ -51,21 +51,8 @@ _WRITE_BYTES_MAX = 8 << 20
 
 
 # The reasons why a connection does not read, as bits.
-INFLIGHT = 1
-UNSENT = 2
-CONGESTED = 4
-THROTTLED = 8
-STARVED = 16
-TURN_LIMIT = 32
-CLOSING = 64
-DECODING = 128
-
-
-class ConnectionGate(Protocol):
-    """What frames pass before they are requests: authentication."""
-
-    def takes(self, slot: "Slot", frame: memoryview) -> bool:
-        """Complete the slot now or later, or return False: the frame is a request."""
+INFLIGHT, UNSENT, CONGESTED, THROTTLED, STARVED = 1, 2, 4, 8, 16
+TURN_LIMIT, CLOSING, DECODING, HANDED_OVER = 32, 64, 128, 256
 
 
 ConnectionServer: TypeAlias = "SocketServer[Connection, Slot]"
@@ -156,6 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         "client_host",
         "client_port",
         "gate",
+        "handover",
         "id",
         "input",
         "is_closed",
@@ -180,7 +168,8 @@ class Connection(asyncio.BufferedProtocol):
         self.id = wire.next_connection_id
         wire.next_connection_id += 1
         self.authentication: object | None = None
-        self.gate: ConnectionGate | None = None
+        self.gate: ConnectionGate[Slot] | None = None
+        self.handover: Handover | None = None
         self._frame_bytes_max: int | None = None
         self._authenticated_by_ms: int | None = None
         self.client_host = self.local_host = ""
@@ -260,6 +249,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._throttle is not None:
             self._throttle.cancel()
             self._throttle = None
+        if self.handover is not None:
+            self.handover.lost()
         self.wire.forget(self)
 
     def pause_writing(self) -> None:
@@ -371,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write()
         self._close_transport()
 
-    def require_authentication(self, gate: ConnectionGate, frame_bytes_max: int) -> None:
+    def require_authentication(self, gate: ConnectionGate[Slot], frame_bytes_max: int) -> None:
         """Give all frames to the gate. Until `on_authenticated` they are limited to that size, and
         there is as much time as for one request."""
         self.gate = gate
@@ -405,6 +396,46 @@ class Connection(asyncio.BufferedProtocol):
     def resume(self) -> None:
         """The request of `hold_back` has reached its handler."""
         self.clear_stop(DECODING)
+
+    # -- handing over ------------------------------------------------------------------------------
+
+    def hand_over(self, handover: Handover) -> None:
+        """Read no more, and call `handover.begin` when all responses are written. Only during
+        `on_request`."""
+        self.handover = handover
+        self._stops |= HANDED_OVER
+
+    def descriptor(self) -> int | None:
+        """Of the socket, if the client's bytes go through it as they are."""
+        found = None if self.listener.is_tls else self._transport.get_extra_info("socket")
+        return None if found is None else found.fileno()
+
+    def take_back(self, received: bytes = b"", unsent: bytes = b"") -> None:
+        """Read again. `received` comes before what is read, `unsent` is the end of responses that
+        are not written yet."""
+        self.handover = None
+        if self.is_closed:
+            return
+        self._stops &= ~HANDED_OVER
+        self._activity_ms = self.wire.now_ms
+        if unsent:
+            self._transport.write(unsent)
+        if received:
+            self.input.give_back(received)
+        if self._stops & CLOSING and not self.slots:
+            self._close_transport()
+        else:
+            self._resume()
+
+    def note_served(self, request_count: int) -> None:
+        """A worker has answered so many requests."""
+        self.request_count += request_count
+        self._activity_ms = self.wire.now_ms
+
+    def _begin_handover(self) -> None:
+        is_ready = self._stops == HANDED_OVER and not self.slots and not self.is_closed
+        if is_ready and self.handover is not None:
+            self.handover.begin()
 
     # -- responses ---------------------------------------------------------------------------------
 
@@ -465,7 +496,9 @@ class Connection(asyncio.BufferedProtocol):
             self._stops &= ~INFLIGHT
         if self._unsent_bytes <= settings.unsent_bytes_max // 2:
             self._stops &= ~UNSENT
-        if self._stops & CLOSING and not self.slots and not self.is_closed:
+        if self._stops & HANDED_OVER and not self.slots:
+            self.wire.loop.call_soon(self._begin_handover)
+        elif self._stops & CLOSING and not self.slots and not self.is_closed:
             self._close_transport()
 
     # -- pausing and closing -----------------------------------------------------------------------
@@ -490,10 +523,12 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_closed:
             return
         self._stops |= CLOSING
+        if self.handover is not None:
+            self.handover.recall()
         if self._is_parsing:
             return
         self._pause()
-        if not self.slots:
+        if not self.slots and not self._stops & HANDED_OVER:
             self._close_transport()
 
     def abort(self) -> None:
@@ -544,6 +579,8 @@ class Connection(asyncio.BufferedProtocol):
         """Resume reading if there is no reason to pause, after parsing what was received."""
         if self._stops:
             self._pause()
+            if self._stops == HANDED_OVER:
+                self.wire.loop.call_soon(self._begin_handover)
         elif not self._is_reading and not self.is_closed:
             self._unparsed_since_ms = self.wire.now_ms
             start, end = self.input.pending()

@@ -235,6 +235,23 @@ class FrameReceiver:
             self._receive_buffer.advance(end)
         self.release()
 
+    def take_away(self, bytes_max: int) -> bytes | None:
+        """Remove what was received and not parsed. None if these are more bytes, or if the arena
+        has no room."""
+        if self.unparsed_bytes > bytes_max:
+            return None
+        start, end = self.pending()
+        if self.is_starved:
+            return None
+        received = bytes(self._receive_buffer.arena.view[start:end])
+        self.discard(end)
+        return received
+
+    def give_back(self, received: bytes) -> None:
+        """Bytes that come before those that are read next. Only after `take_away`."""
+        assert not self.unparsed_bytes
+        self._kept = received
+
     def release(self) -> None:
         """Release all memory."""
         self._kept = b""

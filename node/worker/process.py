@@ -23,6 +23,7 @@ from odradek.cluster.metadata.client_quotas import QuotaKey
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.replication.leader import IsrProposal
+from odradek.node.bus.connection_handover import handover_path
 from odradek.node.bus.curve import cluster_keys
 from odradek.node.bus.endpoint import DealerLink, descriptor, drain, encode, ipc_address
 from odradek.node.bus.messages import (
@@ -48,6 +49,7 @@ from odradek.node.observability import ProcessReady, SupervisorLink
 from odradek.node.storage_health import StorageHealth
 from odradek.node.structured_log import configure_logging, finish_logging, get_logger
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
+from odradek.node.worker.handed_connections import HandedConnections
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.moving_workers import MovingWorkers
 from odradek.node.worker.partition_metrics import PartitionMetrics, register_disk_metrics
@@ -149,6 +151,8 @@ class WorkerProcess:
             worker_count=config.worker_count,
             processors=processors,
         )
+        self._handed = HandedConnections(handover_path(config.run_folder, index))
+        self._has_handed_events = False
         self._turns = TurnExecutor(self._partitions, self._routers.broadcast, pin_offload_thread)
         self._controller = DealerLink(
             self._context, ipc_address(config.run_folder, "controller"), self._name.encode()
@@ -215,6 +219,7 @@ class WorkerProcess:
         if authenticator is not None:
             self._poll(authenticator)
         self._poll(self._wakeup_descriptor)
+        self._poll(self._handed.fileno())
         self._poll(self._turns.preparation.thread.fileno())
         self._data_sockets.add(self._turns.preparation.thread.fileno())
 
@@ -227,6 +232,7 @@ class WorkerProcess:
                 self._run_duties()
             self._finish()
         finally:
+            self._handed.close()
             self._replication.close()
             self._partitions.close()
             log.info("the stores are closed")
@@ -234,8 +240,9 @@ class WorkerProcess:
     def _finish(self) -> None:
         """Answer the requests that routers have sent. Later ones wait in the routers for the next
         owner of the stores, so that an orderly stop fails no request."""
+        self._handed.hand_back_all()
         self._routers.broadcast(WorkerLeaving())
-        self._routers.send_replies()
+        self._send_replies()
         until = time.perf_counter() + _FINISH_S
         while time.perf_counter() < until or (
             self._turns.preparation.thread.count and time.perf_counter() < until + _PREPARATION_S
@@ -270,6 +277,9 @@ class WorkerProcess:
         replication = self._replication
         while True:
             requests = self._routers.read_or_spin(count)
+            if self._has_handed_events or (count > 1 and self._handed.count):
+                self._has_handed_events = False
+                requests += self._handed.receive()
             if self._turns.preparation.thread.count:
                 requests = self._turns.preparation.take() + requests
             count = len(requests)
@@ -281,12 +291,16 @@ class WorkerProcess:
                 if requests:
                     self._run_turn(requests)
                 replication.after_turn(replication_ms)
-                self._routers.send_replies()
+                self._send_replies()
             elif requests:
                 self._run_turn(requests)
-                self._routers.send_replies()
+                self._send_replies()
             if not requests or time.perf_counter() > until:
                 return
+
+    def _send_replies(self) -> None:
+        self._routers.send_replies()
+        self._handed.send_replies()
 
     def _run_turn(self, requests: Sequence[tuple[RouterState, Request]]) -> None:
         began_ns = time.perf_counter_ns()
@@ -309,10 +323,14 @@ class WorkerProcess:
             return True
         woken = self._descriptors.poll(left_s)
         self._routers.wake_up()
-        if len(woken) != 1 or woken[0][0] != self._wakeup_descriptor:
-            return False
-        self._routers.wakeup_pipe.clear()
-        return True
+        for file, _ in woken:
+            if file == self._wakeup_descriptor:
+                self._routers.wakeup_pipe.clear()
+            elif file == self._handed.fileno():
+                self._has_handed_events = True
+            else:
+                return False
+        return bool(woken)
 
     def _run_duties(self) -> None:
         """Run everything but requests. Sleeps if nothing is due."""
@@ -335,23 +353,26 @@ class WorkerProcess:
             wait_ms = 0
         ready = self._poller.poll(max(0, wait_ms))
         self._routers.wake_up()
-        data_count = has_wakeup = 0
+        peer_count = message_count = 0
         for at, _ in ready:
             if at == self._wakeup_descriptor:
-                has_wakeup = data_count = 1
                 self._routers.wakeup_pipe.clear()
+            elif at == self._handed.fileno():
+                self._has_handed_events = True
             elif at in self._data_sockets:
-                data_count += 1
+                peer_count += 1
+            else:
+                message_count += 1
         if not self._replication.is_active:
             # An early follower must be answered, or it would wake this worker again and again.
-            self._has_peer_requests = data_count > has_wakeup
-        has_messages = len(ready) > data_count
+            self._has_peer_requests = peer_count > 0
         steady_s = time.monotonic()
-        if steady_s < self._duties_due and data_count and not has_messages:
+        if steady_s < self._duties_due and ready and not message_count:
             return  # only requests: run them at once
         self._duties_due = steady_s + interval_s
-        if has_messages:
+        if message_count:
             self._receive_messages()
+        self._handed.tick(steady_s)
         self._report_ready()
         if self._turns.failed_stores:
             self._monitor.record_failures(self._turns.failed_stores)
@@ -383,7 +404,7 @@ class WorkerProcess:
             code = self._moves.begin(request.topic_id, request.partition, request.directory)
             router.replies.append(ReplicaMoveBegun(request.request_id, code))
         if requests:
-            self._routers.send_replies()
+            self._send_replies()
         if self._moves.count:
             self._moves.run_slice(_steady_ms(), now_ms)
             self._report_failed_log_dirs()
@@ -397,7 +418,7 @@ class WorkerProcess:
         self._replication.apply_image(self._image, self._replication_ms())
         # Those that wait for records look up where the partition is.
         self._turns.notify(old[0], (old[1],))
-        self._routers.send_replies()
+        self._send_replies()
 
     # -- metadata ----------------------------------------------------------------------------------
 
@@ -439,7 +460,7 @@ class WorkerProcess:
         self._monitor.keep(self._partitions.stores)
         if self._has_applied_image:
             self._replication.apply_image(self._image, self._replication_ms())
-            self._routers.send_replies()
+            self._send_replies()
 
     def _send_to_controller(self, message: "ToController") -> None:
         try:
@@ -494,7 +515,7 @@ class WorkerProcess:
         self._replication.apply_image(self._image, self._replication_ms())
         for store, number in vanished:
             self._turns.notify(store, (number,))
-        self._routers.send_replies()
+        self._send_replies()
         if not is_outdated:
             self._send_to_controller(MetadataApplied(self._name, self._image.offset))
         self._report_ready()

@@ -112,6 +112,13 @@ def _appended(request_id: int, result: AppendResult, work_ns: int = 0) -> Append
     )
 
 
+def _append_of_bytes(request: AppendBytes) -> LogAppend:
+    if not request.is_client:
+        return LogAppend.of_bytes(request.batches, AppendOrigin.COORDINATOR)
+    view = memoryview(request.batches)
+    return LogAppend(view, 0, len(view), request_version=request.version)
+
+
 def _work_ns(began_ns: int, prepared: PreparedAppend | None) -> int:
     """Since then, and what the preparation thread did; 0 if it is not measured."""
     before_ns = 0 if prepared is None else prepared.work_ns
@@ -234,10 +241,7 @@ class TurnExecutor:
             elif type(request) is Append:
                 self._append_from_arena(router, store, request)
             elif type(request) is AppendBytes:
-                origin = AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR
-                append = LogAppend.of_bytes(request.batches, origin)
-                append.request_version = request.version
-                self._append(router, store, request, append)
+                self._append(router, store, request, _append_of_bytes(request))
             elif type(request) is PreparedAppend:
                 self._append(router, store, request.request, request.append, request)
             elif type(request) is ReplicaAppend:
@@ -347,6 +351,8 @@ class TurnExecutor:
         if rejection is None and append.origin is AppendOrigin.CLIENT and not append.is_prepared:
             assert not isinstance(request, WriteMarker)
             result = opened.turn.append_plain(request.number, append)
+            if result is None and append.arena.readonly:
+                append.replace(memoryview(bytearray(append.arena)))
             log = None if result is not None else store.partitions().get(request.number)
             try:
                 if log is not None and not self.preparation.check(

@@ -1,0 +1,477 @@
+"""Client connections that a router has handed over: a worker reads their requests and answers them.
+
+The requests are Produce requests of one small batch that repeat an earlier one of their connection,
+but for correlation id and records. `receive` makes appends of them, which run in the worker's turn
+like those of routers; `send_replies` writes the responses, in the order of the requests. Whatever
+else arrives, the connection is handed back with it: other requests, larger ones, a closed
+connection, a client that does not read. So it is when an append is refused, because the router
+makes the responses to those; when nothing came for IDLE_S; and when the router asks for it.
+
+Invariant: a connection is handed back once, after all its requests were answered by the turns, and
+then with what the router needs to go on as if it had read everything itself. Called by the worker's
+loop only.
+"""
+
+import os
+import select
+import socket
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+from time import perf_counter_ns
+from typing import Final, TypeAlias
+
+from odradek.node.bus.connection_handover import (
+    REQUEST_BYTES_MAX,
+    Forget,
+    HandedBack,
+    HandOver,
+    HandoverChannel,
+    Served,
+    listen,
+)
+from odradek.node.bus.messages import AppendBytes, Appended, AppendReply
+from odradek.node.bus.produce_frames import PREFIX_AT, records_at
+from odradek.node.worker.turn_requests import Request, RouterState
+
+IDLE_S: Final = 1.0
+"""A connection goes back when it was not used for so long, up to twice that."""
+INFLIGHT_MAX: Final = 128
+"""Requests of a connection without a response; then it is not read."""
+_READ_BYTES: Final = 32 << 10
+_EVENTS_MAX: Final = 64
+_TIMINGS_MAX: Final = 1_000
+_MEASURED_MASK: Final = 15
+"""Correlation ids with none of these bits are those of requests to measure, as in the router."""
+_LENGTH_BYTES: Final = 4
+_read_int32 = Struct(">i").unpack_from
+_read_start = Struct(">iii").unpack_from
+"""Length of the frame, API key and version, correlation id."""
+
+
+class _Route:
+    """Where the records of requests with one prefix go."""
+
+    __slots__ = (
+        "acks",
+        "encode",
+        "has_log_start",
+        "head",
+        "index",
+        "number",
+        "size",
+        "store",
+        "tail",
+        "timeout_ms",
+        "version",
+    )
+
+    def __init__(self, message: HandOver, index: int) -> None:
+        route = message.routes[index]
+        self.index = index
+        self.store, self.number = route.store, route.number
+        self.acks, self.timeout_ms, self.version = route.acks, route.timeout_ms, route.version
+        self.head, self.tail, self.has_log_start = route.head, route.tail, route.has_log_start
+        offsets = "qqq" if route.has_log_start else "qq"
+        encoder = Struct(f">ii{len(self.head)}s{offsets}{len(self.tail)}s")
+        self.size = encoder.size - _LENGTH_BYTES
+        self.encode = encoder.pack
+
+    def response(self, correlation_id: int, reply: Appended) -> bytes:
+        """With its length."""
+        base_offset, append_ms = reply.base_offset, reply.log_append_time_ms
+        head, tail = self.head, self.tail
+        if self.has_log_start:
+            start = reply.log_start_offset
+            return self.encode(self.size, correlation_id, head, base_offset, append_ms, start, tail)
+        return self.encode(self.size, correlation_id, head, base_offset, append_ms, tail)
+
+
+class _Unanswered:
+    """A request in its connection's queue."""
+
+    __slots__ = ("correlation_id", "done_ns", "handed", "received_ns", "reply", "route")
+
+    def __init__(
+        self, handed: "_HandedConnection", route: _Route, correlation_id: int, received_ns: int
+    ) -> None:
+        self.handed = handed
+        self.route = route
+        self.correlation_id = correlation_id
+        self.received_ns = received_ns
+        """0 if it is not measured."""
+        self.done_ns = 0
+        self.reply: AppendReply | None = None
+
+
+class _HandedConnection:
+    """One connection that this worker serves."""
+
+    __slots__ = (
+        "channel",
+        "connection",
+        "has_left",
+        "is_active",
+        "is_paused",
+        "key_and_version",
+        "prefix_end",
+        "queue",
+        "received",
+        "received_bytes",
+        "request_count",
+        "routes",
+        "sent_bytes",
+        "socket",
+        "timings",
+        "unsent",
+    )
+
+    def __init__(
+        self, channel: HandoverChannel, message: HandOver, connected: socket.socket
+    ) -> None:
+        self.channel = channel
+        self.connection = message.connection
+        self.socket = connected
+        connected.setblocking(False)
+        self.key_and_version = message.key_and_version
+        self.routes = {
+            route.prefix: _Route(message, index) for index, route in enumerate(message.routes)
+        }
+        self.prefix_end = PREFIX_AT + len(message.routes[0].prefix)
+        self.queue: deque[_Unanswered] = deque()
+        self.received = message.received
+        """Not answered yet: a part of a request, or what the router has to answer."""
+        self.unsent = b""
+        self.is_active = True
+        self.is_paused = False
+        self.has_left = False
+        """It is not read any more, and handed back when the queue allows."""
+        self.request_count = self.received_bytes = self.sent_bytes = 0
+        self.timings: list[tuple[int, int, int, int]] = []
+
+
+_Requests: TypeAlias = list[tuple[RouterState, Request]]
+
+
+class HandedConnections:
+    """See the module's docstring. `fileno` is to be polled: when it is readable, call `receive`."""
+
+    def __init__(self, path: Path) -> None:
+        self._epoll = select.epoll()
+        self._listening = listen(path)
+        self._epoll.register(self._listening, select.EPOLLIN)
+        self._channels: dict[int, HandoverChannel] = {}
+        self._by_descriptor: dict[int, _HandedConnection] = {}
+        self._by_id: dict[tuple[int, int], _HandedConnection] = {}
+        """By the channel's descriptor and the connection."""
+        self._unanswered: dict[int, _Unanswered] = {}
+        self._next_id = 0
+        self._state = RouterState()
+        """Of the appends: the turns put the replies here."""
+        self._tick_s = 0.0
+        self._is_stopping = False
+        self.handed_count = 0
+        """Connections that were handed over since the start."""
+
+    @property
+    def count(self) -> int:
+        """Connections that this worker serves."""
+        return len(self._by_id)
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def receive(self) -> _Requests:
+        """The requests that have arrived. A bounded number of bytes of each connection."""
+        requests: _Requests = []
+        for descriptor, _ in self._epoll.poll(0, _EVENTS_MAX):
+            handed = self._by_descriptor.get(descriptor)
+            if handed is not None:
+                self._read(handed, requests)
+            elif descriptor in self._channels:
+                self._receive_messages(self._channels[descriptor], requests)
+            elif descriptor == self._listening.fileno():
+                self._accept()
+        return requests
+
+    def send_replies(self) -> None:
+        """Write the responses to the requests whose replies are there."""
+        replies = self._state.replies
+        if not replies:
+            return
+        answered: dict[_HandedConnection, None] = {}
+        for reply in replies:
+            request = self._unanswered.pop(getattr(reply, "request_id", 0), None)
+            if request is not None:
+                request.reply = reply  # type: ignore[assignment]  # of an append
+                if request.received_ns:
+                    request.done_ns = perf_counter_ns()
+                answered[request.handed] = None
+        replies.clear()
+        for handed in answered:
+            self._answer(handed)
+
+    def tick(self, now_s: float) -> None:
+        """Tell the routers what was served, and hand back what is idle. To be called often."""
+        if now_s < self._tick_s:
+            return
+        self._tick_s = now_s + IDLE_S
+        for channel in self._channels.values():
+            channel.flush()
+        for handed in list(self._by_id.values()):
+            if handed.is_active:
+                handed.is_active = False
+                self._tell_served(handed)
+            elif not handed.queue:
+                self._leave(handed, handed.received)
+
+    def hand_back_all(self) -> None:
+        """The worker stops: read none of them any more, and take over no others."""
+        self._is_stopping = True
+        for handed in list(self._by_id.values()):
+            self._leave(handed, handed.received)
+
+    def close(self) -> None:
+        """Close everything. Routers close the connections that were not handed back."""
+        for descriptor in list(self._channels):
+            self._close_channel(descriptor)
+        self._listening.close()
+        self._epoll.close()
+
+    # -- channels ----------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            channel = HandoverChannel(self._listening.accept()[0])
+            self._channels[channel.fileno()] = channel
+            self._epoll.register(channel.fileno(), select.EPOLLIN)
+
+    def _receive_messages(self, channel: HandoverChannel, requests: _Requests) -> None:
+        descriptor = channel.fileno()
+        while True:
+            try:
+                received = channel.receive()
+            except EOFError:
+                self._close_channel(descriptor)
+                return
+            if received is None:
+                return
+            message, file = received
+            if isinstance(message, HandOver):
+                if file is None:
+                    channel.send(HandedBack(message.connection, message.received))
+                    continue
+                if self._is_stopping:
+                    os.close(file)
+                    channel.send(HandedBack(message.connection, message.received))
+                    continue
+                handed = _HandedConnection(channel, message, socket.socket(fileno=file))
+                self._by_id[descriptor, message.connection] = handed
+                self._by_descriptor[file] = handed
+                self._epoll.register(file, select.EPOLLIN)
+                self.handed_count += 1
+                if handed.received:
+                    self._parse(handed, handed.received, requests)
+                continue
+            found = self._by_id.get((descriptor, message.connection))
+            if found is None:
+                continue  # it was handed back meanwhile
+            if isinstance(message, Forget):
+                self._forget(found)
+            else:
+                self._leave(found, found.received)
+
+    def _close_channel(self, descriptor: int) -> None:
+        channel = self._channels.pop(descriptor)
+        for handed in [each for each in self._by_id.values() if each.channel is channel]:
+            self._forget(handed)
+        self._epoll.unregister(descriptor)
+        channel.close()
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _read(self, handed: _HandedConnection, requests: _Requests) -> None:
+        try:
+            data = handed.socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            # The router reads the same.
+            self._leave(handed, handed.received)
+            return
+        handed.received_bytes += len(data)
+        handed.is_active = True
+        if handed.received:
+            data = handed.received + data
+        self._parse(handed, data, requests)
+
+    def _parse(self, handed: _HandedConnection, data: bytes, requests: _Requests) -> None:
+        """Make appends of the whole requests in `data`."""
+        at, size = 0, len(data)
+        prefix_end, routes = handed.prefix_end, handed.routes
+        now_ns = perf_counter_ns()
+        while size - at >= PREFIX_AT + _LENGTH_BYTES:
+            length, key_and_version, correlation_id = _read_start(data, at)
+            if key_and_version != handed.key_and_version or not 0 <= length <= REQUEST_BYTES_MAX:
+                self._leave(handed, data[at:])
+                return
+            end = at + _LENGTH_BYTES + length
+            if end > size:
+                break
+            frame = at + _LENGTH_BYTES
+            route = routes.get(data[frame + PREFIX_AT : frame + prefix_end])
+            found = None
+            if route is not None:
+                found = records_at(data, frame + prefix_end, end, route.version)
+            if route is None or found is None:
+                self._leave(handed, data[at:])
+                return
+            start, batch_size = found
+            self._next_id = request_id = self._next_id + 1
+            measured_ns = 0 if correlation_id & _MEASURED_MASK else now_ns
+            request = _Unanswered(handed, route, correlation_id, measured_ns)
+            handed.queue.append(request)
+            self._unanswered[request_id] = request
+            requests.append(
+                (
+                    self._state,
+                    AppendBytes(
+                        request_id,
+                        route.store,
+                        route.number,
+                        data[start : start + batch_size],
+                        True,
+                        -1,
+                        route.acks,
+                        route.version,
+                        route.timeout_ms,
+                    ),
+                )
+            )
+            handed.request_count += 1
+            at = end
+        handed.received = data[at:]
+        if len(handed.queue) >= INFLIGHT_MAX and not handed.is_paused:
+            handed.is_paused = True
+            self._epoll.modify(handed.socket, 0)
+
+    # -- responses ---------------------------------------------------------------------------------
+
+    def _answer(self, handed: _HandedConnection) -> None:
+        """Write the responses to the first requests of the queue that have their replies."""
+        if not self._is_known(handed):
+            return
+        queue = handed.queue
+        responses: list[bytes] = []
+        measured: list[_Unanswered] = []
+        is_refused = False
+        while queue:
+            request = queue[0]
+            reply = request.reply
+            if reply is None:
+                break
+            if type(reply) is not Appended or reply.error_code:
+                is_refused = True
+                break
+            queue.popleft()
+            responses.append(request.route.response(request.correlation_id, reply))
+            if request.received_ns:
+                measured.append(request)
+        if responses:
+            self._send(handed, responses[0] if len(responses) == 1 else b"".join(responses))
+        if measured and len(handed.timings) < _TIMINGS_MAX:
+            sent_ns = perf_counter_ns()
+            handed.timings += [
+                (each.received_ns, each.received_ns, each.done_ns, sent_ns) for each in measured
+            ]
+        if is_refused:
+            # The router makes this response, and those after it.
+            self._leave(handed, handed.received)
+        if handed.has_left:
+            self._hand_back_if_answered(handed)
+        elif handed.is_paused and len(queue) <= INFLIGHT_MAX // 2:
+            handed.is_paused = False
+            self._epoll.modify(handed.socket, select.EPOLLIN)
+
+    def _send(self, handed: _HandedConnection, responses: bytes) -> None:
+        handed.sent_bytes += len(responses)
+        if handed.unsent:
+            handed.unsent += responses
+            return
+        try:
+            sent = handed.socket.send(responses)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            # The router finds the connection closed.
+            self._leave(handed, handed.received)
+            return
+        if sent < len(responses):
+            # The client does not read.
+            handed.unsent = responses[sent:]
+            self._leave(handed, handed.received)
+
+    # -- leaving -----------------------------------------------------------------------------------
+
+    def _leave(self, handed: _HandedConnection, received: bytes) -> None:
+        """Read no more. The connection is handed back at once, or when its requests are
+        answered."""
+        if handed.has_left:
+            return
+        handed.has_left = True
+        handed.received = received
+        self._stop_reading(handed)
+        self._hand_back_if_answered(handed)
+
+    def _hand_back_if_answered(self, handed: _HandedConnection) -> None:
+        queue = handed.queue
+        if any(request.reply is None for request in queue) or not self._is_known(handed):
+            return
+        if queue and not _is_refused(queue[0].reply):
+            return  # `_answer` writes it first
+        self._tell_served(handed)
+        answers = tuple(
+            (each.correlation_id, each.route.index, each.reply)
+            for each in queue
+            if each.reply is not None
+        )
+        handed.channel.send(HandedBack(handed.connection, handed.received, handed.unsent, answers))
+        self._remove(handed)
+
+    def _is_known(self, handed: _HandedConnection) -> bool:
+        return self._by_id.get((handed.channel.fileno(), handed.connection)) is handed
+
+    def _forget(self, handed: _HandedConnection) -> None:
+        """The connection is closed. What becomes of its requests is told to nobody."""
+        handed.has_left = True
+        self._stop_reading(handed)
+        self._remove(handed)
+
+    def _stop_reading(self, handed: _HandedConnection) -> None:
+        descriptor = handed.socket.fileno()
+        if self._by_descriptor.pop(descriptor, None) is not None:
+            self._epoll.unregister(descriptor)
+
+    def _remove(self, handed: _HandedConnection) -> None:
+        del self._by_id[handed.channel.fileno(), handed.connection]
+        handed.socket.close()
+
+    def _tell_served(self, handed: _HandedConnection) -> None:
+        handed.channel.send(
+            Served(
+                handed.connection,
+                handed.request_count,
+                handed.received_bytes,
+                handed.sent_bytes,
+                tuple(handed.timings),
+            )
+        )
+        handed.request_count = handed.received_bytes = handed.sent_bytes = 0
+        handed.timings.clear()
+
+
+def _is_refused(reply: AppendReply | None) -> bool:
+    return type(reply) is not Appended or bool(reply.error_code)
