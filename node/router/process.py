@@ -280,7 +280,12 @@ class RouterProcess:
         self._supervisor.before_report = self._group_lag.collect
         self._listener_health.register_metrics(metrics)
         register_wire_metrics(
-            metrics, self._socket_server, self._listeners, self._services.tls_listeners, self._arena
+            metrics,
+            self._socket_server,
+            self._listeners,
+            self._services.tls_listeners,
+            self._arena,
+            self._handover,
         )
         register_request_metrics(
             metrics, self._services, dispatcher, self._authenticator, self._audit_log

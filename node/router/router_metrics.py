@@ -13,6 +13,7 @@ from odradek.node.metrics.registry import Metrics
 from odradek.node.router.audit_log import AuditLog
 from odradek.node.router.client_listeners import ClientListeners
 from odradek.node.router.client_quotas import USES_REPORTED_MAX, ClientQuotas, QuotaUse
+from odradek.node.router.connection_handover import ConnectionHandover
 from odradek.node.router.context import Services
 from odradek.node.router.dispatch import Dispatcher
 from odradek.node.router.group_lag_metrics import GroupLagMetrics
@@ -44,10 +45,12 @@ def register_wire_metrics(
     listeners: ClientListeners,
     tls_listeners: TlsListeners,
     arena: Arena,
+    handover: ConnectionHandover,
 ) -> None:
     """Connections, their bytes and TLS."""
     read, counters = metrics.read, socket_server.counters
     read("odradek_connections", lambda: len(socket_server.connections))
+    read("odradek_connections_handed_over", lambda: handover.count)
     read(
         "odradek_connection_events_total",
         lambda: {event: getattr(counters, name) for event, name in _CONNECTION_EVENTS.items()},
