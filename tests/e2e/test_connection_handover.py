@@ -1,0 +1,164 @@
+"""Real clients that write one record at a time, on three nodes: the worker of their partition
+serves them, and each record is where its acknowledgement says, also when that worker is killed.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+from urllib.request import urlopen
+
+import msgspec
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka import KafkaProducer
+
+from odradek.node.supervisor import STATE_NAME, NodeState
+from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
+from tests.support.waiting import wait_until
+
+RECORDS: Final = 200
+_SAMPLE: Final = re.compile(r"^odradek_connections_handed_over\S* ([0-9.]+)$", re.MULTILINE)
+
+
+class Writer:
+    """A client that writes to partition 0 of one topic."""
+
+    def __init__(self, nodes: Cluster, topic: str) -> None:
+        self.bootstrap = nodes.bootstrap_servers
+        self.topic = topic
+
+    def write(self, number: int) -> int:
+        """Write a record, wait for its acknowledgement, and return its offset."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End."""
+
+
+class LibrdkafkaWriter(Writer):
+    def __init__(self, nodes: Cluster, topic: str, *, idempotent: bool = True) -> None:
+        super().__init__(nodes, topic)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": idempotent,
+                "acks": "all",
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+
+    def write(self, number: int) -> int:
+        offsets: list[int] = []
+
+        def on_delivery(error: object, message: object) -> None:
+            assert error is None, error
+            offsets.append(message.offset())  # type: ignore[attr-defined]  # a Message
+
+        value = b"%d" % number
+        self._producer.produce(self.topic, value, partition=0, on_delivery=on_delivery)
+        self._producer.flush(WAIT_S)
+        (offset,) = offsets
+        return offset
+
+
+class PlainLibrdkafkaWriter(LibrdkafkaWriter):
+    def __init__(self, nodes: Cluster, topic: str) -> None:
+        super().__init__(nodes, topic, idempotent=False)
+
+
+class KafkaPythonWriter(Writer):
+    def __init__(self, nodes: Cluster, topic: str) -> None:
+        super().__init__(nodes, topic)
+        self._producer = KafkaProducer(bootstrap_servers=self.bootstrap, acks="all")
+
+    def write(self, number: int) -> int:
+        sent = self._producer.send(self.topic, b"%d" % number, partition=0)
+        return int(sent.get(WAIT_S).offset)
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+class AiokafkaWriter(Writer):
+    def __init__(self, nodes: Cluster, topic: str) -> None:
+        super().__init__(nodes, topic)
+        self._loop = asyncio.new_event_loop()
+        self._producer = self._loop.run_until_complete(self._start())
+
+    async def _start(self) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, enable_idempotence=True)
+        await producer.start()
+        return producer
+
+    def write(self, number: int) -> int:
+        sent = self._producer.send_and_wait(self.topic, b"%d" % number, partition=0)
+        return int(self._loop.run_until_complete(asyncio.wait_for(sent, WAIT_S)).offset)
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._producer.stop())
+        self._loop.close()
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    settings = {"http.listen": "127.0.0.1:0"}
+    with running_cluster(tmp_path_factory.mktemp("handover"), settings=settings) as nodes:
+        yield nodes
+
+
+def handed_over(nodes: Cluster, node_id: int) -> float:
+    """The connections that the worker of a node has, by its /metrics."""
+    state = msgspec.json.decode((nodes[node_id].data / STATE_NAME).read_bytes(), type=NodeState)
+    with urlopen(f"http://{state.http}/metrics") as answer:
+        (value,) = _SAMPLE.findall(answer.read().decode())
+    return float(value)
+
+
+def read(nodes: Cluster, topic: str, last_offset: int) -> dict[int, int]:
+    """The numbers in a topic up to this offset, by offset."""
+    configs = {"bootstrap.servers": nodes.bootstrap_servers, "group.id": "unused", "log_level": 0}
+    consumer = Consumer(configs)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: dict[int, int] = {}
+
+    def has_all() -> bool:
+        for message in consumer.consume(1_000, timeout=0.5):
+            assert message.error() is None, message.error()
+            found[message.offset() or 0] = int(message.value() or b"")
+        return last_offset in found
+
+    wait_until(has_all, timeout_s=WAIT_S, what="the log is read")
+    consumer.close()
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make", [LibrdkafkaWriter, PlainLibrdkafkaWriter, KafkaPythonWriter, AiokafkaWriter]
+)
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_records_are_where_their_acknowledgements_say(
+    nodes: Cluster, make: Callable[[Cluster, str], Writer], replicas: int
+) -> None:
+    topic = f"{make.__name__}-{replicas}"
+    nodes.create_at(topic, [[0, 1, 2][:replicas]])
+    if replicas == 3:
+        nodes.wait_until_whole(topic)
+    leader = nodes[nodes.leader_of(topic)]
+    writer = make(nodes, topic)
+    try:
+        positions = {writer.write(number): number for number in range(RECORDS)}
+        assert handed_over(nodes, nodes.leader_of(topic)) == 1
+        leader.kill_worker()
+        for number in range(RECORDS, 2 * RECORDS):
+            positions[writer.write(number)] = number
+    finally:
+        writer.close()
+    assert len(positions) == 2 * RECORDS
+    assert list(positions) == sorted(positions)
+
+    log = read(nodes, topic, max(positions))
+    assert {offset: log[offset] for offset in positions} == positions
