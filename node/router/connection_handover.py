@@ -270,11 +270,7 @@ class ConnectionHandover:
             del self._away[handed.connection.id]
             handed.connection.abort()
         if lost:
-            log.warning(
-                "closing the connections that a worker had when it ended",
-                worker=worker,
-                count=len(lost),
-            )
+            log.warning("closing the connections that a worker had when it ended", count=len(lost))
 
     def _take_served(self, message: Served) -> None:
         wire, handed = self._wire, self._away.get(message.connection)
