@@ -8,8 +8,9 @@ import threading
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 
-OFFLOADED_BYTES_MIN = 64 << 10
-"""The least work for the offload thread: waking it costs as much as a few dozen KiB."""
+OFFLOADED_BYTES_MIN = 192 << 10
+"""The least work for the offload thread. Waking it costs as much as a few dozen KiB, and the client
+may need the processor more: see ADR 5."""
 
 
 def offloaded_share(sizes: Mapping[int, int]) -> set[int]:
