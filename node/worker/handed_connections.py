@@ -41,6 +41,8 @@ INFLIGHT_MAX: Final = 128
 """Requests of a connection without a response; then it is not read."""
 _READ_BYTES: Final = 32 << 10
 _EVENTS_MAX: Final = 64
+REQUESTS_PER_TURN: Final = 512
+"""No further connection is read for a turn after so many requests: some milliseconds of appends."""
 _TIMINGS_MAX: Final = 1_000
 _MEASURED_MASK: Final = 15
 """Correlation ids with none of these bits are those of requests to measure, as in the router."""
@@ -183,12 +185,14 @@ class HandedConnections:
         return self._epoll.fileno()
 
     def receive(self) -> _Requests:
-        """The requests that have arrived. A bounded number of bytes of each connection."""
+        """Requests that have arrived: a bounded number, and of each connection, too. What is left
+        is reported again."""
         requests: _Requests = []
         for descriptor, _ in self._epoll.poll(0, _EVENTS_MAX):
             handed = self._by_descriptor.get(descriptor)
             if handed is not None:
-                self._read(handed, requests)
+                if len(requests) < REQUESTS_PER_TURN:
+                    self._read(handed, requests)
             elif descriptor in self._channels:
                 self._receive_messages(self._channels[descriptor], requests)
             elif descriptor == self._listening.fileno():

@@ -3,6 +3,7 @@
 The test plays the router, the client and the turns.
 """
 
+import itertools
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,11 @@ from odradek.node.bus.connection_handover import (
     handover_path,
 )
 from odradek.node.bus.messages import AppendBytes, Appended, AppendReply, RequestFailed
-from odradek.node.worker.handed_connections import INFLIGHT_MAX, HandedConnections
+from odradek.node.worker.handed_connections import (
+    INFLIGHT_MAX,
+    REQUESTS_PER_TURN,
+    HandedConnections,
+)
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.errors import ErrorCode
 from tests.support.stores import batch_of
@@ -372,6 +377,28 @@ def test_a_connection_with_many_requests_is_not_read(scene: Scene) -> None:
     assert not is_readable(scene.handed.fileno(), 0.05)
     scene.answer(*(ok(number) for number in range(INFLIGHT_MAX // 2)))
     scene.expect(INFLIGHT_MAX // 2 + 1)
+
+
+def test_a_turn_has_a_bounded_number_of_requests(scene: Scene) -> None:
+    """However many connections have sent, none is forgotten."""
+    pairs = [socket.socketpair() for _ in range(12)]
+    each = 200
+    for identifier, (client, server) in enumerate(pairs):
+        message = HandOver(identifier, KEY_AND_VERSION, ROUTES, b"")
+        assert scene.router.try_send(message, server.fileno())
+        client.send(b"".join(frame(number) for number in range(each)))
+    wait_until(lambda: scene.receives() and scene.handed.count == len(pairs), what="all are there")
+    sizes = [len(scene.requests)]
+    while len(scene.requests) < len(pairs) * each:
+        scene.receive()
+        sizes.append(len(scene.requests))
+    steps = [after - before for before, after in itertools.pairwise(sizes)]
+    assert max(steps) < REQUESTS_PER_TURN + each
+    scene.answer(*(ok(0) for _ in scene.requests))
+    for client, server in pairs:
+        assert client.recv(SIZE) == response(0, 0)
+        client.close()
+        server.close()
 
 
 def test_a_stopping_worker_hands_back_all(scene: Scene) -> None:
