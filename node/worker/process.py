@@ -273,10 +273,11 @@ class WorkerProcess:
     def _serve_while_busy(self) -> None:
         """Run turns until there are no requests, or until the other tasks are due."""
         until = time.perf_counter() + _DUTIES_INTERVAL_S
-        count = 0
+        count = ring_count = 0
         replication = self._replication
         while True:
-            requests = self._routers.read_or_spin(count)
+            requests = self._routers.read_or_spin(ring_count)
+            ring_count = len(requests)
             if self._has_handed_events or (count > 1 and self._handed.count):
                 self._has_handed_events = False
                 requests += self._handed.receive()
@@ -295,7 +296,9 @@ class WorkerProcess:
             elif requests:
                 self._run_turn(requests)
                 self._send_replies()
-            if not requests or time.perf_counter() > until:
+            # After a lone request of a connection that was handed over, the next thing is to sleep.
+            is_idle = not requests or (count == 1 and not ring_count)
+            if is_idle or time.perf_counter() > until:
                 return
 
     def _send_replies(self) -> None:
