@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench import processes
 from bench.brokers import Broker
@@ -139,14 +140,21 @@ def _admin(broker: Broker) -> AdminClient:
 def make_topic(admin: AdminClient, topic: NewTopic) -> None:
     """Create a topic and wait until the leaders of all its partitions accept requests."""
     admin.create_topics([topic], operation_timeout=30)[topic.topic].result(60)
+    asked = {
+        TopicPartition(topic.topic, partition): OffsetSpec.latest()
+        for partition in range(topic.num_partitions)
+    }
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        found = admin.list_topics(topic.topic, timeout=10).topics[topic.topic].partitions
-        if len(found) == topic.num_partitions and all(p.leader >= 0 for p in found.values()):
-            time.sleep(0.2)  # Kafka reports leaders a moment before they accept requests
+    while True:
+        try:
+            # Metadata names leaders a moment before they accept requests.
+            for found in admin.list_offsets(asked, request_timeout=10).values():
+                found.result(30)
             return
-        time.sleep(0.01)
-    raise RuntimeError(f"{topic.topic} has no leaders")
+        except KafkaException as error:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{topic.topic} has no leaders") from error
+            time.sleep(0.05)
 
 
 def _count(partitions: int) -> str:
