@@ -14,6 +14,7 @@ side is gone, the other closes the connections: which of their requests were car
 import os
 import socket
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -25,7 +26,9 @@ REQUEST_BYTES_MAX: Final = 16 << 10
 """Of a request that a worker reads itself. Larger batches keep both processes busy."""
 RECEIVED_BYTES_MAX: Final = 64 << 10
 """What is received of a connection and not answered when it changes hands."""
-_MESSAGE_BYTES_MAX: Final = 192 << 10
+_MESSAGE_BYTES_MAX: Final = 384 << 10
+"""Above the largest message: bytes received, and some hundred responses of a client that does not
+read; below what Linux allows for a message."""
 
 
 class DirectRoute(msgspec.Struct, frozen=True, array_like=True):
@@ -68,13 +71,13 @@ class Forget(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 class Served(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """What a worker has answered since it last said so. `timings` are of those requests that are
-    measured: when it was received, begun, done and sent, in nanoseconds of the monotonic clock."""
+    measured: when it was received, done and sent, in nanoseconds of the monotonic clock."""
 
     connection: int
     requests: int
     received_bytes: int
     sent_bytes: int
-    timings: tuple[tuple[int, int, int, int], ...] = ()
+    timings: tuple[tuple[int, int, int], ...] = ()
 
 
 class HandedBack(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -103,7 +106,7 @@ class HandoverChannel:
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * _MESSAGE_BYTES_MAX)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _MESSAGE_BYTES_MAX)
         self._socket = connected
         self._queue: deque[bytes] = deque()
 
@@ -148,7 +151,10 @@ class HandoverChannel:
             except BlockingIOError:
                 return False
             except OSError:
-                queue.clear()  # it is gone, which `receive` tells
+                # It is gone, or the message cannot be sent: `receive` tells both ends of the end.
+                queue.clear()
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
                 return True
             queue.popleft()
         return True

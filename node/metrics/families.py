@@ -313,6 +313,7 @@ def _of_replication() -> _Families:
 def _of_connections() -> _Families:
     yield _gauge("odradek_connections", _ROUTER, "Client connections")
     yield _gauge("odradek_connections_handed_over", _ROUTER, "Connections served by workers")
+    yield _counter("odradek_connection_handovers_total", _ROUTER, "Handed over to workers")
     yield _counter(
         "odradek_connection_events_total",
         _ROUTER,

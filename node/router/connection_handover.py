@@ -29,8 +29,8 @@ from odradek.node.bus.connection_handover import (
 from odradek.node.router.context import Services
 from odradek.node.router.dispatch import Dispatcher
 from odradek.node.router.produce_routes import (
+    HANDOVER_AFTER_MIN,
     LOG_START_SINCE,
-    PATIENCE_MIN,
     ProduceRoute,
     ProduceRoutes,
 )
@@ -38,7 +38,6 @@ from odradek.node.structured_log import get_logger
 from odradek.node.wire.connection import Connection, ConnectionServer, Slot
 from odradek.node.wire.request_times import RequestTiming
 from odradek.protocol.apis import ApiKey
-from odradek.storage.layout import index_of
 
 log = get_logger(__name__)
 
@@ -46,7 +45,7 @@ CHECK_S: Final = 0.05
 """How often the routes of connections that are handed over are compared."""
 HANDED_MAX: Final = 128
 """Connections that are handed over at a time, which bounds the check."""
-PATIENCE_MAX: Final = 1 << 16
+HANDOVER_AFTER_MAX: Final = 1 << 16
 """See ProduceRoutes."""
 SERVED_MIN: Final = 256
 """A connection for which a worker has answered fewer requests has come back soon."""
@@ -102,12 +101,12 @@ class ConnectionHandover:
         services: Services,
         wire: ConnectionServer,
         run_folder: Path,
-        worker_count: int,
         dispatcher: Dispatcher,
     ) -> None:
         self._services = services
         self._wire = wire
-        self._paths = [handover_path(run_folder, index) for index in range(worker_count)]
+        self._run_folder = run_folder
+        self._worker_of = services.worker_client.worker_of
         self._channels: dict[int, HandoverChannel] = {}
         """By worker."""
         self._routing = dispatcher.produce_routing
@@ -128,7 +127,7 @@ class ConnectionHandover:
     def consider(self, connection: Connection, routes: ProduceRoutes, store: int) -> None:
         """Hand the connection over to the worker of this store, if that is possible. Only while a
         request of the connection is begun."""
-        routes.until_handover = routes.patience
+        routes.until_handover = routes.handover_after
         if (
             self._has_stopped
             or not self._may_hand_over()
@@ -151,10 +150,10 @@ class ConnectionHandover:
         handed.taken = list(by_prefix.values())
         channel = self._channel(handed.worker)
         descriptor, received = connection.descriptor(), None
-        if channel is not None and self._may_send(handed):
+        if channel is not None and descriptor is not None and self._may_send(handed):
             received = connection.input.take_away(RECEIVED_BYTES_MAX)
         if channel is None or received is None or descriptor is None:
-            self._be_patient(routes)
+            self._back_off(routes)
             connection.take_back()
             return
         message = HandOver(
@@ -164,7 +163,7 @@ class ConnectionHandover:
             received,
         )
         if not channel.try_send(message, descriptor):
-            self._be_patient(routes)
+            self._back_off(routes)
             connection.take_back(received)
             return
         handed.is_away = True
@@ -201,9 +200,6 @@ class ConnectionHandover:
 
     # -- what a route was made of ------------------------------------------------------------------
 
-    def _worker_of(self, store: int) -> int:
-        return index_of(store) % len(self._paths)
-
     def _may_hand_over(self) -> bool:
         services = self._services
         return not services.tracer.is_active and not services.client_quotas.is_active
@@ -237,7 +233,7 @@ class ConnectionHandover:
     def _channel(self, worker: int) -> HandoverChannel | None:
         channel = self._channels.get(worker)
         if channel is None:
-            channel = HandoverChannel.connect(self._paths[worker])
+            channel = HandoverChannel.connect(handover_path(self._run_folder, worker))
             if channel is not None:
                 self._channels[worker] = channel
                 self._wire.loop.add_reader(channel.fileno(), self._receive, worker)
@@ -278,8 +274,8 @@ class ConnectionHandover:
         counters.requests += message.requests
         counters.received_bytes += message.received_bytes
         counters.sent_bytes += message.sent_bytes
-        for received_ns, started_ns, done_ns, sent_ns in message.timings:
-            timing = RequestTiming(ApiKey.PRODUCE, received_ns, started_ns)
+        for received_ns, done_ns, sent_ns in message.timings:
+            timing = RequestTiming(ApiKey.PRODUCE, received_ns, received_ns)
             timing.done_ns = done_ns
             wire.request_times.observe(timing, sent_ns)
         if handed is not None:
@@ -287,9 +283,11 @@ class ConnectionHandover:
             handed.connection.note_served(message.requests)
             self._count_requests(handed.taken[0].count_key, message.requests)
 
-    def _be_patient(self, routes: ProduceRoutes) -> None:
+    def _back_off(self, routes: ProduceRoutes) -> None:
         """Handing the connection over was of no use."""
-        routes.patience = routes.until_handover = min(4 * routes.patience, PATIENCE_MAX)
+        routes.handover_after = routes.until_handover = min(
+            4 * routes.handover_after, HANDOVER_AFTER_MAX
+        )
 
     def _take_back(self, message: HandedBack) -> None:
         handed = self._away.pop(message.connection, None)
@@ -297,10 +295,10 @@ class ConnectionHandover:
             return  # it was closed meanwhile
         routes = handed.routes
         if handed.served >= SERVED_MIN:
-            routes.patience = PATIENCE_MIN
+            routes.handover_after = HANDOVER_AFTER_MIN
         elif not handed.is_recalled:
-            self._be_patient(routes)
-        routes.until_handover = routes.patience
+            self._back_off(routes)
+        routes.until_handover = routes.handover_after
         connection = handed.connection
         slots = []
         for _ in message.answers:

@@ -168,7 +168,6 @@ class RouterProcess:
             services,
             self._socket_server,
             self._config.run_folder,
-            self._config.worker_count,
             dispatcher,
         )
         services.is_identified = self._is_identified

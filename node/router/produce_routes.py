@@ -41,7 +41,8 @@ from odradek.protocol.messages.produce import (
 from odradek.protocol.primitives import read_uvarint
 from odradek.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT
 
-PATIENCE_MIN: Final = 32
+HANDOVER_AFTER_MIN: Final = 32
+"""Small requests in a row before a connection is handed over to a worker."""
 ROUTES_MAX: Final = 128
 """Routes of one connection."""
 PREFIX_BYTES_MAX: Final = 1024
@@ -50,7 +51,6 @@ route takes two kilobytes at most."""
 
 LOG_START_SINCE: Final = 5
 _BATCHES_SINCE: Final = 3
-_KEY_AND_VERSION_BYTES: Final = 4
 _read_start = Struct(">ii").unpack_from
 _read_int32 = Struct(">i").unpack_from
 _SAMPLE_MASK: Final = SAMPLE_MASK_OF_API[ApiKey.PRODUCE]
@@ -134,12 +134,12 @@ class ProduceRoutes:
     Only requests of the API version that was seen last are looked up, with as many bytes.
     """
 
-    __slots__ = ("by_prefix", "key_and_version", "patience", "prefix_end", "until_handover")
+    __slots__ = ("by_prefix", "handover_after", "key_and_version", "prefix_end", "until_handover")
 
     def __init__(self) -> None:
         self.by_prefix: dict[bytes, ProduceRoute] = {}
         self.key_and_version = self.prefix_end = 0
-        self.patience = self.until_handover = PATIENCE_MIN
+        self.handover_after = self.until_handover = HANDOVER_AFTER_MIN
         """So many small requests in a row take a route before the connection is handed over to the
         worker: when it came last to the router, and from now on."""
 
@@ -254,7 +254,7 @@ class ProduceRouting:
             _RoutedAppend(self, slot, route, correlation_id),
         )
         if size > REQUEST_BYTES_MAX // 2:
-            routes.until_handover = routes.patience
+            routes.until_handover = routes.handover_after
         else:
             routes.until_handover -= 1
             if not routes.until_handover:

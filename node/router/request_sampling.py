@@ -5,6 +5,7 @@ correlation id, which clients count up; of all others each one. Called by dispat
 from collections.abc import Mapping
 from typing import Final
 
+from odradek.node.wire.request_times import SAMPLE_MASK
 from odradek.protocol.apis import APIS, ApiKey
 
 _FREQUENT: Final = frozenset(
@@ -26,5 +27,7 @@ _FREQUENT: Final = frozenset(
 )
 """What members of groups, producers and consumers send all the time."""
 
-SAMPLE_MASK_OF_API: Final[Mapping[int, int]] = {key: 15 if key in _FREQUENT else 0 for key in APIS}
+SAMPLE_MASK_OF_API: Final[Mapping[int, int]] = {
+    key: SAMPLE_MASK if key in _FREQUENT else 0 for key in APIS
+}
 """For each API key: correlation ids with none of these bits are those of requests to measure."""

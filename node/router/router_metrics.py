@@ -51,6 +51,7 @@ def register_wire_metrics(
     read, counters = metrics.read, socket_server.counters
     read("odradek_connections", lambda: len(socket_server.connections))
     read("odradek_connections_handed_over", lambda: handover.count)
+    read("odradek_connection_handovers_total", lambda: handover.handed_over_count)
     read(
         "odradek_connection_events_total",
         lambda: {event: getattr(counters, name) for event, name in _CONNECTION_EVENTS.items()},

@@ -170,6 +170,10 @@ class WorkerClient:
         """Requests without a reply, sent or not."""
         return sum(len(worker.pending) for worker in self._workers)
 
+    def worker_of(self, store: int) -> int:
+        """The index of the worker that owns the store. The number of workers may change."""
+        return index_of(store) % len(self._workers)
+
     def send(self, request: WorkerRequest[R], block: int = NO_BLOCK) -> Reply[R]:
         """The reply of the worker that owns the request's store; sets the request's id.
 
@@ -186,7 +190,7 @@ class WorkerClient:
     ) -> None:
         """As `send`; the receiver gets the reply."""
         self._next_id = request_id = request.request_id = self._next_id + 1
-        worker = self._workers[index_of(request.store) % len(self._workers)]
+        worker = self._workers[self.worker_of(request.store)]
         if len(worker.queue) >= worker.queue_count_max:
             self._release(block)
             receiver.resolve(_refusal(worker, request_id))  # type: ignore[arg-type]  # one of R
@@ -217,7 +221,7 @@ class WorkerClient:
         """The reply to the next request, which is part of a trace; the worker is told so before
         it."""
         request_id = self._next_id + 1
-        worker = self._workers[index_of(request.store) % len(self._workers)]
+        worker = self._workers[self.worker_of(request.store)]
         reply: TracedReply[R] = TracedReply(
             trace,
             "worker_request",

@@ -16,6 +16,8 @@ from odradek.node.bus.request_trace import RequestTrace
 from odradek.node.metrics.histogram import DurationHistogram
 
 STAGES: Final = ("queue", "handler", "send")
+SAMPLE_MASK: Final = 15
+"""Of frequent APIs those requests are measured whose correlation ids have none of these bits."""
 NOT_MEASURED: Final = -1
 """The API key of a request that is only traced."""
 

@@ -33,6 +33,7 @@ from odradek.node.bus.connection_handover import (
 )
 from odradek.node.bus.messages import AppendBytes, Appended, AppendReply
 from odradek.node.bus.produce_frames import PREFIX_AT, records_at
+from odradek.node.wire.request_times import SAMPLE_MASK
 from odradek.node.worker.turn_requests import Request, RouterState
 
 IDLE_S: Final = 1.0
@@ -44,10 +45,7 @@ _EVENTS_MAX: Final = 64
 REQUESTS_PER_TURN: Final = 512
 """No further connection is read for a turn after so many requests: some milliseconds of appends."""
 _TIMINGS_MAX: Final = 1_000
-_MEASURED_MASK: Final = 15
-"""Correlation ids with none of these bits are those of requests to measure, as in the router."""
 _LENGTH_BYTES: Final = 4
-_read_int32 = Struct(">i").unpack_from
 _read_start = Struct(">iii").unpack_from
 """Length of the frame, API key and version, correlation id."""
 
@@ -150,7 +148,7 @@ class _HandedConnection:
         self.has_left = False
         """It is not read any more, and handed back when the queue allows."""
         self.request_count = self.received_bytes = self.sent_bytes = 0
-        self.timings: list[tuple[int, int, int, int]] = []
+        self.timings: list[tuple[int, int, int]] = []
 
 
 _Requests: TypeAlias = list[tuple[RouterState, Request]]
@@ -173,8 +171,6 @@ class HandedConnections:
         """Of the appends: the turns put the replies here."""
         self._tick_s = 0.0
         self._is_stopping = False
-        self.handed_count = 0
-        """Connections that were handed over since the start."""
 
     @property
     def count(self) -> int:
@@ -263,18 +259,15 @@ class HandedConnections:
                 return
             message, file = received
             if isinstance(message, HandOver):
-                if file is None:
-                    channel.send(HandedBack(message.connection, message.received))
-                    continue
-                if self._is_stopping:
-                    os.close(file)
+                if file is None or self._is_stopping:
+                    if file is not None:
+                        os.close(file)
                     channel.send(HandedBack(message.connection, message.received))
                     continue
                 handed = _HandedConnection(channel, message, socket.socket(fileno=file))
                 self._by_id[descriptor, message.connection] = handed
                 self._by_descriptor[file] = handed
                 self._epoll.register(file, select.EPOLLIN)
-                self.handed_count += 1
                 if handed.received:
                     self._parse(handed, handed.received, requests)
                 continue
@@ -335,7 +328,7 @@ class HandedConnections:
                 return
             start, batch_size = found
             self._next_id = request_id = self._next_id + 1
-            measured_ns = 0 if correlation_id & _MEASURED_MASK else now_ns
+            measured_ns = 0 if correlation_id & SAMPLE_MASK else now_ns
             request = _Unanswered(handed, route, correlation_id, measured_ns)
             handed.queue.append(request)
             self._unanswered[request_id] = request
@@ -388,9 +381,7 @@ class HandedConnections:
             self._send(handed, responses[0] if len(responses) == 1 else b"".join(responses))
         if measured and len(handed.timings) < _TIMINGS_MAX:
             sent_ns = perf_counter_ns()
-            handed.timings += [
-                (each.received_ns, each.received_ns, each.done_ns, sent_ns) for each in measured
-            ]
+            handed.timings += [(each.received_ns, each.done_ns, sent_ns) for each in measured]
         if is_refused:
             # The router makes this response, and those after it.
             self._leave(handed, handed.received)

@@ -147,9 +147,14 @@ class DirectWorkerClient:
         self._harness = harness
         self._next_id = 0
         self._held: list[tuple[Request, Reply[Any]]] = []
+        self.worker = 0
+        """Which one it says that owns the stores."""
         self.holds_back = False
         self.is_away = False
         self.requests: list[Request] = []
+
+    def worker_of(self, _store: int) -> int:
+        return self.worker
 
     def append_bytes(self, request: AppendBytes) -> Reply[AppendReply]:
         return self.send(request)

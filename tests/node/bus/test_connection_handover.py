@@ -56,7 +56,7 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
     [
         Recall(1),
         Forget(2**40),
-        Served(1, 2, 3, 4, ((5, 6, 7, 8),)),
+        Served(1, 2, 3, 4, ((5, 6, 7),)),
         HandedBack(1),
         HandedBack(1, b"received", b"unsent", ((9, 0, REFUSED), (10, 1, Appended(8)))),
     ],
@@ -123,6 +123,20 @@ def test_the_end_of_a_channel_is_told(ends: Ends) -> None:
         ends.router.receive()
     ends.router.send(Recall(1))  # goes nowhere
     assert ends.router.flush()
+
+
+def test_a_message_that_cannot_be_sent_ends_the_channel(ends: Ends) -> None:
+    """Nobody waits for a connection whose message is lost."""
+    ends.worker.send(HandedBack(1, bytes(16 << 20)))
+    for each in (ends.router, ends.worker):
+        with pytest.raises(EOFError):
+            each.receive()
+
+
+def test_the_largest_message_arrives(ends: Ends) -> None:
+    message = HandedBack(1, bytes(RECEIVED_BYTES_MAX + (32 << 10)), bytes(200_000))
+    ends.worker.send(message)
+    assert ends.router.receive() == (message, None)
 
 
 def test_there_is_no_channel_without_a_worker(tmp_path: Path) -> None:

@@ -12,9 +12,13 @@ import pytest
 
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.records import ClientQuotaChanged
-from odradek.node.bus.connection_handover import REQUEST_BYTES_MAX, handover_path
-from odradek.node.router.connection_handover import PATIENCE_MAX, SERVED_MIN, ConnectionHandover
-from odradek.node.router.produce_routes import PATIENCE_MIN, ProduceRoutes
+from odradek.node.bus.connection_handover import REQUEST_BYTES_MAX, handover_path, listen
+from odradek.node.router.connection_handover import (
+    HANDOVER_AFTER_MAX,
+    SERVED_MIN,
+    ConnectionHandover,
+)
+from odradek.node.router.produce_routes import HANDOVER_AFTER_MIN, ProduceRoutes
 from odradek.node.router.tracing.trace_filter import TraceFilter
 from odradek.node.wire.connection import Connection
 from odradek.node.worker.handed_connections import HandedConnections
@@ -49,11 +53,11 @@ class HandoverFixture:
         """The worker reads requests and does not answer."""
         self.start_worker()
         self.handover = ConnectionHandover(
-            fixture.harness.services, fixture.wire, folder, 1, fixture.dispatcher
+            fixture.harness.services, fixture.wire, folder, fixture.dispatcher
         )
 
-    def start_worker(self) -> None:
-        self.worker = HandedConnections(handover_path(self.folder, 0))
+    def start_worker(self, index: int = 0) -> None:
+        self.worker = HandedConnections(handover_path(self.folder, index))
         self.fixture.loop.add_reader(self.worker.fileno(), self._pump)
 
     def stop_worker(self) -> None:
@@ -88,7 +92,7 @@ class HandoverFixture:
     async def handed_over(self, *, indexes: tuple[int, ...] = (0,)) -> DispatchClient:
         """A client whose connection the worker has."""
         client = await self.connect()
-        for number in range(PATIENCE_MIN + len(indexes)):
+        for number in range(HANDOVER_AFTER_MIN + len(indexes)):
             assert not (await ask(client, index=indexes[number % len(indexes)])).error_code
         await self.until(lambda: self.worker.count)
         assert self.handover.count == 1
@@ -131,7 +135,7 @@ def test_a_connection_that_repeats_itself_is_handed_over(
 ) -> None:
     async def scenario() -> None:
         client = await fixture.connect()
-        for offset in range(3 * PATIENCE_MIN):
+        for offset in range(3 * HANDOVER_AFTER_MIN):
             partition = await ask(client, version=version)
             assert (partition.error_code, partition.base_offset) == (0, offset)
         assert fixture.handover.count == fixture.worker.count == 1
@@ -149,7 +153,7 @@ def test_the_response_has_the_same_bytes(fixture: HandoverFixture) -> None:
             each.writer.write(frame)
             frames.append(bytes(await each.frame()))
         first, second = frames
-        end = PATIENCE_MIN + 1
+        end = HANDOVER_AFTER_MIN + 1
         assert first.replace(struct.pack(">q", end), struct.pack(">q", end + 1)) == second
 
     fixture.run(scenario())
@@ -180,7 +184,7 @@ def test_requests_that_are_under_way_are_answered_in_order(fixture: HandoverFixt
 def test_other_requests_come_back_in_their_order(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.handed_over()
-        base = PATIENCE_MIN + 1
+        base = HANDOVER_AFTER_MIN + 1
         for correlation_id in (1, 2):
             client.writer.write(frame_of(request_of(batch_of(1)), FLEXIBLE, correlation_id))
         client.writer.write(frame_of(ApiVersionsRequest(), 0, 3))
@@ -212,7 +216,7 @@ def test_a_large_batch_comes_back(fixture: HandoverFixture) -> None:
         client = await fixture.handed_over()
         for offset in range(3):
             partition = await ask(client, batch_of(1, size=2 * REQUEST_BYTES_MAX))
-            assert partition.base_offset == PATIENCE_MIN + 1 + offset
+            assert partition.base_offset == HANDOVER_AFTER_MIN + 1 + offset
         assert not fixture.handover.count
 
     fixture.run(scenario())
@@ -221,7 +225,7 @@ def test_a_large_batch_comes_back(fixture: HandoverFixture) -> None:
 def test_large_batches_stay_with_the_router(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.connect()
-        for _ in range(2 * PATIENCE_MIN):
+        for _ in range(2 * HANDOVER_AFTER_MIN):
             await ask(client, batch_of(1, size=REQUEST_BYTES_MAX // 2 + 1))
         assert not fixture.handover.handed_over_count
 
@@ -236,10 +240,10 @@ def test_a_refused_batch_has_the_response_of_the_router(fixture: HandoverFixture
 
     async def scenario() -> None:
         client = await fixture.connect()
-        for sequence in range(PATIENCE_MIN + 1):
+        for sequence in range(HANDOVER_AFTER_MIN + 1):
             assert not (await ask(client, batch(sequence))).error_code
         await fixture.until(lambda: fixture.handover.count)
-        sequences = (PATIENCE_MIN + 1, PATIENCE_MIN + 9, PATIENCE_MIN + 2)
+        sequences = (HANDOVER_AFTER_MIN + 1, HANDOVER_AFTER_MIN + 9, HANDOVER_AFTER_MIN + 2)
         posted = [client.post(request_of(batch(sequence)), FLEXIBLE) for sequence in sequences]
         codes = []
         for correlation_id in posted:
@@ -277,7 +281,7 @@ def test_a_connection_is_recalled_when_something_changes(
         change(fixture)
         await fixture.until(lambda: not fixture.handover.count)
         expected = ErrorCode.TOPIC_AUTHORIZATION_FAILED if change is deny_writes else 0
-        for _ in range(2 * PATIENCE_MIN):
+        for _ in range(2 * HANDOVER_AFTER_MIN):
             assert (await ask(client)).error_code == expected
         assert fixture.handover.handed_over_count == 1
 
@@ -297,7 +301,7 @@ def test_a_replaced_leader_is_answered_like_always(fixture: HandoverFixture) -> 
 def test_requests_are_counted_wherever_they_are_answered(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.connect()
-        count = 10 * PATIENCE_MIN
+        count = 10 * HANDOVER_AFTER_MIN
         for _ in range(count):
             await ask(client)
         fixture.worker.tick(1.0)
@@ -365,7 +369,7 @@ def test_without_a_worker_nothing_is_handed_over(fixture: HandoverFixture) -> No
 
     async def scenario() -> None:
         client = await fixture.connect()
-        for offset in range(3 * PATIENCE_MIN):
+        for offset in range(3 * HANDOVER_AFTER_MIN):
             assert (await ask(client)).base_offset == offset
         assert not fixture.handover.handed_over_count
 
@@ -373,30 +377,47 @@ def test_without_a_worker_nothing_is_handed_over(fixture: HandoverFixture) -> No
     fixture.start_worker()
 
 
+def test_the_number_of_workers_may_change(fixture: HandoverFixture) -> None:
+    """The next owner of the store gets the connection, not the one of before."""
+
+    async def scenario() -> None:
+        client = await fixture.handed_over()
+        fixture.stop_worker()
+        assert await client.is_closed()
+        fixture.fixture.harness.worker_client.worker = 1
+        fixture.start_worker(1)
+        with listen(handover_path(fixture.folder, 0)) as former:
+            await fixture.handed_over()
+            with pytest.raises(BlockingIOError):
+                former.accept()
+
+    fixture.run(scenario())
+
+
 def test_a_stopping_router_has_all_back(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.handed_over()
         fixture.handover.stop()
         await fixture.until(lambda: not fixture.handover.count)
-        for _ in range(2 * PATIENCE_MIN):
+        for _ in range(2 * HANDOVER_AFTER_MIN):
             assert not (await ask(client)).error_code
         assert fixture.handover.handed_over_count == 1
 
     fixture.run(scenario())
 
 
-def test_patience_grows_while_a_connection_comes_back_soon(fixture: HandoverFixture) -> None:
+def test_a_connection_that_comes_back_soon_stays_longer(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.handed_over()
         await client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
-        assert fixture.routes.patience == 4 * PATIENCE_MIN < PATIENCE_MAX
-        for _ in range(4 * PATIENCE_MIN):
+        assert fixture.routes.handover_after == 4 * HANDOVER_AFTER_MIN < HANDOVER_AFTER_MAX
+        for _ in range(4 * HANDOVER_AFTER_MIN):
             assert not fixture.handover.count
             await ask(client)
         await fixture.until(lambda: fixture.handover.count)
         for _ in range(SERVED_MIN):
             await ask(client)
         await client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
-        assert fixture.routes.patience == PATIENCE_MIN
+        assert fixture.routes.handover_after == HANDOVER_AFTER_MIN
 
     fixture.run(scenario())
