@@ -37,6 +37,7 @@ MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21
 MAX_TIMESTAMP_AT: Final = 35
+PRODUCER_ID_AT: Final = 43
 
 # The bytes before those that the batch length counts: base offset and batch length.
 LENGTH_OVERHEAD: Final = 12

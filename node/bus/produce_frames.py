@@ -20,11 +20,16 @@ _read_int32 = Struct(">i").unpack_from
 
 
 def records_at(
-    frame: memoryview | bytes, at: int, end: int, version: int
+    frame: memoryview | bytes,
+    at: int,
+    end: int,
+    version: int,
+    *,
+    is_transactional: bool = False,
 ) -> tuple[int, int] | None:
     """Position and size of the records in the frame that ends at `end`; their length is at `at`.
     None if the frame does not end with them, or if they are not one batch or more of format 2, or
-    of a transaction."""
+    if the first of them is of a transaction and must not be, or the other way round."""
     if end - at < HEADER_BYTES:
         return None
     if version < FLEXIBLE_SINCE:
@@ -53,7 +58,7 @@ def records_at(
         at + size != end
         or size < HEADER_BYTES
         or frame[at + MAGIC_AT] != MAGIC
-        or frame[at + _ATTRIBUTES_LOW_AT] & TRANSACTIONAL
+        or bool(frame[at + _ATTRIBUTES_LOW_AT] & TRANSACTIONAL) is not is_transactional
     ):
         return None
     return at, size

@@ -145,7 +145,7 @@ class ConnectionHandover:
         by_prefix = {
             prefix: route
             for prefix, route in routes.by_prefix.items()
-            if self._worker_of(route.store) == handed.worker
+            if route.transactional_id is None and self._worker_of(route.store) == handed.worker
         }
         handed.taken = list(by_prefix.values())
         channel = self._channel(handed.worker)

@@ -6,8 +6,9 @@ requests to one partition are the same bytes. So the first one is decoded, autho
 and what came out is kept as a `ProduceRoute`. Those after it are compared with it byte by byte and
 go to the worker at once: without a decoded request, a coroutine or an encoder. Their response is
 the one of the first with other offsets. Whatever does not fit goes the way of all requests
-(dispatch.py): several partitions, transactions, old formats, errors, acks=0, and every request
-while clients have quotas, are traced or audited.
+(dispatch.py): several partitions, old formats, errors, acks=0, and every request while clients have
+quotas, are traced or audited. So does a batch of a transaction that its partition is not known to
+be a part of, such as the first one (transactions/partition_verification.py).
 
 One invariant: a route is used only while nothing that it was made of has changed. These are the
 metadata (topics, leaders, quotas), the rules of the authorizer and who the client is, the reader of
@@ -20,6 +21,7 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import Final
 
+from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.connection_handover import REQUEST_BYTES_MAX
 from odradek.node.bus.messages import UNSENT, Append, Appended, AppendReply
 from odradek.node.bus.produce_frames import FLEXIBLE_SINCE, NO_TAGS, PREFIX_AT, records_at
@@ -28,6 +30,7 @@ from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.produce import TOPIC_ID_SINCE, respond_to
 from odradek.node.router.logs import LocatedLog
 from odradek.node.router.request_sampling import SAMPLE_MASK_OF_API
+from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.node.wire.connection import Connection, Slot
 from odradek.node.wire.request_times import RequestTiming
 from odradek.protocol.apis import APIS, Api, ApiKey
@@ -39,7 +42,7 @@ from odradek.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from odradek.protocol.primitives import read_uvarint
-from odradek.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT
+from odradek.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT, PRODUCER_ID_AT
 
 HANDOVER_AFTER_MIN: Final = 32
 """Small requests in a row before a connection is handed over to a worker."""
@@ -53,6 +56,7 @@ LOG_START_SINCE: Final = 5
 _BATCHES_SINCE: Final = 3
 _read_start = Struct(">ii").unpack_from
 _read_int32 = Struct(">i").unpack_from
+_read_producer = Struct(">qh").unpack_from
 _SAMPLE_MASK: Final = SAMPLE_MASK_OF_API[ApiKey.PRODUCE]
 
 
@@ -77,6 +81,8 @@ class ProduceRoute:
         "timeout_ms",
         "topic_id",
         "topic_name",
+        "transactional_id",
+        "verified_partition",
         "version",
     )
 
@@ -85,6 +91,7 @@ class ProduceRoute:
         request: ProduceRequest,
         context: RequestContext,
         log: LocatedLog,
+        topic_name: str,
         image_offset: int,
         rules: object,
     ) -> None:
@@ -102,6 +109,9 @@ class ProduceRoute:
         self.topic_name = topic.name
         self.topic_id = topic.topic_id
         self.index = topic.partition_data[0].index
+        self.transactional_id = request.transactional_id
+        self.verified_partition = topic_name, self.index
+        """As the coordinators of transactions know it."""
         self.head, offsets, self.tail = self._response_around_offsets()
         has_log_start = offsets == 24
         self.encode = Struct(
@@ -204,6 +214,7 @@ class ProduceRouting:
         self._authorizer = services.authorizer
         self._metadata = services.metadata
         self._worker_client = services.worker_client
+        self._verification = services.partition_verification
         self._count_request = count_request
         self._finish = finish
         self.consider_handover: Callable[[Connection, ProduceRoutes, int], None] = (
@@ -225,13 +236,23 @@ class ProduceRouting:
         route = routes.by_prefix.get(bytes(frame[PREFIX_AT:at]))
         if route is None:
             return False
-        found = records_at(frame, at, end, route.version)
+        transactional_id = route.transactional_id
+        is_transactional = transactional_id is not None
+        found = records_at(frame, at, end, route.version, is_transactional=is_transactional)
         if found is None:
             return False
         at, size = found
         if not self.is_valid(route, slot.connection):
             routes.by_prefix.clear()
             return False
+        leader_epoch = ANY_EPOCH
+        if transactional_id is not None:
+            producer_id, epoch = _read_producer(frame, at + PRODUCER_ID_AT)
+            producer = TransactionalProducer(transactional_id, producer_id, epoch)
+            verified = self._verification.verified_leader_epoch(producer, route.verified_partition)
+            if verified is None:
+                return False
+            leader_epoch = verified
         self._count_request(route.count_key)
         if not correlation_id & _SAMPLE_MASK:
             received_ns = slot.connection.received_ns
@@ -244,7 +265,7 @@ class ProduceRouting:
                 route.number,
                 arena_offset + at,
                 size,
-                -1,
+                leader_epoch,
                 route.acks,
                 route.version,
                 True,
@@ -253,7 +274,7 @@ class ProduceRouting:
             ),
             _RoutedAppend(self, slot, route, correlation_id),
         )
-        if size > REQUEST_BYTES_MAX // 2:
+        if is_transactional or size > REQUEST_BYTES_MAX // 2:
             routes.until_handover = routes.handover_after
         else:
             routes.until_handover -= 1
@@ -315,7 +336,9 @@ class ProduceRouting:
             if version >= TOPIC_ID_SINCE
             else image.topics_by_name.get(topic_data.name)
         )
-        log = None if topic is None else self._services.logs.open(topic.topic_id, data.index)
+        if topic is None:
+            return
+        log = self._services.logs.open(topic.topic_id, data.index)
         if log is None:
             return
         routes = client.remembered
@@ -327,7 +350,7 @@ class ProduceRouting:
             routes.by_prefix.clear()
         routes.prefix_end = prefix_end
         if len(routes.by_prefix) < ROUTES_MAX:
-            route = ProduceRoute(request, context, log, image_offset, rules)
+            route = ProduceRoute(request, context, log, topic.name, image_offset, rules)
             routes.by_prefix[bytes(frame[PREFIX_AT:prefix_end])] = route
 
     def refuse(
@@ -371,7 +394,6 @@ def _is_routable(request: ProduceRequest, context: RequestContext) -> bool:
     """Whether there can be a route for the request."""
     if (
         request.acks not in (-1, 1)
-        or request.transactional_id is not None
         or context.api_version < _BATCHES_SINCE
         or context.principal == CLUSTER_PRINCIPAL
         or len(request.topic_data) != 1

@@ -79,10 +79,15 @@ class DispatchClient:
 class DispatchFixture:
     """A router harness with a real listener, arena and dispatcher."""
 
-    def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        loop: asyncio.AbstractEventLoop,
+        harness_type: type[RouterHarness] = RouterHarness,
+    ) -> None:
         self.loop = loop
         self.arena = Arena.create(folder / "arena", 64 * UNIT_BYTES)
-        self.harness = RouterHarness(folder / "stores", loop=loop)
+        self.harness = harness_type(folder / "stores", loop=loop)
         self.harness.arena = self.arena.view
         self.harness.services.served_apis = tuple(HANDLERS)
         self.dispatcher = Dispatcher(self.harness.services, self.arena.view)
@@ -123,10 +128,12 @@ class DispatchFixture:
 
 
 @contextmanager
-def dispatch_fixture(folder: Path) -> Iterator[DispatchFixture]:
+def dispatch_fixture(
+    folder: Path, harness_type: type[RouterHarness] = RouterHarness
+) -> Iterator[DispatchFixture]:
     """A topic `t` with two partitions is there."""
     loop = uvloop.new_event_loop()
-    fixture = DispatchFixture(folder, loop)
+    fixture = DispatchFixture(folder, loop, harness_type)
     yield fixture
     fixture.close()
     loop.run_until_complete(loop.shutdown_asyncgens())

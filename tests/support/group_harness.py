@@ -23,6 +23,7 @@ from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.dispatch import error_response
 from odradek.node.router.shards.coordinator_service import CoordinatorService
+from odradek.node.router.worker_client import AnswerReceiver
 from odradek.node.worker.turn_requests import RouterState
 from odradek.protocol.apis import APIS
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
@@ -62,6 +63,10 @@ class TurnWorkerClient:
         self._harness.loop.call_soon(self.turn)
         return reply
 
+    def submit(self, request: WorkerRequest[R], receiver: AnswerReceiver[R]) -> None:
+        reply = self.send(request)
+        reply.on_done(lambda: receiver.resolve(reply.result()))
+
     def come_back(self) -> None:
         """The worker is back and executes the requests that have come meanwhile."""
         self.is_away = False
@@ -82,7 +87,12 @@ class GroupHarness(RouterHarness):
     """See the module's docstring. Use it in a `with`."""
 
     def __init__(
-        self, folder: Path, *, brokers: int = 1, static: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        brokers: int = 1,
+        static: Mapping[str, str] | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         settings = {
             "offsets.topic.num.partitions": "5",
@@ -92,7 +102,7 @@ class GroupHarness(RouterHarness):
             **(static or {}),
         }
         self.bus = TurnWorkerClient(self)
-        super().__init__(folder, brokers=brokers, static=settings)
+        super().__init__(folder, brokers=brokers, static=settings, loop=loop)
 
     def _link_to_worker(self) -> object:
         return self.bus
@@ -214,6 +224,9 @@ class GroupHarness(RouterHarness):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self.services.close()
         self.turn_loop()
-        self.close()
+        super().close()

@@ -136,6 +136,15 @@ class PartitionVerification:
             and verified.partitions.get(partition) == self._leader_epoch(partition)
         )
 
+    def verified_leader_epoch(
+        self, producer: TransactionalProducer, partition: Partition
+    ) -> int | None:
+        """The leader epoch in which a batch may be appended at once; None if `append` has to decide
+        on it."""
+        if self._next_retried or not self.is_verified(producer, partition):
+            return None
+        return self._leader_epoch(partition)
+
     def on_marker(self, producer_id: int) -> None:
         """A marker of the producer is about to be written to a partition."""
         self._verified.pop(producer_id, None)

@@ -70,6 +70,8 @@ def test_other_requests_have_none(version: int) -> None:
     )
     marked = frame(version, batch_of(1, attributes=TRANSACTIONAL))
     assert records_at(marked, at, len(marked), version) is None
+    assert records_at(marked, at, len(marked), version, is_transactional=True)
+    assert records_at(whole, at, end, version, is_transactional=True) is None
     old = bytearray(whole)
     old[whole.index(batch) + 16] = 1
     assert records_at(bytes(old), at, end, version) is None
