@@ -345,6 +345,10 @@ class SimulatedTurn:
         self._now_ms = now_ms
         self._grown: set[int] = set()
 
+    def append_plain(self, _number: int, _append: LogAppend) -> AppendResult | None:
+        """No batch takes the short way."""
+        return None
+
     def append(
         self,
         number: int,
