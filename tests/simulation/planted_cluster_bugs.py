@@ -61,13 +61,15 @@ from tests.simulation.trouble import (
 
 
 class PlantedBug(NamedTuple):
-    """`wrong` replaces the attribute `name` of `owner`; `trouble` shows it soonest."""
+    """`wrong` replaces the attribute `name` of `owner`; `trouble` shows it soonest. `seed` is tried
+    first: it showed the bug when it was written down here."""
 
     owner: object
     name: str
     wrong: object
     trouble: Trouble
     finding: str
+    seed: int = 0
 
 
 # -- the controller --------------------------------------------------------------------------------
@@ -244,7 +246,12 @@ _TORN = (
 
 PLANTED: dict[str, PlantedBug] = {
     "an ISR is changed whatever the epochs": PlantedBug(
-        in_sync_replicas, "_check", lambda *_: ErrorCode.NONE, CUTS, "."
+        in_sync_replicas,
+        "_check",
+        lambda *_: ErrorCode.NONE,
+        CUTS,
+        ".",
+        seed=9,
     ),
     "who has restarted leads before it is registered": PlantedBug(
         ClusterNode,
@@ -260,7 +267,12 @@ PLANTED: dict[str, PlantedBug] = {
         brokers, "_predecessor_losses", lambda *_: [], POWER, "without|none of|write to"
     ),
     "anybody may lead": PlantedBug(
-        partition_changes, "_elect", _elects_anybody, KILLS, "without|none of"
+        partition_changes,
+        "_elect",
+        _elects_anybody,
+        KILLS,
+        "without|none of",
+        seed=20,
     ),
     "commands are decided on what is committed": PlantedBug(
         ActiveController, "propose", decides_on_what_is_committed, KILLS, "."
@@ -278,6 +290,7 @@ PLANTED: dict[str, PlantedBug] = {
         _forgets_what_it_proposed,
         CUTS,
         "may be elected|without|only",
+        seed=14,
     ),
     "who lags may join": PlantedBug(
         LeaderPartition, "_can_join", _lets_anybody_join, LAGGARDS, "without|none of|in sync are"
@@ -310,10 +323,20 @@ PLANTED: dict[str, PlantedBug] = {
     ),
     # This one was ours, found by the simulation.
     "coordinators take their logs for committed": PlantedBug(
-        ShardRuntime, "load", _takes_its_log_for_committed, UNSTEADY, "offset|belongs to|owns"
+        ShardRuntime,
+        "load",
+        _takes_its_log_for_committed,
+        UNSTEADY,
+        "offset|belongs to|owns",
+        seed=15,
     ),
     "a reign without records covers others' records": PlantedBug(
-        LeaderEpochs, "drop_if_empty", lambda *_: None, WAVERING, "cuts .* committed|not whole"
+        LeaderEpochs,
+        "drop_if_empty",
+        lambda *_: None,
+        WAVERING,
+        "cuts .* committed|not whole",
+        seed=9,
     ),
     "markers are written before the decision is committed": PlantedBug(
         ShardRuntime, "_apply", _sends_before_the_commit, DEPOSED, _TORN
@@ -326,7 +349,12 @@ PLANTED: dict[str, PlantedBug] = {
         "do not end|not whole",
     ),
     "markers of a deposed coordinator are taken": PlantedBug(
-        store, "check_coordinator_batch", _takes_markers_of_any_coordinator, LATE_MARKERS, _TORN
+        store,
+        "check_coordinator_batch",
+        _takes_markers_of_any_coordinator,
+        LATE_MARKERS,
+        _TORN,
+        seed=49,
     ),
     "one marker is taken for all": PlantedBug(
         MarkerWriter, "_try", _takes_one_marker_for_all, TRANSACTIONS, _TORN

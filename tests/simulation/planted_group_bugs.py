@@ -138,5 +138,6 @@ PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
         _writes_behind_what_was_refused,
         STALLED,
         "belongs to|not whole|still reads",
+        seed=37,
     ),
 }

@@ -116,10 +116,20 @@ PLANTED: dict[str, PlantedBug] = {
         ShareStateShard, "_checkpoint", _writes_nothing_anew, SHARES, "."
     ),
     "the log of share states is compacted": PlantedBug(
-        SimulatedShardLog, "read", _compacts_its_log, SHARES, _AGAIN
+        SimulatedShardLog,
+        "read",
+        _compacts_its_log,
+        SHARES,
+        _AGAIN,
+        seed=16,
     ),
     "the last word counts": PlantedBug(
-        share_batches, "_overlay", _takes_the_last_word, SHARES, _AGAIN
+        share_batches,
+        "_overlay",
+        _takes_the_last_word,
+        SHARES,
+        _AGAIN,
+        seed=12,
     ),
     "the start offset goes back": PlantedBug(
         share_shard, "with_update", _goes_back, SHARES, _AGAIN

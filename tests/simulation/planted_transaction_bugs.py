@@ -58,6 +58,7 @@ PLANTED_IN_TRANSACTIONS: dict[str, PlantedBug] = {
         _refuses_whoever_asks,
         LEAVERS,
         "refused with (INVALID|PRODUCER_FENCED)",
+        seed=26,
     ),
     "a second marker ends the next transaction of a group": PlantedBug(
         OffsetCommands,

@@ -29,6 +29,6 @@ def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: PlantedBug
 
 
 def run_many(bug: PlantedBug) -> None:
-    """Run one seed after another until one fails."""
-    for seed in range(_SEEDS_MAX):
-        ClusterScenario(seed, bug.trouble).run()
+    """Run one seed after another until one fails, from the bug's on."""
+    for number in range(_SEEDS_MAX):
+        ClusterScenario((bug.seed + number) % _SEEDS_MAX, bug.trouble).run()
