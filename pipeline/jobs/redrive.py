@@ -192,20 +192,25 @@ class Redrive:
                 self._producer.poll(0.1)
                 continue
             except KafkaException as error:
+                self._check_fenced(error)
                 raise PipelineError(
                     f"cannot send the letter at {place} again: {reason_of(error)}"
                 ) from error
             return
 
+    def _check_fenced(self, error: KafkaException) -> None:
+        """PipelineError if a newer process with the same transactional id is the reason. Whichever
+        call comes first hears of it."""
+        if error.args[0].code() in _FENCED:
+            raise PipelineError(
+                f"another process redrives the dead letters of {self._letters.name}: let one run"
+            ) from error
+
     def _ask(self, what: str, call: Callable[[], object]) -> None:
         try:
             call()
         except KafkaException as error:
-            if error.args[0].code() in _FENCED:
-                raise PipelineError(
-                    f"another process redrives the dead letters of {self._letters.name}: let one"
-                    " run"
-                ) from error
+            self._check_fenced(error)
             with suppress(KafkaException):  # Fatal errors are raised by each call.
                 self._producer.poll(0)  # Only here it calls error_cb.
             reason = self._failed or f"{reason_of(error)}{self._errors.explain()}"
