@@ -1,10 +1,10 @@
 """Client connections that a router hands over to a worker: the messages about them, and the channel
 that carries them with the sockets.
 
-A producer that sends small requests to partitions of one worker is served by that worker itself,
-over the connection's own socket, so that a request wakes one process instead of two, and one of
-them twice. The router keeps the connection, reads nothing of it, and gets it back whenever there is
-something to do that a worker cannot do (docs/adr/0027-connection-handover.md).
+A producer that sends no large requests, and to partitions of one worker, is served by that worker
+itself, over the connection's own socket, so that a request wakes one process instead of two, and
+one of them twice. The router keeps the connection, reads nothing of it, and gets it back whenever
+there is something to do that a worker cannot do (docs/adr/0027-connection-handover.md).
 
 A channel is a Unix socket of whole messages (SOCK_SEQPACKET), from a router to a worker. Its order
 counts: what a router says of a connection after it has got it back is about the next time. When one
@@ -22,10 +22,12 @@ import msgspec
 
 from odradek.node.bus.messages import AppendReply
 
-REQUEST_BYTES_MAX: Final = 16 << 10
+REQUEST_BYTES_MAX: Final = 80 << 10
 """Of a request that a worker reads itself. Larger batches keep both processes busy."""
-RECEIVED_BYTES_MAX: Final = 64 << 10
-"""What is received of a connection and not answered when it changes hands."""
+READ_BYTES: Final = 96 << 10
+"""What a worker reads of a connection at a time."""
+RECEIVED_BYTES_MAX: Final = 128 << 10
+"""What is received of a connection and not answered when it is handed over."""
 _MESSAGE_BYTES_MAX: Final = 384 << 10
 """Above the largest message: bytes received, and some hundred responses of a client that does not
 read; below what Linux allows for a message."""

@@ -1,6 +1,6 @@
 """Hands connections of producers over to workers, and takes them back.
 
-A connection whose requests have taken the routes of one worker for a while, with small batches, is
+A connection whose requests have taken the routes of one worker for a while, none of them large, is
 handed over to it (docs/adr/0027-connection-handover.md): it is not read here any more, and the
 worker answers its requests itself (worker/handed_connections.py). It comes back with what a worker
 does not do. The more often it comes back soon, the longer it takes until it is handed over again.

@@ -45,7 +45,9 @@ from odradek.protocol.primitives import read_uvarint
 from odradek.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT, PRODUCER_ID_AT
 
 HANDOVER_AFTER_MIN: Final = 32
-"""Small requests in a row before a connection is handed over to a worker."""
+"""Requests in a row, none of them large, before a connection is handed over to a worker."""
+HANDED_BATCH_BYTES_MAX: Final = 7 * REQUEST_BYTES_MAX // 8
+"""Larger batches are large. A worker takes somewhat larger ones, because sizes vary."""
 ROUTES_MAX: Final = 128
 """Routes of one connection."""
 PREFIX_BYTES_MAX: Final = 1024
@@ -150,8 +152,8 @@ class ProduceRoutes:
         self.by_prefix: dict[bytes, ProduceRoute] = {}
         self.key_and_version = self.prefix_end = 0
         self.handover_after = self.until_handover = HANDOVER_AFTER_MIN
-        """So many small requests in a row take a route before the connection is handed over to the
-        worker: when it came last to the router, and from now on."""
+        """So many requests in a row, none of them large, take a route before the connection is
+        handed over to the worker: when it came last to the router, and from now on."""
 
 
 class _RoutedAppend:
@@ -274,7 +276,7 @@ class ProduceRouting:
             ),
             _RoutedAppend(self, slot, route, correlation_id),
         )
-        if is_transactional or size > REQUEST_BYTES_MAX // 2:
+        if is_transactional or size > HANDED_BATCH_BYTES_MAX:
             routes.until_handover = routes.handover_after
         else:
             routes.until_handover -= 1

@@ -1,11 +1,11 @@
 """Client connections that a router has handed over: a worker reads their requests and answers them.
 
-The requests are Produce requests of one small batch that repeat an earlier one of their connection,
-but for correlation id and records. `receive` makes appends of them, which run in the worker's turn
-like those of routers; `send_replies` writes the responses, in the order of the requests. Whatever
-else arrives, the connection is handed back with it: other requests, larger ones, a closed
-connection, a client that does not read. So it is when an append is refused, because the router
-makes the responses to those; when nothing came for IDLE_S; and when the router asks for it.
+The requests are Produce requests of one batch that is not large, and repeat an earlier one of their
+connection, but for correlation id and records. `receive` makes appends of them, which run in the
+worker's turn like those of routers; `send_replies` writes the responses, in the order of the
+requests. Whatever else arrives, the connection is handed back with it: other requests, larger ones,
+a closed connection, a client that does not read. So it is when an append is refused, because the
+router makes the responses to those; when nothing came for IDLE_S; and when the router asks for it.
 
 Invariant: a connection is handed back once, after all its requests were answered by the turns, and
 then with what the router needs to go on as if it had read everything itself. Called by the worker's
@@ -23,6 +23,7 @@ from time import perf_counter_ns
 from typing import Final, TypeAlias
 
 from odradek.node.bus.connection_handover import (
+    READ_BYTES,
     REQUEST_BYTES_MAX,
     Forget,
     HandedBack,
@@ -40,10 +41,11 @@ IDLE_S: Final = 1.0
 """A connection goes back when it was not used for so long, up to twice that."""
 INFLIGHT_MAX: Final = 128
 """Requests of a connection without a response; then it is not read."""
-_READ_BYTES: Final = 32 << 10
 _EVENTS_MAX: Final = 64
 REQUESTS_PER_TURN: Final = 512
-"""No further connection is read for a turn after so many requests: some milliseconds of appends."""
+REQUEST_BYTES_PER_TURN: Final = 1 << 20
+"""No further connection is read for a turn after so many requests or so many bytes of them: some
+milliseconds of appends."""
 _TIMINGS_MAX: Final = 1_000
 _LENGTH_BYTES: Final = 4
 _read_start = Struct(">iii").unpack_from
@@ -169,6 +171,9 @@ class HandedConnections:
         self._next_id = 0
         self._state = RouterState()
         """Of the appends: the turns put the replies here."""
+        self._turn_bytes = 0
+        self._passed_over: set[int] = set()
+        """Descriptors that were readable and had to wait for the next turn: they come first."""
         self._tick_s = 0.0
         self._is_stopping = False
 
@@ -184,11 +189,18 @@ class HandedConnections:
         """Requests that have arrived: a bounded number, and of each connection, too. What is left
         is reported again."""
         requests: _Requests = []
-        for descriptor, _ in self._epoll.poll(0, _EVENTS_MAX):
+        self._turn_bytes = 0
+        events = self._epoll.poll(0, _EVENTS_MAX)
+        if self._passed_over:
+            passed_over, self._passed_over = self._passed_over, set()
+            events.sort(key=lambda event: event[0] not in passed_over)
+        for descriptor, _ in events:
             handed = self._by_descriptor.get(descriptor)
             if handed is not None:
-                if len(requests) < REQUESTS_PER_TURN:
+                if len(requests) < REQUESTS_PER_TURN and self._turn_bytes < REQUEST_BYTES_PER_TURN:
                     self._read(handed, requests)
+                else:
+                    self._passed_over.add(descriptor)
             elif descriptor in self._channels:
                 self._receive_messages(self._channels[descriptor], requests)
             elif descriptor == self._listening.fileno():
@@ -290,7 +302,7 @@ class HandedConnections:
 
     def _read(self, handed: _HandedConnection, requests: _Requests) -> None:
         try:
-            data = handed.socket.recv(_READ_BYTES)
+            data = handed.socket.recv(READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -300,6 +312,7 @@ class HandedConnections:
             self._leave(handed, handed.received)
             return
         handed.received_bytes += len(data)
+        self._turn_bytes += len(data)
         handed.is_active = True
         if handed.received:
             data = handed.received + data

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from odradek.node.bus.connection_handover import (
+    READ_BYTES,
     RECEIVED_BYTES_MAX,
+    REQUEST_BYTES_MAX,
     DirectRoute,
     Forget,
     HandedBack,
@@ -134,7 +136,8 @@ def test_a_message_that_cannot_be_sent_ends_the_channel(ends: Ends) -> None:
 
 
 def test_the_largest_message_arrives(ends: Ends) -> None:
-    message = HandedBack(1, bytes(RECEIVED_BYTES_MAX + (32 << 10)), bytes(200_000))
+    received = max(RECEIVED_BYTES_MAX, REQUEST_BYTES_MAX + READ_BYTES)
+    message = HandedBack(1, bytes(received), bytes(128 * 1_200))
     ends.worker.send(message)
     assert ends.router.receive() == (message, None)
 

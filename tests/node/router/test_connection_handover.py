@@ -18,7 +18,11 @@ from odradek.node.router.connection_handover import (
     SERVED_MIN,
     ConnectionHandover,
 )
-from odradek.node.router.produce_routes import HANDOVER_AFTER_MIN, ProduceRoutes
+from odradek.node.router.produce_routes import (
+    HANDED_BATCH_BYTES_MAX,
+    HANDOVER_AFTER_MIN,
+    ProduceRoutes,
+)
 from odradek.node.router.tracing.trace_filter import TraceFilter
 from odradek.node.wire.connection import Connection
 from odradek.node.worker.handed_connections import HandedConnections
@@ -226,7 +230,7 @@ def test_large_batches_stay_with_the_router(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.connect()
         for _ in range(2 * HANDOVER_AFTER_MIN):
-            await ask(client, batch_of(1, size=REQUEST_BYTES_MAX // 2 + 1))
+            await ask(client, batch_of(1, size=HANDED_BATCH_BYTES_MAX))
         assert not fixture.handover.handed_over_count
 
     fixture.run(scenario())

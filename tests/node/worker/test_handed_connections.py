@@ -26,6 +26,7 @@ from odradek.node.bus.connection_handover import (
 from odradek.node.bus.messages import AppendBytes, Appended, AppendReply, RequestFailed
 from odradek.node.worker.handed_connections import (
     INFLIGHT_MAX,
+    REQUEST_BYTES_PER_TURN,
     REQUESTS_PER_TURN,
     HandedConnections,
 )
@@ -50,9 +51,10 @@ def frame(
 ) -> bytes:
     """A request with its length."""
     size = len(batch) + 1
-    varint = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
-    if size >= 1 << 14:
-        varint = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
+    varint = b""
+    while size >= 128:
+        varint, size = varint + bytes([size & 127 | 128]), size >> 7
+    varint += bytes([size])
     body = b"".join((_int32(key), _int32(correlation_id), prefix, varint, batch, b"\0\0\0"))
     return _int32(len(body)) + body
 
@@ -395,6 +397,33 @@ def test_a_turn_has_a_bounded_number_of_requests(scene: Scene) -> None:
     assert max(steps) < REQUESTS_PER_TURN + each
     scene.answer(*(ok(0) for _ in scene.requests))
     for client, server in pairs:
+        assert client.recv(SIZE) == response(0, 0)
+        client.close()
+        server.close()
+
+
+def test_a_turn_has_a_bounded_number_of_bytes_and_who_had_to_wait_comes_first(
+    scene: Scene,
+) -> None:
+    pairs = [socket.socketpair() for _ in range(20)]
+    large = frame(0, batch=batch_of(1, size=REQUEST_BYTES_MAX - 1_000))
+    for identifier, (_, server) in enumerate(pairs):
+        message = HandOver(identifier, KEY_AND_VERSION, ROUTES, b"")
+        assert scene.router.try_send(message, server.fileno())
+    wait_until(lambda: scene.receives() and scene.handed.count == len(pairs), what="all are there")
+    for client, _ in pairs:
+        client.send(large)
+    scene.receive()
+    served = len(scene.requests)
+    assert 1 < served * len(large) <= REQUEST_BYTES_PER_TURN + len(large)
+    # Those that were served have more, and do not come before the others.
+    for client, _ in pairs:
+        client.setblocking(False)
+        client.send(large)
+    scene.receive()
+    scene.answer(*(ok(0) for _ in scene.requests))
+    for client, server in pairs:
+        client.settimeout(1)
         assert client.recv(SIZE) == response(0, 0)
         client.close()
         server.close()
