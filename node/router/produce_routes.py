@@ -351,9 +351,13 @@ class ProduceRouting:
             routes.key_and_version = key_and_version
             routes.by_prefix.clear()
         routes.prefix_end = prefix_end
+        prefix = bytes(frame[PREFIX_AT:prefix_end])
+        known = routes.by_prefix.get(prefix)
+        if known is not None and self.is_valid(known, client):
+            return  # it was the first batch of a transaction, say
         if len(routes.by_prefix) < ROUTES_MAX:
             route = ProduceRoute(request, context, log, topic.name, image_offset, rules)
-            routes.by_prefix[bytes(frame[PREFIX_AT:prefix_end])] = route
+            routes.by_prefix[prefix] = route
 
     def refuse(
         self, slot: Slot, route: ProduceRoute, correlation_id: int, answer: AppendReply

@@ -357,6 +357,27 @@ def test_batches_of_a_transaction_take_a_route_once_their_partition_is_in_it(
         fixture.run(scenario(fixture))
 
 
+def test_a_transaction_makes_no_new_route(tmp_path: Path) -> None:
+    """Building one costs more than it saves a transaction of a single batch."""
+
+    async def scenario(fixture: DispatchFixture) -> None:
+        producer = Transactions(await fixture.connect(), 12)
+        await producer.begin()
+        routes: list[object] = []
+        for _ in range(3):
+            assert await producer.send() == ErrorCode.NONE
+            (connection,) = fixture.wire.connections.values()
+            assert isinstance(connection.remembered, ProduceRoutes)
+            routes += connection.remembered.by_prefix.values()
+            await producer.end()
+            await producer.wait_until_complete()
+        assert len(routes) == 3
+        assert len(set(map(id, routes))) == 1
+
+    with dispatch_fixture(tmp_path, GroupHarness) as fixture:
+        fixture.run(scenario(fixture))
+
+
 def test_a_fenced_producer_takes_no_route(tmp_path: Path, decoded: list[ProduceRequest]) -> None:
     async def scenario(fixture: DispatchFixture) -> None:
         former = Transactions(await fixture.connect(), 12)
