@@ -92,8 +92,8 @@ would be felt at each of several points of a turn where the interpreter lock is 
 _DUTIES_INTERVAL_S = 0.005
 """How often a busy worker looks for messages of the controller and of the supervisor, and runs a
 slice of its stores' tasks, while one is due."""
-_TASKS_AFTER_TURN_S = 0.02
-"""So long after a turn it looks whether the turn has made a task due."""
+_DUTIES_INTERVAL_MAX_S = 0.02
+"""The same while no task is due."""
 
 
 class WorkerProcess:
@@ -168,8 +168,6 @@ class WorkerProcess:
         self._wakeup_descriptor = self._routers.wakeup_pipe.fileno()
         self._data_sockets: set[object] = {self._wakeup_descriptor}
         """The sockets that only wake for data: the wakeup pipe, and other nodes."""
-        self._peer_descriptors: set[int] = set()
-        """Of the sockets of other nodes."""
         self._has_peer_requests = False
         self._replication = self._make_replication(settings.replica_lag_time_max_ms)
         self._moves = ReplicaMoves(
@@ -183,9 +181,7 @@ class WorkerProcess:
         self._routers.on_relayed = self._replication.server.send_relayed_response
         self._routers.traces = self._turns.traces
         self._register_sockets()
-        self._tasks_due = self._duties_due = 0.0
-        """When the duties come next: without requests, and while there are some."""
-        self._has_run_turn = False
+        self._duties_due = 0.0
         self._turn_times = DurationHistogram()
         self._register_metrics()
 
@@ -265,7 +261,6 @@ class WorkerProcess:
     def _watch(self, watched: "zmq.Socket[bytes]") -> None:
         self._poll(watched)
         self._data_sockets.add(watched)
-        self._peer_descriptors.add(descriptor(watched))
 
     def _register_metrics(self) -> None:
         metrics = self._supervisor.metrics
@@ -289,7 +284,7 @@ class WorkerProcess:
             if self._turns.preparation.thread.count:
                 requests = self._turns.preparation.take() + requests
             count = len(requests)
-            if replication.is_active or self._has_peer_requests or replication.has_sent:
+            if replication.is_active or self._has_peer_requests:
                 self._has_peer_requests = False
                 # Requests of other nodes run in the same turn.
                 replication_ms = self._replication_ms()
@@ -303,7 +298,7 @@ class WorkerProcess:
                 self._send_replies()
             # After a lone request of a connection that was handed over, the next thing is to sleep.
             is_idle = not requests or (count == 1 and not ring_count)
-            if (is_idle and not replication.has_sent) or time.perf_counter() > until:
+            if is_idle or time.perf_counter() > until:
                 return
 
     def _send_replies(self) -> None:
@@ -314,35 +309,31 @@ class WorkerProcess:
         began_ns = time.perf_counter_ns()
         self._turns.run(requests, _now_ms())
         self._turn_times.observe(time.perf_counter_ns() - began_ns)
-        self._has_run_turn = True
 
     def _sleep_between_duties(self) -> bool:
-        """Wait for requests until something is due. True if there are some, and the duties can
-        wait."""
-        now_s = time.monotonic()
-        if self._has_run_turn:
-            self._has_run_turn = False
-            self._tasks_due = min(self._tasks_due, now_s + _TASKS_AFTER_TURN_S)
-            self._duties_due = min(self._duties_due, now_s + _TASKS_AFTER_TURN_S)
-        wait_s = self._tasks_due - now_s
-        replication = self._replication
-        if replication.is_active:
-            replication_ms = self._replication_ms()
-            wait_s = min(wait_s, (replication.next_ms(replication_ms) - replication_ms) / 1_000)
-        # To send takes the signal of a ZeroMQ socket. What has come since then wakes nobody.
-        is_asleep = not replication.has_sent and self._routers.fall_asleep()
-        woken = self._descriptors.poll(max(0.0, wait_s) if is_asleep else 0.0)
+        """Wait for requests until the duties are due. True if there are some, and nothing else."""
+        left_s = self._duties_due - time.monotonic()
+        if (
+            left_s <= 0
+            or self._replication.is_active
+            or self._has_peer_requests
+            or self._moves.count
+            or self._supervisor.is_busy
+        ):
+            return False
+        if not self._routers.fall_asleep():
+            self._routers.wake_up()
+            return True
+        woken = self._descriptors.poll(left_s)
         self._routers.wake_up()
         for file, _ in woken:
             if file == self._wakeup_descriptor:
                 self._routers.wakeup_pipe.clear()
             elif file == self._handed.fileno():
                 self._has_handed_events = True
-            elif file in self._peer_descriptors:
-                self._has_peer_requests = True
             else:
                 return False
-        return (bool(woken) or not is_asleep) and now_s < self._duties_due
+        return bool(woken)
 
     def _run_duties(self) -> None:
         """Run everything but requests. Sleeps if nothing is due."""
@@ -356,23 +347,33 @@ class WorkerProcess:
         wait_ms = min(wait_ms, self._retry_ms - replication_ms)
         if self._moves.count:
             wait_ms = min(wait_ms, self._moves.next_ms() - _steady_ms())
+        if self._replication.is_active:
+            wait_ms = min(wait_ms, self._replication.next_ms(replication_ms) - replication_ms)
         if self._supervisor.is_busy:
             wait_ms = min(wait_ms, 1)
-        steady_s = time.monotonic()
-        self._tasks_due = steady_s + wait_ms / 1_000
-        self._duties_due = max(self._tasks_due, steady_s + _DUTIES_INTERVAL_S)
-        has_messages = False
-        for at, _ in self._poller.poll(0):
+        interval_s = min(max(_DUTIES_INTERVAL_S, wait_ms / 1_000), _DUTIES_INTERVAL_MAX_S)
+        if not self._routers.fall_asleep():
+            wait_ms = 0
+        ready = self._poller.poll(max(0, wait_ms))
+        self._routers.wake_up()
+        peer_count = message_count = 0
+        for at, _ in ready:
             if at == self._wakeup_descriptor:
                 self._routers.wakeup_pipe.clear()
             elif at == self._handed.fileno():
                 self._has_handed_events = True
             elif at in self._data_sockets:
-                # Also an early follower's, or it would wake this worker again and again.
-                self._has_peer_requests = True
+                peer_count += 1
             else:
-                has_messages = True
-        if has_messages:
+                message_count += 1
+        if not self._replication.is_active:
+            # An early follower must be answered, or it would wake this worker again and again.
+            self._has_peer_requests = peer_count > 0
+        steady_s = time.monotonic()
+        if steady_s < self._duties_due and ready and not message_count:
+            return  # only requests: run them at once
+        self._duties_due = steady_s + interval_s
+        if message_count:
             self._receive_messages()
         self._handed.tick(steady_s)
         self._report_ready()
@@ -469,8 +470,6 @@ class WorkerProcess:
             self._controller.socket.send(encode([message]), zmq.NOBLOCK)
         except zmq.Again:
             log.info("the controller process is not connected; a message is dropped")
-        # An answer that came before this wakes nobody: look for it soon.
-        self._tasks_due = self._duties_due = 0.0
 
     def _receive_metadata(self) -> None:
         image = self._image

@@ -144,8 +144,6 @@ class ReplicaFetchServer:
         ] = {}
         self.sent_bytes = 0
         """Bytes of batches sent to followers."""
-        self.has_sent = False
-        """Whether something was sent. The reader resets it."""
 
     def receive(self, now_ms: int) -> None:
         """Receive requests, which `answer` answers."""
@@ -156,7 +154,6 @@ class ReplicaFetchServer:
     def send_relayed_response(self, identity: bytes, payload: bytes) -> None:
         """Send this node's router's response to a relayed request."""
         if self._socket is not None:
-            self.has_sent = True
             send_relayed(self._socket, identity, payload)
 
     def grown(self, locations: Iterable[PartitionLocation]) -> None:
@@ -458,7 +455,6 @@ class ReplicaFetchServer:
         batches: Sequence[bytes | memoryview] = (),
     ) -> bool:
         assert self._socket is not None, "a request was received"
-        self.has_sent = True
         return send_response(self._socket, identity, response, batches)
 
     def _read_partition(

@@ -94,8 +94,6 @@ class ReplicaFetchers:
         self._appends: list[tuple[ReplicaFetchSession, FetchedPartition, ReplicaAppend]] = []
         self._watermarks: list[LeaderWatermarks] = []
         self.fetched_bytes = 0
-        self.has_sent = False
-        """Whether something was sent. The reader resets it."""
 
     @property
     def lag(self) -> int:
@@ -198,10 +196,7 @@ class ReplicaFetchers:
         for leader in self._leaders.values():
             for session in leader.sessions.values():
                 request = session.next_request(now_ms)
-                if request is None:
-                    continue
-                self.has_sent = True
-                if not leader.link.send(request):
+                if request is not None and not leader.link.send(request):
                     leader.is_connected = False
                     session.disconnected()
 

@@ -136,11 +136,6 @@ class Replication:
         return bool(self._partitions.replicated)
 
     @property
-    def has_sent(self) -> bool:
-        """Whether other nodes were sent something since the last `receive`."""
-        return self.server.has_sent or self.fetchers.has_sent
-
-    @property
     def under_replicated_count(self) -> int:
         """Partitions led here with fewer in-sync replicas than replicas."""
         images = [leader.replica.image for leader in self._leaders.values()]
@@ -207,7 +202,6 @@ class Replication:
         """Receive from other nodes. Returns the batches that the next turn must append.
         `after_turn` must follow, even if there are none."""
         self._now_ms = now_ms
-        self.server.has_sent = self.fetchers.has_sent = False
         self.server.receive(now_ms)
         return [(self._no_router, append) for append in self.fetchers.receive(now_ms)]
 
