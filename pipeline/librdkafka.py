@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from odradek.pipeline.errors import PipelineError
 
@@ -223,6 +223,17 @@ def open_client(kind: Callable[..., Client], properties: Mapping[str, object]) -
         return kind({"logger": _SILENT, **properties})
     except KafkaException as error:
         raise PipelineError(f"Kafka's client refuses its options: {reason_of(error)}") from error
+
+
+def cause_of(error: KafkaException, producer: Producer) -> KafkaException:
+    """The error itself, or what made the producer unusable if `produce` only says that it is."""
+    if error.args[0].code() != KafkaError._FATAL:
+        return error
+    try:
+        producer.poll(0)
+    except KafkaException as cause:
+        return cause
+    return error
 
 
 def reason_of(error: KafkaException) -> str:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.group_offsets import committed_with_metadata
 from odradek.pipeline.kafka_types import PartitionName
-from odradek.pipeline.librdkafka import PURGED, ClientErrors, open_client, reason_of
+from odradek.pipeline.librdkafka import PURGED, ClientErrors, cause_of, open_client, reason_of
 from odradek.pipeline.missing_rights import missing_right
 from odradek.pipeline.tables.rows import BadRecord
 
@@ -155,22 +155,31 @@ class DeadLetterSender:
             elif not self._failed:
                 self._failed = f"{place}: {error.str()}"
 
-        while True:
-            try:
-                self._producer.produce(
-                    self._topic,
-                    key=record.key,
-                    value=record.value,
-                    headers=[*letter_headers(letter)],
-                    on_delivery=delivered,
-                )
-                self._producer.poll(0)
-            except BufferError:
-                self._producer.poll(0.1)
-                continue
-            except KafkaException as error:
-                raise self._failure(f"{place}: {reason_of(error)}") from error
-            return
+        try:
+            while True:
+                try:
+                    self._producer.produce(
+                        self._topic,
+                        key=record.key,
+                        value=record.value,
+                        headers=[*letter_headers(letter)],
+                        on_delivery=delivered,
+                    )
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+            self._producer.poll(0)
+        except KafkaException as refusal:
+            error = cause_of(refusal, self._producer)
+            self._check_fenced(error)
+            raise self._failure(f"{place}: {reason_of(error)}") from error
+
+    def _check_fenced(self, error: KafkaException) -> None:
+        """PipelineError if a newer process with the same transactional id is the reason."""
+        if error.args[0].name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+            raise PipelineError(
+                f"another process of the job {self._group} has started: this one stops"
+            ) from error
 
     def _commit(self, plan: int, count: int) -> None:
         mark = json.dumps({"odradek.plan": plan, "records": count})
@@ -223,11 +232,8 @@ class DeadLetterSender:
         try:
             call()
         except KafkaException as error:
+            self._check_fenced(error)
             inner = error.args[0]
-            if inner.name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
-                raise PipelineError(
-                    f"another process of the job {self._group} has started: this one stops"
-                ) from error
             if inner.txn_requires_abort():
                 with suppress(KafkaException):
                     self._producer.abort_transaction(self._timeout_s)

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.copy_progress import CopyPosition
 from odradek.pipeline.kafka_types import PartitionName
-from odradek.pipeline.librdkafka import ClientErrors, open_client, reason_of
+from odradek.pipeline.librdkafka import ClientErrors, cause_of, open_client, reason_of
 
 COPY_DEFAULTS: Final[Mapping[str, str]] = {
     "linger.ms": "20",
@@ -225,7 +225,10 @@ class TransactionalCopy:
                 self._fail(f"cannot write to {target}", error)
 
     def _poll(self, timeout_s: float) -> None:
-        self._producer.poll(timeout_s)
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            self._fail("cannot go on with the transaction", error)
         self._raise_failure()
 
     def _note_failure(self, target: PartitionName, what: str, error: KafkaError) -> None:
@@ -260,7 +263,8 @@ class TransactionalCopy:
             # for the first reason.
             return
 
-    def _fail(self, what: str, error: KafkaException) -> NoReturn:
+    def _fail(self, what: str, refusal: KafkaException) -> NoReturn:
+        error = cause_of(refusal, self._producer)
         code = error.args[0].code()
         if code in _FENCED:
             raise CopyFenced(

@@ -23,7 +23,7 @@ from confluent_kafka import (
 )
 
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.librdkafka import PURGED, ClientErrors, open_client, reason_of
+from odradek.pipeline.librdkafka import PURGED, ClientErrors, cause_of, open_client, reason_of
 from odradek.pipeline.missing_rights import missing_right
 from odradek.pipeline.sink.batch_marks import BatchMark, differing_batch, last_mark
 from odradek.pipeline.sink.sink_columns import RowDigest, SinkRecord, records_of
@@ -225,7 +225,8 @@ class _Transaction:
             needed = missing_right(error.code(), topic=f"Write on topic {message.topic()}")
             self._failure = f"cannot write to topic {message.topic()}: {error.str()}{needed}"
 
-    def _explain(self, what: str, error: KafkaException) -> PipelineError:
+    def _explain(self, what: str, refusal: KafkaException) -> PipelineError:
+        error = cause_of(refusal, self._producer)
         with suppress(KafkaException):
             self._producer.poll(0)  # For the reasons that are still to be reported.
         code = error.args[0].code()

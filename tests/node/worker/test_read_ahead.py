@@ -1,5 +1,6 @@
 """Slices are read in a thread before the loop needs them. Real stores."""
 
+import threading
 from pathlib import Path
 
 from odradek.node.worker.read_ahead import LogSlice, ReadAhead
@@ -14,15 +15,18 @@ def test_a_slice_is_read_once_and_by_the_thread(tmp_path: Path) -> None:
     number = create(store)
     append_now(store, number, *(batch_of(1, size=1_000) for _ in range(10)))
     opened: list[int] = []
+    may_read = threading.Event()
 
     def open_reader(index: int) -> StoreReader:
         opened.append(index)
+        may_read.wait(10)
         return StoreReader(tmp_path / "0")
 
     ahead = ReadAhead(open_reader)
     first = LogSlice((0, number), 0, 10, 4_000)
     assert not ahead.has_read(first)
     assert not ahead.has_read(first._replace(offset=4)), "one at a time"
+    may_read.set()
     wait_until(lambda: not ahead.is_busy)
     assert ahead.has_read(first)
     assert not ahead.has_read(first._replace(offset=4))

@@ -1,6 +1,7 @@
 """Dead letters: they keep all of the record, and those of a plan are sent once."""
 
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from threading import Thread
 
@@ -113,6 +114,12 @@ def test_an_older_process_of_the_job_is_fenced(bootstrap: str) -> None:
         newer.send(1, [bad(1)])
         with pytest.raises(PipelineError, match=r"another process of the job pipe.fenced"):
             older.send(2, [bad(2)])
+    with (
+        sender(bootstrap, "fenced") as older,
+        sender(bootstrap, "fenced"),
+        pytest.raises(PipelineError, match=r"another process of the job pipe.fenced"),
+    ):
+        older.send(2, repeat(bad(2), 200_000))  # It hears of it before it has sent all.
     assert [*letters_in(bootstrap, "fenced.dlq", 1)] == [JobLetter(bad(1), "pipe.fenced", 1)]
 
 

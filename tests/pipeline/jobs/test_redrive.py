@@ -3,13 +3,15 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import cycle
 from uuid import uuid4
 
 import pytest
 
 from odradek.node.embedded import EmbeddedBroker
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.jobs.dead_letter_reader import letter_ranges
+from odradek.pipeline.jobs import redrive
+from odradek.pipeline.jobs.dead_letter_reader import KeptLetter, LetterRanges, letter_ranges
 from odradek.pipeline.jobs.dead_letters import DeadLetterSender
 from odradek.pipeline.jobs.redrive import FROM_HEADER, JobLetters, Redrive
 from odradek.pipeline.tables.rows import BadRecord
@@ -142,6 +144,26 @@ def test_an_interrupted_redrive_goes_on_without_sending_twice(letters: JobLetter
 
 def test_another_process_is_fenced(letters: JobLetters) -> None:
     with Redrive(letters) as older, Redrive(letters) as newer:
+        with pytest.raises(PipelineError, match="another process redrives"):
+            older.run()
+        assert newer.run() == 1_100
+
+
+class EndlessLetters(JobLetters):
+    """The same ones again and again."""
+
+    def read(self, ranges: LetterRanges) -> Iterator[KeptLetter]:
+        return cycle([*super().read(ranges)])
+
+
+def test_another_process_is_fenced_before_it_has_sent_a_transaction(
+    letters: JobLetters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redrive, "TRANSACTION_LETTERS", 200_000)
+    same = EndlessLetters(
+        letters.cluster, letters.properties, letters.name, letters.topic, TIMEOUT_S
+    )
+    with Redrive(same) as older, Redrive(letters) as newer:
         with pytest.raises(PipelineError, match="another process redrives"):
             older.run()
         assert newer.run() == 1_100

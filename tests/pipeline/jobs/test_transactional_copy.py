@@ -124,6 +124,14 @@ def test_a_second_one_of_the_same_name_fences_the_first(kafka_broker: EmbeddedBr
             pytest.raises(PipelineError, match="another process"),
         ):
             first.commit({here: position(2, 1)})
+    with open_copy(kafka_broker, "fenced") as first:
+        first.begin()
+        with (
+            open_copy(kafka_broker, "fenced"),
+            pytest.raises(PipelineError, match="another process"),
+        ):
+            # It hears of it before it has sent all.
+            deque((first.send(here, plain(1)) for _ in range(200_000)), maxlen=0)
     assert settled_records(kafka_broker.bootstrap_servers, "copy-fenced") == []
 
 
