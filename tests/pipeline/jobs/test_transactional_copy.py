@@ -1,6 +1,7 @@
 """Copies in transactions: what arrives, what is aborted, who is fenced."""
 
 import time
+from collections import deque
 
 import pyarrow as pa
 import pytest
