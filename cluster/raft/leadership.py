@@ -216,9 +216,11 @@ class Leadership:
     # -- time --------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int:
-        """When `tick` has something to do."""
+        """When `tick` has something to do. A leader without peers has no heartbeats to send."""
         if self.transferee is not None:
             return min(self._heartbeat_ms, self._transfer_deadline_ms)
+        if not self.peers:
+            return self._heartbeat_ms + self._settings.observer_silence_ms
         return self._heartbeat_ms
 
     def tick(self, now_ms: int) -> None:

@@ -117,6 +117,13 @@ def test_heartbeats_are_sent_at_their_interval_and_repeat_a_probe_without_entrie
     assert stage.leadership.next_deadline_ms() == 2 * SETTINGS.heartbeat_ms
 
 
+def test_a_leader_without_peers_is_left_in_peace_until_one_follows() -> None:
+    alone = Stage(bootstrap=configuration_of([1]))
+    assert alone.leadership.next_deadline_ms() >= SETTINGS.observer_silence_ms
+    alone.leadership.add_observer(2, 0, now_ms=1_000)
+    assert alone.leadership.next_deadline_ms() <= 1_000 + SETTINGS.heartbeat_ms
+
+
 def test_a_new_commit_index_is_sent_at_once() -> None:
     stage = Stage()
     stage.flush()
