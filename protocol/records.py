@@ -58,6 +58,7 @@ _unpack_length = _LENGTH.unpack_from
 _unpack_crc = _CRC.unpack_from
 _unpack_span = Struct(">qi9xhi16xq").unpack_from
 """Base offset, batch length, attributes, last offset delta and producer id."""
+_unpack_producer = Struct(">qh").unpack_from
 _pack_offset = _OFFSET.pack_into
 _new_tuple = tuple.__new__
 
@@ -174,6 +175,12 @@ def batch_size(view: Bytes, at: int = 0) -> int:
     if length < HEADER_BYTES - LENGTH_OVERHEAD:
         raise ProtocolError(f"invalid batch length {length}")
     return length + LENGTH_OVERHEAD
+
+
+def producer_of(view: Bytes, at: int = 0) -> tuple[int, int]:
+    """Producer id and epoch of the batch at `at`, of which HEADER_BYTES must be there."""
+    producer: tuple[int, int] = _unpack_producer(view, at + PRODUCER_ID_AT)
+    return producer
 
 
 def is_crc_valid(view: memoryview, at: int, size: int) -> bool:

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import BatchHeader
 from odradek.protocol.types import NO_OFFSET
 from odradek.storage.catalog import PartitionRow
@@ -196,6 +197,17 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """End (exclusive) of what read_committed may see."""
         return self.undecided.last_stable_offset(self.high_watermark)
+
+    def transaction_error(self, producer_id: int, producer_epoch: int) -> ErrorCode:
+        """Why no batch of the producer can continue a transaction in this log: NONE if one is under
+        way in its epoch, INVALID_PRODUCER_EPOCH if there is a newer one, else INVALID_TXN_STATE."""
+        entry = self.producers.get(producer_id)
+        if entry is None or entry.producer_epoch < producer_epoch:
+            return ErrorCode.INVALID_TXN_STATE
+        if entry.producer_epoch > producer_epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        is_under_way = entry.transaction_first_offset != NO_OFFSET
+        return ErrorCode.NONE if is_under_way else ErrorCode.INVALID_TXN_STATE
 
     def active_extent(self, segment_id: int) -> Extent | None:
         """The partition's extent in the active segment, which has this id."""

@@ -47,6 +47,7 @@ class DirectRoute(msgspec.Struct, frozen=True, array_like=True):
     """The response between the correlation id and the offsets."""
     tail: bytes
     has_log_start: bool
+    is_transactional: bool = False
 
 
 class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -91,8 +91,10 @@ class Append(WorkerRequest["AppendReply"], array_like=True, tag=3, gc=False):
 
 
 class AppendBytes(WorkerRequest["AppendReply"], array_like=True, tag=4, gc=False):
-    """Append the batches in the message: a coordinator's records, or converted old message sets.
-    `base_offset` as in Append."""
+    """Append the batches in the message: a coordinator's records, converted old message sets, or a
+    batch of a connection that a worker serves. `base_offset` as in Append. Those that must continue
+    a transaction are refused with INVALID_TXN_STATE unless the partition has one of their producer
+    in the same epoch."""
 
     batches: bytes
     is_client: bool = False
@@ -101,6 +103,7 @@ class AppendBytes(WorkerRequest["AppendReply"], array_like=True, tag=4, gc=False
     version: int = 13
     timeout_ms: int = 30_000
     base_offset: int = -1
+    must_continue_transaction: bool = False
 
 
 class DeleteRecords(WorkerRequest["DeleteRecordsReply"], array_like=True, tag=5, gc=False):

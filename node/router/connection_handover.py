@@ -3,7 +3,8 @@
 A connection whose requests have taken the routes of one worker for a while, none of them large, is
 handed over to it (docs/adr/0027-connection-handover.md): it is not read here any more, and the
 worker answers its requests itself (worker/handed_connections.py). It comes back with what a worker
-does not do. The more often it comes back soon, the longer it takes until it is handed over again.
+does not do, such as the end of a transaction and the first batch of the next. The more often it
+comes back soon, the longer it takes until it is handed over again.
 
 The invariant of routes (produce_routes.py) holds for the worker, too: every CHECK_S they are
 compared with what they were made of, and a connection whose routes are not valid any more is
@@ -47,7 +48,7 @@ HANDED_MAX: Final = 128
 """Connections that are handed over at a time, which bounds the check."""
 HANDOVER_AFTER_MAX: Final = 1 << 16
 """See ProduceRoutes."""
-SERVED_MIN: Final = 256
+SERVED_MIN: Final = 64
 """A connection for which a worker has answered fewer requests has come back soon."""
 _ROUTES_BYTES_MAX: Final = 48 << 10
 
@@ -145,7 +146,7 @@ class ConnectionHandover:
         by_prefix = {
             prefix: route
             for prefix, route in routes.by_prefix.items()
-            if route.transactional_id is None and self._worker_of(route.store) == handed.worker
+            if self._worker_of(route.store) == handed.worker
         }
         handed.taken = list(by_prefix.values())
         channel = self._channel(handed.worker)
@@ -295,7 +296,7 @@ class ConnectionHandover:
             return  # it was closed meanwhile
         routes = handed.routes
         if handed.served >= SERVED_MIN:
-            routes.handover_after = HANDOVER_AFTER_MIN
+            routes.handover_after = max(routes.handover_after // 4, HANDOVER_AFTER_MIN)
         elif not handed.is_recalled:
             self._back_off(routes)
         routes.until_handover = routes.handover_after
@@ -320,4 +321,5 @@ def _direct_route(prefix: bytes, route: ProduceRoute) -> DirectRoute:
         route.head,
         route.tail,
         route.version >= LOG_START_SINCE,
+        route.transactional_id is not None,
     )

@@ -42,10 +42,13 @@ from odradek.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from odradek.protocol.primitives import read_uvarint
-from odradek.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT, PRODUCER_ID_AT
+from odradek.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT, producer_of
 
-HANDOVER_AFTER_MIN: Final = 32
-"""Requests in a row, none of them large, before a connection is handed over to a worker."""
+HANDOVER_AFTER: Final = 32
+"""Requests in a row, none of them large, before a connection is handed over to a worker for the
+first time."""
+HANDOVER_AFTER_MIN: Final = 8
+"""The same if handing it over has been of use."""
 HANDED_BATCH_BYTES_MAX: Final = 7 * REQUEST_BYTES_MAX // 8
 """Larger batches are large. A worker takes somewhat larger ones, because sizes vary."""
 ROUTES_MAX: Final = 128
@@ -58,7 +61,6 @@ LOG_START_SINCE: Final = 5
 _BATCHES_SINCE: Final = 3
 _read_start = Struct(">ii").unpack_from
 _read_int32 = Struct(">i").unpack_from
-_read_producer = Struct(">qh").unpack_from
 _SAMPLE_MASK: Final = SAMPLE_MASK_OF_API[ApiKey.PRODUCE]
 
 
@@ -151,7 +153,7 @@ class ProduceRoutes:
     def __init__(self) -> None:
         self.by_prefix: dict[bytes, ProduceRoute] = {}
         self.key_and_version = self.prefix_end = 0
-        self.handover_after = self.until_handover = HANDOVER_AFTER_MIN
+        self.handover_after = self.until_handover = HANDOVER_AFTER
         """So many requests in a row, none of them large, take a route before the connection is
         handed over to the worker: when it came last to the router, and from now on."""
 
@@ -249,8 +251,7 @@ class ProduceRouting:
             return False
         leader_epoch = ANY_EPOCH
         if transactional_id is not None:
-            producer_id, epoch = _read_producer(frame, at + PRODUCER_ID_AT)
-            producer = TransactionalProducer(transactional_id, producer_id, epoch)
+            producer = TransactionalProducer(transactional_id, *producer_of(frame, at))
             verified = self._verification.verified_leader_epoch(producer, route.verified_partition)
             if verified is None:
                 return False
@@ -276,7 +277,7 @@ class ProduceRouting:
             ),
             _RoutedAppend(self, slot, route, correlation_id),
         )
-        if is_transactional or size > HANDED_BATCH_BYTES_MAX:
+        if size > HANDED_BATCH_BYTES_MAX:
             routes.until_handover = routes.handover_after
         else:
             routes.until_handover -= 1

@@ -1,7 +1,8 @@
 """Client connections that a router has handed over: a worker reads their requests and answers them.
 
 The requests are Produce requests of one batch that is not large, and repeat an earlier one of their
-connection, but for correlation id and records. `receive` makes appends of them, which run in the
+connection, but for correlation id and records. A batch of a transaction must continue one that is
+under way in its partition. `receive` makes appends of them, which run in the
 worker's turn like those of routers; `send_replies` writes the responses, in the order of the
 requests. Whatever else arrives, the connection is handed back with it: other requests, larger ones,
 a closed connection, a client that does not read. So it is when an append is refused, because the
@@ -16,6 +17,7 @@ import os
 import select
 import socket
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
@@ -36,6 +38,7 @@ from odradek.node.bus.messages import AppendBytes, Appended, AppendReply
 from odradek.node.bus.produce_frames import PREFIX_AT, records_at
 from odradek.node.wire.request_times import SAMPLE_MASK
 from odradek.node.worker.turn_requests import Request, RouterState
+from odradek.protocol.records import producer_of
 
 IDLE_S: Final = 1.0
 """A connection goes back when it was not used for so long, up to twice that."""
@@ -61,6 +64,7 @@ class _Route:
         "has_log_start",
         "head",
         "index",
+        "is_transactional",
         "number",
         "size",
         "store",
@@ -74,6 +78,7 @@ class _Route:
         self.index = index
         self.store, self.number = route.store, route.number
         self.acks, self.timeout_ms, self.version = route.acks, route.timeout_ms, route.version
+        self.is_transactional = route.is_transactional
         self.head, self.tail, self.has_log_start = route.head, route.tail, route.has_log_start
         offsets = "qqq" if route.has_log_start else "qq"
         encoder = Struct(f">ii{len(self.head)}s{offsets}{len(self.tail)}s")
@@ -159,7 +164,10 @@ _Requests: TypeAlias = list[tuple[RouterState, Request]]
 class HandedConnections:
     """See the module's docstring. `fileno` is to be polled: when it is readable, call `receive`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, has_transaction: Callable[[int, int, int, int], bool]) -> None:
+        """`has_transaction` tells by store, number of the partition, id and epoch of a producer
+        whether a transaction of this producer is under way there."""
+        self._has_transaction = has_transaction
         self._epoll = select.epoll()
         self._listening = listen(path)
         self._epoll.register(self._listening, select.EPOLLIN)
@@ -335,11 +343,23 @@ class HandedConnections:
             route = routes.get(data[frame + PREFIX_AT : frame + prefix_end])
             found = None
             if route is not None:
-                found = records_at(data, frame + prefix_end, end, route.version)
+                found = records_at(
+                    data,
+                    frame + prefix_end,
+                    end,
+                    route.version,
+                    is_transactional=route.is_transactional,
+                )
             if route is None or found is None:
                 self._leave(handed, data[at:])
                 return
             start, batch_size = found
+            if route.is_transactional and not self._has_transaction(
+                route.store, route.number, *producer_of(data, start)
+            ):
+                # The first batch of a transaction: the router asks its coordinator.
+                self._leave(handed, data[at:])
+                return
             self._next_id = request_id = self._next_id + 1
             measured_ns = 0 if correlation_id & SAMPLE_MASK else now_ns
             request = _Unanswered(handed, route, correlation_id, measured_ns)
@@ -358,6 +378,8 @@ class HandedConnections:
                         route.acks,
                         route.version,
                         route.timeout_ms,
+                        -1,
+                        route.is_transactional,
                     ),
                 )
             )

@@ -156,6 +156,14 @@ class HostedPartitions:
         """Whether the partition takes appends, and in which leader epoch."""
         return self._admissions.get((store, number), _NOT_LEADER)
 
+    def has_transaction(
+        self, store: int, number: int, producer_id: int, producer_epoch: int
+    ) -> bool:
+        """Whether a transaction of the producer in this epoch is under way in the partition."""
+        opened = self.stores.get(store)
+        log = None if opened is None else opened.partitions().get(number)
+        return log is not None and not log.transaction_error(producer_id, producer_epoch)
+
     def missing_store_error(self, store: int) -> ErrorCode:
         """The error for a request about a store that is not here."""
         if directory_of(store) in self.offline:

@@ -151,7 +151,8 @@ class WorkerProcess:
             worker_count=config.worker_count,
             processors=processors,
         )
-        self._handed = HandedConnections(handover_path(config.run_folder, index))
+        path = handover_path(config.run_folder, index)
+        self._handed = HandedConnections(path, self._partitions.has_transaction)
         self._has_handed_events = False
         self._turns = TurnExecutor(self._partitions, self._routers.broadcast, pin_offload_thread)
         self._controller = DealerLink(

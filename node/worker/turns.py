@@ -57,6 +57,7 @@ from odradek.protocol.control_records import (
     build_end_transaction_batch,
 )
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import producer_of
 from odradek.protocol.types import NO_OFFSET
 from odradek.storage.append import AppendResult, Turn
 from odradek.storage.environment import StorageError
@@ -241,7 +242,7 @@ class TurnExecutor:
             elif type(request) is Append:
                 self._append_from_arena(router, store, request)
             elif type(request) is AppendBytes:
-                self._append(router, store, request, _append_of_bytes(request))
+                self._append_bytes(router, store, request)
             elif type(request) is PreparedAppend:
                 self._append(router, store, request.request, request.append, request)
             elif type(request) is ReplicaAppend:
@@ -260,6 +261,15 @@ class TurnExecutor:
             self._turn_traces.end()
         for index in list(self._open):
             self._commit(index)
+
+    def _append_bytes(self, router: RouterState, store: Store, request: AppendBytes) -> None:
+        log = store.partitions().get(request.number) if request.must_continue_transaction else None
+        if log is not None:
+            error_code = log.transaction_error(*producer_of(request.batches))
+            if error_code:
+                router.replies.append(Appended(request.request_id, error_code))
+                return
+        self._append(router, store, request, _append_of_bytes(request))
 
     def _append_from_arena(self, router: RouterState, store: Store, request: Append) -> None:
         arena = router.arena

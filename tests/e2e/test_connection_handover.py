@@ -136,6 +136,29 @@ def read(nodes: Cluster, topic: str, last_offset: int) -> dict[int, int]:
     return found
 
 
+def committed(nodes: Cluster, topic: str, count: int) -> list[int]:
+    """The numbers in a topic that transactions have committed: at least so many."""
+    configs = {
+        "bootstrap.servers": nodes.bootstrap_servers,
+        "group.id": "unused",
+        "isolation.level": "read_committed",
+        "log_level": 0,
+    }
+    consumer = Consumer(configs)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[int] = []
+
+    def has_all() -> bool:
+        for message in consumer.consume(1_000, timeout=0.5):
+            assert message.error() is None, message.error()
+            found.append(int(message.value() or b""))
+        return len(found) >= count
+
+    wait_until(has_all, timeout_s=WAIT_S, what="what was committed is read")
+    consumer.close()
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [LibrdkafkaWriter, PlainLibrdkafkaWriter, KafkaPythonWriter, AiokafkaWriter]
@@ -163,3 +186,36 @@ def test_records_are_where_their_acknowledgements_say(
 
     log = read(nodes, topic, max(positions))
     assert {offset: log[offset] for offset in positions} == positions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_transactions_are_whole_also_when_the_worker_is_killed_in_one(
+    nodes: Cluster, replicas: int
+) -> None:
+    """The worker serves the middle of each transaction, the router its first batch and its end."""
+    topic = f"transactions-{replicas}"
+    nodes.create_at(topic, [[1, 2, 0][:replicas]])
+    if replicas == 3:
+        nodes.wait_until_whole(topic)
+    leader = nodes.leader_of(topic)
+    configs = {"transactional.id": topic, "linger.ms": 0, "log_level": 0}
+    producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, **configs})
+    producer.init_transactions(WAIT_S)
+    expected: list[int] = []
+    for transaction in range(9):
+        producer.begin_transaction()
+        numbers = range(RECORDS * transaction, RECORDS * (transaction + 1))
+        for number in numbers:
+            if transaction == 5 and number == numbers[RECORDS // 2]:
+                nodes[leader].kill_worker()
+            producer.produce(topic, b"%d" % number, partition=0)
+            assert producer.flush(WAIT_S) == 0
+        if transaction in (2, 4):
+            assert handed_over(nodes, leader) == 1
+        if transaction % 3 == 1:
+            producer.abort_transaction(WAIT_S)
+        else:
+            producer.commit_transaction(WAIT_S)
+            expected += numbers
+    assert committed(nodes, topic, len(expected)) == expected

@@ -29,6 +29,7 @@ from odradek.protocol.records import (
     iter_batches,
     iter_records,
     iter_timestamps,
+    producer_of,
     read_header,
     set_log_append_time,
     spans_of,
@@ -122,6 +123,7 @@ def test_batches_of_other_clients_are_read(
     batch = memoryview(write(RECORDS, codec))
     header = read_header(batch)
     assert batch_size(batch) == len(batch)
+    assert producer_of(b"xy" + batch, 2) == (header.producer_id, header.producer_epoch)
     assert compression_of(header.attributes) is codec
     assert header.record_count == header.last_offset_delta + 1 == len(RECORDS)
     assert is_crc_valid(batch, 0, len(batch))

@@ -3,6 +3,7 @@
 from copy import deepcopy
 
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import CONTROL, TRANSACTIONAL
 from odradek.storage.catalog import PartitionRow
 from odradek.storage.layout import EPOCH_KEY, KEY, OFFSET
@@ -51,6 +52,21 @@ def frozen(log: PartitionLog) -> dict[str, object]:
     state["undecided"] = (dict(log.undecided.ongoing), list(log.undecided.unreplicated))
     del state["producer_undo"], state["dirty_producers"], state["unsealed_producers"]
     return state
+
+
+def test_a_transaction_goes_on_until_its_marker_and_in_its_epoch_only() -> None:
+    log = log_of()
+    assert log.transaction_error(1, 0) is ErrorCode.INVALID_TXN_STATE
+    advance(log, producer=1, sequence=0)
+    assert log.transaction_error(1, 0) is ErrorCode.INVALID_TXN_STATE
+    advance(log, producer=1, sequence=1, attributes=TRANSACTIONAL)
+    assert log.transaction_error(1, 0) is ErrorCode.NONE
+    assert log.transaction_error(1, 1) is ErrorCode.INVALID_TXN_STATE
+    assert log.transaction_error(1, -1) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert log.transaction_error(2, 0) is ErrorCode.INVALID_TXN_STATE
+    marker = EndTransactionMarker(ControlType.COMMIT, 0)
+    advance(log, producer=1, attributes=TRANSACTIONAL | CONTROL, marker=marker)
+    assert log.transaction_error(1, 0) is ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_batch_moves_the_log_end_and_the_extent() -> None:

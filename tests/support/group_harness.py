@@ -51,6 +51,9 @@ class TurnWorkerClient:
         self.append_count = 0
         self.marker_count = 0
 
+    def worker_of(self, _store: int) -> int:
+        return 0
+
     def append_bytes(self, request: AppendBytes) -> Reply[AppendReply]:
         return self.send(request)
 

@@ -113,10 +113,20 @@ class HarnessNode:
         self.replication.after_turn(now_ms)
         self.replication.tick(now_ms)
 
-    def append(self, request_id: int, batch: bytes, partition: int = 0, **options: int) -> None:
-        """A router's request for an append with acks=all."""
+    def append(
+        self,
+        request_id: int,
+        batch: bytes,
+        partition: int = 0,
+        *,
+        acks: int = -1,
+        timeout_ms: int = 30_000,
+    ) -> None:
+        """A router's request for an append."""
         store, number = self.place(partition)
-        request = AppendBytes(request_id, store, number, batch, is_client=True, **options)
+        request = AppendBytes(
+            request_id, store, number, batch, is_client=True, acks=acks, timeout_ms=timeout_ms
+        )
         self.run([(self.router, request)])
 
     def answers(self) -> dict[int, int]:

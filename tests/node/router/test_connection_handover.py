@@ -6,6 +6,7 @@ The worker's side is the real one, driven by the test's loop.
 import asyncio
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from odradek.node.router.connection_handover import (
 )
 from odradek.node.router.produce_routes import (
     HANDED_BATCH_BYTES_MAX,
+    HANDOVER_AFTER,
     HANDOVER_AFTER_MIN,
     ProduceRoutes,
 )
@@ -38,7 +40,10 @@ from odradek.protocol.messages.produce import (
 )
 from tests.support.controller_harness import topic_id
 from tests.support.dispatch_fixture import DispatchClient, DispatchFixture, dispatch_fixture
+from tests.support.group_harness import GroupHarness
+from tests.support.router_harness import RouterHarness
 from tests.support.stores import NOW_MS, batch_of
+from tests.support.transaction_dialogue import TransactionDialogue
 from tests.support.wire import frame_of
 
 FLEXIBLE = 9
@@ -61,7 +66,9 @@ class HandoverFixture:
         )
 
     def start_worker(self, index: int = 0) -> None:
-        self.worker = HandedConnections(handover_path(self.folder, index))
+        self.worker = HandedConnections(
+            handover_path(self.folder, index), self.fixture.harness.partitions.has_transaction
+        )
         self.fixture.loop.add_reader(self.worker.fileno(), self._pump)
 
     def stop_worker(self) -> None:
@@ -96,22 +103,30 @@ class HandoverFixture:
     async def handed_over(self, *, indexes: tuple[int, ...] = (0,)) -> DispatchClient:
         """A client whose connection the worker has."""
         client = await self.connect()
-        for number in range(HANDOVER_AFTER_MIN + len(indexes)):
+        for number in range(HANDOVER_AFTER + len(indexes)):
             assert not (await ask(client, index=indexes[number % len(indexes)])).error_code
         await self.until(lambda: self.worker.count)
         assert self.handover.count == 1
         return client
 
 
-@pytest.fixture
-def fixture(tmp_path: Path) -> Iterator[HandoverFixture]:
-    with dispatch_fixture(tmp_path) as dispatch:
-        fixture = HandoverFixture(dispatch, tmp_path)
+@contextmanager
+def handover_fixture(
+    folder: Path, harness_type: type[RouterHarness] = RouterHarness
+) -> Iterator[HandoverFixture]:
+    with dispatch_fixture(folder, harness_type) as dispatch:
+        fixture = HandoverFixture(dispatch, folder)
         yield fixture
         fixture.handover.stop()
         fixture.run(fixture.until(lambda: not fixture.handover.count))
         fixture.handover.close()
         fixture.stop_worker()
+
+
+@pytest.fixture
+def fixture(tmp_path: Path) -> Iterator[HandoverFixture]:
+    with handover_fixture(tmp_path) as fixture:
+        yield fixture
 
 
 def request_of(batch: bytes, index: int = 0) -> ProduceRequest:
@@ -139,7 +154,7 @@ def test_a_connection_that_repeats_itself_is_handed_over(
 ) -> None:
     async def scenario() -> None:
         client = await fixture.connect()
-        for offset in range(3 * HANDOVER_AFTER_MIN):
+        for offset in range(3 * HANDOVER_AFTER):
             partition = await ask(client, version=version)
             assert (partition.error_code, partition.base_offset) == (0, offset)
         assert fixture.handover.count == fixture.worker.count == 1
@@ -157,7 +172,7 @@ def test_the_response_has_the_same_bytes(fixture: HandoverFixture) -> None:
             each.writer.write(frame)
             frames.append(bytes(await each.frame()))
         first, second = frames
-        end = HANDOVER_AFTER_MIN + 1
+        end = HANDOVER_AFTER + 1
         assert first.replace(struct.pack(">q", end), struct.pack(">q", end + 1)) == second
 
     fixture.run(scenario())
@@ -188,7 +203,7 @@ def test_requests_that_are_under_way_are_answered_in_order(fixture: HandoverFixt
 def test_other_requests_come_back_in_their_order(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.handed_over()
-        base = HANDOVER_AFTER_MIN + 1
+        base = HANDOVER_AFTER + 1
         for correlation_id in (1, 2):
             client.writer.write(frame_of(request_of(batch_of(1)), FLEXIBLE, correlation_id))
         client.writer.write(frame_of(ApiVersionsRequest(), 0, 3))
@@ -220,7 +235,7 @@ def test_a_large_batch_comes_back(fixture: HandoverFixture) -> None:
         client = await fixture.handed_over()
         for offset in range(3):
             partition = await ask(client, batch_of(1, size=2 * REQUEST_BYTES_MAX))
-            assert partition.base_offset == HANDOVER_AFTER_MIN + 1 + offset
+            assert partition.base_offset == HANDOVER_AFTER + 1 + offset
         assert not fixture.handover.count
 
     fixture.run(scenario())
@@ -229,7 +244,7 @@ def test_a_large_batch_comes_back(fixture: HandoverFixture) -> None:
 def test_large_batches_stay_with_the_router(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.connect()
-        for _ in range(2 * HANDOVER_AFTER_MIN):
+        for _ in range(2 * HANDOVER_AFTER):
             await ask(client, batch_of(1, size=HANDED_BATCH_BYTES_MAX))
         assert not fixture.handover.handed_over_count
 
@@ -244,10 +259,10 @@ def test_a_refused_batch_has_the_response_of_the_router(fixture: HandoverFixture
 
     async def scenario() -> None:
         client = await fixture.connect()
-        for sequence in range(HANDOVER_AFTER_MIN + 1):
+        for sequence in range(HANDOVER_AFTER + 1):
             assert not (await ask(client, batch(sequence))).error_code
         await fixture.until(lambda: fixture.handover.count)
-        sequences = (HANDOVER_AFTER_MIN + 1, HANDOVER_AFTER_MIN + 9, HANDOVER_AFTER_MIN + 2)
+        sequences = (HANDOVER_AFTER + 1, HANDOVER_AFTER + 9, HANDOVER_AFTER + 2)
         posted = [client.post(request_of(batch(sequence)), FLEXIBLE) for sequence in sequences]
         codes = []
         for correlation_id in posted:
@@ -285,7 +300,7 @@ def test_a_connection_is_recalled_when_something_changes(
         change(fixture)
         await fixture.until(lambda: not fixture.handover.count)
         expected = ErrorCode.TOPIC_AUTHORIZATION_FAILED if change is deny_writes else 0
-        for _ in range(2 * HANDOVER_AFTER_MIN):
+        for _ in range(2 * HANDOVER_AFTER):
             assert (await ask(client)).error_code == expected
         assert fixture.handover.handed_over_count == 1
 
@@ -305,7 +320,7 @@ def test_a_replaced_leader_is_answered_like_always(fixture: HandoverFixture) -> 
 def test_requests_are_counted_wherever_they_are_answered(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.connect()
-        count = 10 * HANDOVER_AFTER_MIN
+        count = 10 * HANDOVER_AFTER
         for _ in range(count):
             await ask(client)
         fixture.worker.tick(1.0)
@@ -373,7 +388,7 @@ def test_without_a_worker_nothing_is_handed_over(fixture: HandoverFixture) -> No
 
     async def scenario() -> None:
         client = await fixture.connect()
-        for offset in range(3 * HANDOVER_AFTER_MIN):
+        for offset in range(3 * HANDOVER_AFTER):
             assert (await ask(client)).base_offset == offset
         assert not fixture.handover.handed_over_count
 
@@ -398,12 +413,37 @@ def test_the_number_of_workers_may_change(fixture: HandoverFixture) -> None:
     fixture.run(scenario())
 
 
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_connection_in_transactions_is_handed_over_in_each(tmp_path: Path, version: int) -> None:
+    """The first batch of each and its end are the router's, and no batch comes after a marker."""
+
+    async def scenario(fixture: HandoverFixture) -> None:
+        producer = TransactionDialogue(await fixture.connect(), version)
+        await producer.begin()
+        count = 2 * HANDOVER_AFTER + SERVED_MIN
+        for transaction in range(1, 4):
+            if version < 12:
+                await producer.add()
+            for _ in range(count):
+                assert await producer.send() == ErrorCode.NONE
+            assert fixture.handover.count == fixture.worker.count == 1
+            await producer.end()
+            await producer.wait_until_complete()
+            assert fixture.handover.handed_over_count == transaction
+            store, number = fixture.fixture.harness.place("t", 0)
+            log = fixture.fixture.harness.partitions.stores[store].partitions()[number]
+            assert log.log_end_offset == log.last_stable_offset == transaction * (count + 1)
+
+    with handover_fixture(tmp_path, GroupHarness) as fixture:
+        fixture.run(scenario(fixture))
+
+
 def test_a_stopping_router_has_all_back(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.handed_over()
         fixture.handover.stop()
         await fixture.until(lambda: not fixture.handover.count)
-        for _ in range(2 * HANDOVER_AFTER_MIN):
+        for _ in range(2 * HANDOVER_AFTER):
             assert not (await ask(client)).error_code
         assert fixture.handover.handed_over_count == 1
 
@@ -414,14 +454,18 @@ def test_a_connection_that_comes_back_soon_stays_longer(fixture: HandoverFixture
     async def scenario() -> None:
         client = await fixture.handed_over()
         await client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
-        assert fixture.routes.handover_after == 4 * HANDOVER_AFTER_MIN < HANDOVER_AFTER_MAX
-        for _ in range(4 * HANDOVER_AFTER_MIN):
+        assert fixture.routes.handover_after == 4 * HANDOVER_AFTER < HANDOVER_AFTER_MAX
+        for _ in range(4 * HANDOVER_AFTER):
             assert not fixture.handover.count
             await ask(client)
         await fixture.until(lambda: fixture.handover.count)
-        for _ in range(SERVED_MIN):
-            await ask(client)
-        await client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
-        assert fixture.routes.handover_after == HANDOVER_AFTER_MIN
+        for expected in (HANDOVER_AFTER, HANDOVER_AFTER_MIN, HANDOVER_AFTER_MIN):
+            await fixture.until(lambda: fixture.handover.count)
+            for _ in range(SERVED_MIN):
+                await ask(client)
+            await client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+            assert fixture.routes.handover_after == expected
+            for _ in range(expected):
+                await ask(client)
 
     fixture.run(scenario())

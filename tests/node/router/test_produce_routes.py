@@ -1,6 +1,5 @@
 """Produce requests that take the route of an earlier one are answered as if each was decoded."""
 
-import asyncio
 import random
 import struct
 from collections.abc import Callable, Iterator
@@ -16,14 +15,12 @@ from odradek.node.router.produce_routes import PREFIX_BYTES_MAX, ROUTES_MAX, Pro
 from odradek.node.router.tracing.trace_filter import TraceFilter
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.protocol.messages.metadata import (
     ApiVersionsRequest,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
-from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -31,21 +28,12 @@ from odradek.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from odradek.protocol.messages.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
 from odradek.protocol.records import TRANSACTIONAL
 from tests.support.controller_harness import topic_id
 from tests.support.dispatch_fixture import DispatchClient, DispatchFixture, dispatch_fixture
 from tests.support.group_harness import GroupHarness
 from tests.support.stores import NOW_MS, batch_of
+from tests.support.transaction_dialogue import TransactionDialogue
 from tests.support.wire import frame_of
 
 VERSIONS = range(3, APIS[ApiKey.PRODUCE].max_version + 1)
@@ -246,78 +234,6 @@ def test_a_transactional_batch_takes_no_route(
     assert len(decoded) == 2
 
 
-class Transactions:
-    """A transactional producer of the topic `t`, over one connection. From version 12 on the broker
-    adds partitions."""
-
-    def __init__(self, client: DispatchClient, version: int) -> None:
-        self.client = client
-        self.version = version
-        self.producer_id = self.producer_epoch = -1
-        self.sequence = 0
-
-    async def begin(self) -> None:
-        find = FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])
-        await self.client.ask(find, 6, FindCoordinatorResponse)
-        request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
-        answer = await self.client.ask(request, 5, InitProducerIdResponse)
-        assert answer.error_code == ErrorCode.NONE
-        self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
-
-    async def add(self) -> None:
-        """As a client does that is older than version 12."""
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id="tx",
-            v3_and_below_producer_id=self.producer_id,
-            v3_and_below_producer_epoch=self.producer_epoch,
-            v3_and_below_topics=[TopicPartitions(name="t", partitions=[0])],
-        )
-        answer = await self.client.ask(request, 3, AddPartitionsToTxnResponse)
-        ((result,),) = [each.partitions for each in answer.results_by_topic_v3_and_below]
-        assert result.error_code == ErrorCode.NONE
-
-    async def send(self) -> int:
-        batch = batch_of(
-            1,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=self.sequence,
-            attributes=TRANSACTIONAL,
-        )
-        request = request_of(batch)
-        request.transactional_id = "tx"
-        code = (await ask(self.client, request, self.version)).error_code
-        self.sequence += not code
-        return code
-
-    async def end(self) -> None:
-        request = EndTxnRequest(
-            transactional_id="tx",
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            committed=True,
-        )
-        while True:
-            version = 5 if self.version >= 12 else 4
-            answer = await self.client.ask(request, version, EndTxnResponse)
-            assert answer.error_code in (ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS)
-            if not answer.error_code:
-                break
-        if answer.producer_id >= 0:
-            self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
-            self.sequence = 0
-
-    async def described(self) -> str:
-        request = DescribeTransactionsRequest(transactional_ids=["tx"])
-        answer = await self.client.ask(request, 0, DescribeTransactionsResponse)
-        return answer.transaction_states[0].transaction_state
-
-    async def wait_until_complete(self) -> None:
-        async with asyncio.timeout(10):
-            while await self.described() != "CompleteCommit":
-                pass
-
-
 def last_stable_offset(fixture: DispatchFixture) -> int:
     store, number = fixture.harness.place("t", 0)
     reader = fixture.harness.services.logs.reader(store)
@@ -332,7 +248,7 @@ def test_batches_of_a_transaction_take_a_route_once_their_partition_is_in_it(
     adds = version < 12
 
     async def scenario(fixture: DispatchFixture) -> None:
-        producer = Transactions(await fixture.connect(), version)
+        producer = TransactionDialogue(await fixture.connect(), version)
         await producer.begin()
         for transaction in range(1, 4):
             if adds:
@@ -361,7 +277,7 @@ def test_a_transaction_makes_no_new_route(tmp_path: Path) -> None:
     """Building one costs more than it saves a transaction of a single batch."""
 
     async def scenario(fixture: DispatchFixture) -> None:
-        producer = Transactions(await fixture.connect(), 12)
+        producer = TransactionDialogue(await fixture.connect(), 12)
         await producer.begin()
         routes: list[object] = []
         for _ in range(3):
@@ -380,12 +296,12 @@ def test_a_transaction_makes_no_new_route(tmp_path: Path) -> None:
 
 def test_a_fenced_producer_takes_no_route(tmp_path: Path, decoded: list[ProduceRequest]) -> None:
     async def scenario(fixture: DispatchFixture) -> None:
-        former = Transactions(await fixture.connect(), 12)
+        former = TransactionDialogue(await fixture.connect(), 12)
         await former.begin()
         for _ in range(2):
             assert await former.send() == ErrorCode.NONE
         assert len(decoded) == 1
-        successor = Transactions(await fixture.connect(), 12)
+        successor = TransactionDialogue(await fixture.connect(), 12)
         while True:
             # The former one's transaction is aborted first.
             try:
@@ -406,7 +322,7 @@ def test_a_batch_outside_of_transactions_takes_no_route_of_one(
     tmp_path: Path, decoded: list[ProduceRequest]
 ) -> None:
     async def scenario(fixture: DispatchFixture) -> None:
-        producer = Transactions(await fixture.connect(), 12)
+        producer = TransactionDialogue(await fixture.connect(), 12)
         await producer.begin()
         for _ in range(2):
             assert await producer.send() == ErrorCode.NONE

@@ -32,17 +32,23 @@ from odradek.node.worker.handed_connections import (
 )
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import TRANSACTIONAL
 from tests.support.stores import batch_of
 from tests.support.waiting import is_readable, wait_until
 
 ID = 77
 KEY_AND_VERSION = 9
 PREFIX, OTHER_PREFIX = b"client, topic, partition 0", b"client, topic, partition 1"
+TRANSACTIONAL_PREFIX = b"client, topic, transaction"
 ROUTES = (
     DirectRoute(PREFIX, 0, 4, -1, 5_000, 9, b"head", b"tail", True),
     DirectRoute(OTHER_PREFIX, 2, 5, 1, 6_000, 9, b"HEAD", b"TAIL", False),
+    DirectRoute(TRANSACTIONAL_PREFIX, 0, 6, -1, 5_000, 9, b"head", b"tail", True, True),
 )
 BATCH = batch_of(1)
+TRANSACTIONAL_BATCH = batch_of(
+    1, producer_id=12, producer_epoch=3, base_sequence=0, attributes=TRANSACTIONAL
+)
 _int32 = Struct(">i").pack
 
 
@@ -72,7 +78,11 @@ class Scene:
     """A worker's connections with one router and one client, whose connection is handed over."""
 
     def __init__(self, folder: Path) -> None:
-        self.handed = HandedConnections(handover_path(folder, 0))
+        self.transactions: set[tuple[int, int, int, int]] = set()
+        """Those under way: store, partition, producer id and epoch."""
+        self.handed = HandedConnections(
+            handover_path(folder, 0), lambda *transaction: transaction in self.transactions
+        )
         channel = HandoverChannel.connect(handover_path(folder, 0))
         assert channel is not None
         self.router = channel
@@ -194,6 +204,37 @@ def test_a_route_without_a_log_start_has_shorter_responses(scene: Scene) -> None
     scene.answer(ok(40))
     body = Struct(">i4sqq4s").pack(5, b"HEAD", 40, -1, b"TAIL")
     assert scene.read(len(body) + 4) == _int32(len(body)) + body
+
+
+def test_a_batch_of_a_transaction_that_is_under_way_is_an_append(scene: Scene) -> None:
+    scene.transactions.add((0, 6, 12, 3))
+    scene.hand_over()
+    scene.client.send(frame(5, TRANSACTIONAL_PREFIX, TRANSACTIONAL_BATCH) + frame(6))
+    continued, other = scene.expect(2)
+    assert (continued.number, continued.must_continue_transaction) == (6, True)
+    assert (other.number, other.must_continue_transaction) == (4, False)
+    scene.answer(ok(40), ok(50))
+    assert scene.read(2 * SIZE) == response(5, 40) + response(6, 50)
+
+
+@pytest.mark.parametrize(
+    ("under_way", "prefix", "batch"),
+    [
+        ((0, 6, 12, 2), TRANSACTIONAL_PREFIX, TRANSACTIONAL_BATCH),
+        ((0, 4, 12, 3), TRANSACTIONAL_PREFIX, TRANSACTIONAL_BATCH),
+        ((0, 6, 12, 3), TRANSACTIONAL_PREFIX, BATCH),
+        ((0, 4, 12, 3), PREFIX, TRANSACTIONAL_BATCH),
+    ],
+    ids=["epoch", "partition", "not of it", "no id"],
+)
+def test_any_other_batch_of_a_transaction_goes_back(
+    scene: Scene, under_way: tuple[int, int, int, int], prefix: bytes, batch: bytes
+) -> None:
+    scene.transactions.add(under_way)
+    scene.hand_over()
+    first = frame(5, prefix, batch)
+    scene.client.send(first)
+    assert scene.handed_back() == HandedBack(ID, first)
 
 
 def test_requests_may_come_in_pieces(scene: Scene) -> None:

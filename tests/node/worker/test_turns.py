@@ -23,7 +23,7 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.worker import append_preparation
 from odradek.node.worker.hosted_partitions import HostedPartitions
-from odradek.node.worker.turn_requests import PreparedAppend, RouterState
+from odradek.node.worker.turn_requests import PreparedAppend, Request, RouterState
 from odradek.node.worker.turns import TurnExecutor
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
@@ -38,7 +38,7 @@ from tests.node.worker.test_hosted_partitions import (
 )
 from tests.support.poison_batches import raw_batch
 from tests.support.router_harness import RouterHarness
-from tests.support.stores import NOW_MS
+from tests.support.stores import NOW_MS, batch_of
 from tests.support.waiting import wait_until
 
 PRODUCER_ID = 5
@@ -379,6 +379,39 @@ def test_a_marker_with_an_expected_transaction_ends_no_other_one(stage: _Stage) 
     assert stage.transaction_start() == -1
     assert stage.mark(expected_transaction=(0, NOW_MS)) == ErrorCode.INVALID_TXN_STATE
     assert stage.end_offset() == 2
+
+
+def test_a_batch_that_must_continue_a_transaction_comes_before_its_marker(stage: _Stage) -> None:
+    def continuing(request_id: int, epoch: int) -> AppendBytes:
+        content = batch_of(
+            producer_id=PRODUCER_ID,
+            producer_epoch=epoch,
+            base_sequence=stage.sequence,
+            attributes=TRANSACTIONAL,
+        )
+        stage.sequence += 1
+        place = stage.place
+        return AppendBytes(request_id, *place, content, True, must_continue_transaction=True)
+
+    router = RouterState(stage.harness.arena)
+
+    def run(*requests: Request) -> None:
+        stage.harness.turns.run([(router, each) for each in requests], NOW_MS)
+
+    run(continuing(1, 0))
+    stage.sequence = 0
+    assert stage.append() == ErrorCode.NONE
+    marker = WriteMarker(3, *stage.place, PRODUCER_ID, 1, 0, True, 2)
+    run(continuing(2, 0), marker, continuing(4, 0), continuing(5, 1))
+    replies = [reply for reply in router.replies if isinstance(reply, Appended)]
+    assert {reply.request_id: reply.error_code for reply in replies} == {
+        1: ErrorCode.INVALID_TXN_STATE,
+        2: ErrorCode.NONE,
+        3: ErrorCode.NONE,
+        4: ErrorCode.INVALID_PRODUCER_EPOCH,
+        5: ErrorCode.INVALID_TXN_STATE,
+    }
+    assert stage.end_offset() == 3
 
 
 def test_a_late_marker_does_not_end_the_next_transaction(stage: _Stage) -> None:
