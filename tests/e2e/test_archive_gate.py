@@ -202,7 +202,9 @@ def test_above_the_cap_the_log_goes_counted_and_logged_once(nodes: Cluster, grou
     }
     nodes.create_at("capped", REPLICAS, configs)
     commit(nodes, group, "capped", 2)
-    produce(nodes, "capped")
+    produce(nodes, "capped", 3)
+    wait_for_start(nodes, "capped", 2)  # The leader knows what is committed.
+    produce(nodes, "capped", RECORDS - 3)
     leader = nodes.leader_of("capped")
     wait_until(
         lambda: metric(nodes, "archive_lost_bytes_total", "capped", leader) > 18 * RECORD_BYTES,
