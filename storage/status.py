@@ -21,6 +21,7 @@ import os
 import threading
 from enum import IntEnum
 from pathlib import Path
+from struct import Struct
 
 from odradek.storage.environment import StorageError, storage_errors
 from odradek.storage.layout import FILE_MODE
@@ -42,6 +43,9 @@ LEADER_EPOCH = 4
 ROLE = 5
 WATCH = 6
 ACTIVE_BYTES = 7
+
+OFFSETS = Struct("=qqq")
+"""The first words of a slot: see StatusTable.consumer_offsets."""
 
 ROUTERS_MAX = 8
 _NO_DESCRIPTOR = -1
@@ -143,6 +147,11 @@ class StatusTable:
     def high_watermark(self, number: int) -> int:
         """End (exclusive) of what consumers may see."""
         return self.words[HEAD_WORDS + (number << SLOT_SHIFT) + HIGH_WATERMARK]
+
+    def consumer_offsets(self, number: int) -> bytes:
+        """Log start, last stable offset and high watermark, to be compared: OFFSETS packs them."""
+        at = _HEAD_BYTES + (number << SLOT_SHIFT) * 8
+        return self._bytes[at : at + OFFSETS.size].tobytes()
 
     def log_end_offset(self, number: int) -> int:
         """The offset of the next record (exclusive end of the log)."""

@@ -66,6 +66,7 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
         "handlers",
         "produce_routes",
         "idle_fetches",
+        "idle_connections",
         "repeated_requests",
         "dispatch",
         "connection_handover",

@@ -62,6 +62,7 @@ from odradek.node.router.handlers import (
     transactional_offsets,
     transactions,
 )
+from odradek.node.router.idle_fetches import IdleFetches
 from odradek.node.router.produce_routes import ProduceRouting
 from odradek.node.router.repeated_requests import REPEATED, RepeatedRequests
 from odradek.node.router.request_sampling import SAMPLE_MASK_OF_API
@@ -216,6 +217,11 @@ class Dispatcher:
     def produce_routing(self) -> ProduceRouting:
         """Of all connections."""
         return self._repeated.routing
+
+    @property
+    def idle_fetches(self) -> IdleFetches:
+        """Of all connections."""
+        return self._repeated.idle_fetches
 
     def on_request(self, slot: Slot, frame: memoryview, arena_offset: int) -> None:
         """Start one request. Its slot is completed now or later."""

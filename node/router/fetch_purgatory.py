@@ -30,6 +30,9 @@ from odradek.node.router.logs import StoreLocation
 TICK_S = 0.01
 """The resolution of deadlines: fetches that expire within a tick are answered together."""
 
+_NEVER: Final = -1
+"""The tick of what has no deadline."""
+
 WAKES_PER_TURN: Final = 4
 """Of all queues together, per iteration of the loop: a fetch that acquires needs 0.2 ms, or 10 ms
 where batches have a single record each. Records of a member that are released can be in thousands
@@ -108,28 +111,31 @@ class FetchPurgatory:
     def park(
         self,
         locations: Iterable[StoreLocation],
-        timeout_ms: int,
+        timeout_ms: int | None,
         has_advanced: Callable[[], bool],
         *,
         owner: int = 0,
         exclusive_watches: Iterable[ExclusiveWatch] = (),
     ) -> Reply[bool]:
         """Wait. True when one of `locations` may have advanced, or it is this fetch's turn in one
-        of `exclusive_watches`; False after `timeout_ms`.
+        of `exclusive_watches`; False after `timeout_ms`, if that is not None.
 
         `has_advanced` is called once after the watch flags are set: it sees an append that came
         after the caller's read, and the worker's notice reports later ones. `owner` is the
         connection, for `abandon`.
         """
-        if self._wait_ms_max is not None:
-            timeout_ms = min(timeout_ms, self._wait_ms_max)
-        tick = int((self._loop.time() + timeout_ms / 1000) / TICK_S) + 1
+        wait_ms_max = self._wait_ms_max
+        if wait_ms_max is not None and (timeout_ms is None or timeout_ms > wait_ms_max):
+            timeout_ms = wait_ms_max
+        tick = _NEVER
+        if timeout_ms is not None:
+            tick = int((self._loop.time() + timeout_ms / 1000) / TICK_S) + 1
         parked = _DelayedFetch(
             next(self._sequence), owner, tuple(locations), tuple(exclusive_watches), tick
         )
         if RequestTrace.current is not None:
             parked.reply = TracedReply(RequestTrace.current, "fetch_wait")
-        if self._wait_ms_max == 0:
+        if wait_ms_max == 0:
             parked.reply.resolve(False)
             return parked.reply
         for location in parked.locations:
@@ -144,14 +150,8 @@ class FetchPurgatory:
             queue.has_records = watch.has_records
         self._parked[parked.key] = parked
         self._by_owner.setdefault(owner, {})[parked.key] = parked
-        of_tick = self._by_tick.get(tick)
-        if of_tick is None:
-            self._by_tick[tick] = {parked.key: parked}
-            heapq.heappush(self._ticks, tick)
-            if self._timer is None or tick < self._timer_tick:
-                self._schedule(tick)
-        else:
-            of_tick[parked.key] = parked
+        if tick != _NEVER:
+            self._end_at(tick, parked)
         if has_advanced():
             self._end(parked, True)
         return parked.reply
@@ -199,6 +199,16 @@ class FetchPurgatory:
         for parked in list(self._parked.values()):
             self._end(parked, False)
 
+    def _end_at(self, tick: int, parked: _DelayedFetch) -> None:
+        of_tick = self._by_tick.get(tick)
+        if of_tick is not None:
+            of_tick[parked.key] = parked
+            return
+        self._by_tick[tick] = {parked.key: parked}
+        heapq.heappush(self._ticks, tick)
+        if self._timer is None or tick < self._timer_tick:
+            self._schedule(tick)
+
     def _watch(self, location: StoreLocation) -> dict[int, _DelayedFetch]:
         """The fetches that wait for a partition, whose watch flag is set."""
         waiting = self._by_location.get(location)
@@ -244,8 +254,9 @@ class FetchPurgatory:
         del of_owner[parked.key]
         if not of_owner:
             del self._by_owner[parked.owner]
-        # An empty tick stays until it expires: it is one number.
-        self._by_tick[parked.tick].pop(parked.key, None)
+        if parked.tick != _NEVER:
+            # An empty tick stays until it expires: it is one number.
+            self._by_tick[parked.tick].pop(parked.key, None)
         parked.reply.resolve(value)
 
     def _leave_queue(self, watch: ExclusiveWatch, parked: _DelayedFetch) -> None:

@@ -5,7 +5,7 @@ correlation id its requests are the same bytes until there is something to read.
 a connection that ended without records is kept as an `IdleFetch`, with its response. The next one
 waits in the purgatory at once: if nothing comes it is answered with the same response, else it goes
 the way of all requests, for the rest of its time. Thousands of idle consumers are neither decoded
-nor encoded.
+nor encoded. When it was repeated often, its connection is taken by idle_connections.py.
 
 One invariant: an idle fetch is used only while the response would be the same: the metadata, the
 authorizer's rules, who the client is, the reader and its catalog, and the offsets of each partition
@@ -28,6 +28,7 @@ from odradek.node.wire.request_times import RequestTiming
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import encode_response, encode_response_header
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from odradek.storage.status import OFFSETS
 
 FRAME_BYTES_MAX: Final = 1024
 """Of a request that is kept."""
@@ -40,7 +41,7 @@ _TOPIC_IDS_SINCE: Final = 13
 _REPLICA_STATE_SINCE: Final = 15
 _CORRELATION_ID_AT: Final = 4
 _PREFIX_AT: Final = 8
-_SAMPLE_MASK: Final = SAMPLE_MASK_OF_API[ApiKey.FETCH]
+SAMPLE_MASK: Final = SAMPLE_MASK_OF_API[ApiKey.FETCH]
 _NO_REPLICA: Final = -1
 _read_start = Struct(">ii").unpack_from
 _pack_int32 = Struct(">i").pack
@@ -53,12 +54,12 @@ class IdleFetch:
     __slots__ = (
         "behind",
         "count_key",
-        "ends",
-        "generations",
         "image_offset",
         "key_and_version",
         "locations",
+        "logs",
         "principal",
+        "repeat_count",
         "response",
         "rules",
         "wait_at",
@@ -66,8 +67,12 @@ class IdleFetch:
     )
 
     def __init__(
-        self, candidate: "IdleFetchCandidate", response: bytes, logs: list[LocatedLog]
+        self,
+        candidate: "IdleFetchCandidate",
+        response: bytes,
+        logs: list[tuple[LocatedLog, bytes]],
     ) -> None:
+        """`logs` come with the offsets that the response tells (StatusTable.consumer_offsets)."""
         request, context = candidate.request, candidate.context
         self.key_and_version, _ = _read_start(candidate.frame)
         self.behind = candidate.frame[_PREFIX_AT:]
@@ -75,17 +80,20 @@ class IdleFetch:
         self.image_offset = candidate.image_offset
         self.rules = candidate.rules
         self.principal = context.principal
+        self.repeat_count = 0
         self.response = response
         self.wait_ms = request.max_wait_ms
         self.wait_at = candidate.wait_at
-        self.locations = [(log.store, log.number) for log in logs]
-        self.generations = [log.reader.status.generation for log in logs]
-        self.ends = [(log, _offsets_of(log)) for log in logs]
+        self.locations = [(log.store, log.number) for log, _ in logs]
+        self.logs = [
+            (log.store, log.reader, log.reader.status.generation, log.number, offsets)
+            for log, offsets in logs
+        ]
 
     def is_as_it_was(self) -> bool:
         """Whether no partition has changed."""
-        for log, offsets in self.ends:  # noqa: SIM110 - a generator costs more than the rest
-            if _offsets_of(log) != offsets:
+        for _, reader, _, number, offsets in self.logs:
+            if reader.status.consumer_offsets(number) != offsets:
                 return False
         return True
 
@@ -136,8 +144,10 @@ class IdleFetches:
         self._services = services
         self._authorizer = services.authorizer
         self._metadata = services.metadata
-        self._count_request = count_request
+        self.count_request = count_request
         self._begin_request = begin_request
+        self.consider_taking: Callable[[Connection, IdleFetch], None] | None = None
+        """Called with each repeated fetch, while it begins to wait."""
 
     def begin(self, idle: IdleFetch, slot: Slot, frame: memoryview) -> bool:
         """Let the request wait if it is the idle one again. The slot is completed then. False if it
@@ -149,25 +159,41 @@ class IdleFetches:
         if key_and_version != idle.key_and_version or bytes(frame[_PREFIX_AT:]) != behind:
             return False
         connection = slot.connection
-        if (
-            idle.image_offset != self._metadata.image.offset
-            or idle.rules is not self._authorizer.rules
-            or idle.principal != connection.peer_principal
-            or not self._has_same_logs(idle)
-            or not idle.is_as_it_was()
-        ):
+        if not self.is_valid(idle, connection):
             connection.remembered = None
             return False
         services = self._services
         now_ms = services.now_ms()
         services.fetch_activity.repeat(connection.id, now_ms)
-        if not correlation_id & _SAMPLE_MASK:
+        if not correlation_id & SAMPLE_MASK:
             slot.timing = RequestTiming(ApiKey.FETCH, connection.received_ns, perf_counter_ns())
         waiting = services.fetch_purgatory.park(
             idle.locations, idle.wait_ms, idle.has_advanced, owner=connection.id
         )
         deadline_ms = now_ms + idle.wait_ms
         waiting.on_done(partial(self._end, idle, slot, correlation_id, deadline_ms, waiting))
+        idle.repeat_count += 1
+        if self.consider_taking is not None:
+            self.consider_taking(connection, idle)
+        return True
+
+    def is_valid(self, idle: IdleFetch, client: Connection) -> bool:
+        """Whether the response would be the same if the request were decoded now."""
+        if (
+            idle.image_offset != self._metadata.image.offset
+            or idle.rules is not self._authorizer.rules
+            or idle.principal != client.peer_principal
+        ):
+            return False
+        has_open = self._services.logs.has_open
+        for store, reader, generation, number, offsets in idle.logs:
+            status = reader.status
+            if (
+                status.generation != generation
+                or status.consumer_offsets(number) != offsets
+                or not has_open(store, reader)
+            ):
+                return False
         return True
 
     def _end(
@@ -179,7 +205,7 @@ class IdleFetches:
         waiting: Reply[bool],
     ) -> None:
         if not waiting.result():
-            self._count_request(idle.count_key)
+            self.count_request(idle.count_key)
             slot.complete((_pack_int32(correlation_id), idle.response))
             return
         frame = bytearray(_pack_int32(idle.key_and_version))
@@ -188,15 +214,6 @@ class IdleFetches:
         left_ms = max(0, deadline_ms - self._services.now_ms())
         _write_int32(frame, idle.wait_at, left_ms)
         self._begin_request(slot, memoryview(bytes(frame)))
-
-    def _has_same_logs(self, idle: IdleFetch) -> bool:
-        logs = self._services.logs
-        for (log, _), generation in zip(idle.ends, idle.generations, strict=True):
-            if log.reader.status.generation != generation or not logs.has_open(
-                log.store, log.reader
-            ):
-                return False
-        return True
 
     def candidate(
         self, request: FetchRequest, context: RequestContext, body_offset: int
@@ -234,7 +251,7 @@ class IdleFetches:
             or client.is_closed
         ):
             return
-        logs: list[LocatedLog] = []
+        logs: list[tuple[LocatedLog, bytes]] = []
         for answered in response.responses:
             topic = (
                 image.topics_by_id.get(answered.topic_id)
@@ -247,26 +264,17 @@ class IdleFetches:
                     if topic is None or not _found_nothing(data)
                     else self._services.logs.open(topic.topic_id, data.partition_index)
                 )
-                told = data.high_watermark, data.last_stable_offset, data.log_start_offset
-                if log is None or _offsets_of(log) != told:
+                told = OFFSETS.pack(
+                    data.log_start_offset, data.last_stable_offset, data.high_watermark
+                )
+                if log is None or log.reader.status.consumer_offsets(log.number) != told:
                     return
-                logs.append(log)
+                logs.append((log, told))
         if not 0 < len(logs) <= PARTITIONS_MAX:
             return
         header = encode_response_header(ApiKey.FETCH, version, 0)
         body = encode_response(ApiKey.FETCH, version, response)
         client.remembered = IdleFetch(candidate, b"".join((header, *body))[4:], logs)
-
-
-def _offsets_of(log: LocatedLog) -> tuple[int, int, int]:
-    """What a response says of a partition: high watermark, last stable offset, log start."""
-    reader, _, number = log
-    status = reader.status
-    return (
-        status.high_watermark(number),
-        status.last_stable_offset(number),
-        status.log_start_offset(number),
-    )
 
 
 def _may_repeat(request: FetchRequest, version: int) -> bool:

@@ -41,6 +41,7 @@ from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.dispatch import HANDLERS, Dispatcher
 from odradek.node.router.graceful_stop import stop_gracefully
 from odradek.node.router.group_lag_metrics import GroupLagMetrics
+from odradek.node.router.idle_connections import IdleConnections
 from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.node.router.listener_health import ListenerHealth
 from odradek.node.router.logs import Logs
@@ -170,6 +171,9 @@ class RouterProcess:
             self._config.run_folder,
             dispatcher,
         )
+        self._idle_connections = IdleConnections(
+            services, self._socket_server, dispatcher.idle_fetches
+        )
         services.is_identified = self._is_identified
         self._listeners = services.listeners = ClientListeners(
             self._config,
@@ -240,6 +244,7 @@ class RouterProcess:
         self._report_listeners()
         await self._stopped.wait()
         self._handover.stop()
+        self._idle_connections.stop()
         await stop_gracefully(
             self._services,
             self._socket_server,
@@ -248,6 +253,7 @@ class RouterProcess:
             is_replaced=self._supervisor.is_replaced,
         )
         self._handover.close()
+        self._idle_connections.close()
         sweeper.stop()
         self._listener_health.close()
         self._watchdog.close()

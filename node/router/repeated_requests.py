@@ -49,7 +49,7 @@ class RepeatedRequests:
         begin_request: Callable[[Slot, memoryview, int], None],
     ) -> None:
         self.routing: Final = ProduceRouting(services, count_request, finish_produce)
-        self._idle_fetches: Final = IdleFetches(services, count_request, self._begin_late)
+        self.idle_fetches: Final = IdleFetches(services, count_request, self._begin_late)
         self._begin_request = begin_request
 
     def begin(self, slot: Slot, frame: memoryview, arena_offset: int) -> bool:
@@ -58,7 +58,7 @@ class RepeatedRequests:
         if type(remembered) is ProduceRoutes:
             return self.routing.begin(remembered, slot, frame, arena_offset)
         if type(remembered) is IdleFetch:
-            return self._idle_fetches.begin(remembered, slot, frame)
+            return self.idle_fetches.begin(remembered, slot, frame)
         return False
 
     def remembering(
@@ -77,7 +77,7 @@ class RepeatedRequests:
             if candidate is not None:
                 return partial(self._finish_produce, client, candidate, finish)
         elif isinstance(request, FetchRequest):
-            fetch = self._idle_fetches.candidate(request, context, body_offset)
+            fetch = self.idle_fetches.candidate(request, context, body_offset)
             if fetch is not None:
                 return partial(self._finish_fetch, client, fetch, finish)
         return finish
@@ -103,7 +103,7 @@ class RepeatedRequests:
         error: BaseException | None,
     ) -> None:
         if response is not None and not candidate.context.is_long:
-            self._idle_fetches.note(client, candidate, response)
+            self.idle_fetches.note(client, candidate, response)
         finish(response, error)
 
     def _begin_late(self, slot: Slot, frame: memoryview) -> None:

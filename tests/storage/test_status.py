@@ -13,6 +13,7 @@ from odradek.storage.status import (
     LEADER_EPOCH,
     LOG_END_OFFSET,
     LOG_START_OFFSET,
+    OFFSETS,
     ROLE,
     ReplicaRole,
     StatusTable,
@@ -33,6 +34,7 @@ def test_a_reader_sees_the_owners_writes(tmp_path: Path) -> None:
     assert reader.log_start_offset(63) == 1
     assert reader.last_stable_offset(63) == 2
     assert reader.high_watermark(63) == 3
+    assert reader.consumer_offsets(63) == OFFSETS.pack(1, 2, 3)
     assert reader.log_end_offset(63) == 2**62
     assert reader.leader_epoch(63) == 5
     assert reader.role(63) is ReplicaRole.FOLLOWER

@@ -34,7 +34,7 @@ class DispatchClient:
     """A client that sends frames and reads responses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
+        self.reader = reader
         self.writer = writer
         self._correlation_id = 0
 
@@ -64,14 +64,14 @@ class DispatchClient:
 
     async def frame(self) -> memoryview:
         async with asyncio.timeout(DEADLINE_S):
-            (size,) = struct.unpack(">i", await self._reader.readexactly(4))
-            return memoryview(await self._reader.readexactly(size))
+            (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+            return memoryview(await self.reader.readexactly(size))
 
     async def is_closed(self) -> bool:
         """Wait until the connection is closed; False if there is something to read instead."""
         async with asyncio.timeout(DEADLINE_S):
             try:
-                return await self._reader.read(1) == b""
+                return await self.reader.read(1) == b""
             except ConnectionResetError:
                 return True
 

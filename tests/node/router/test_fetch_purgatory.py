@@ -48,6 +48,26 @@ def test_deadline_answers_false() -> None:
     _run(scenario)
 
 
+def test_without_a_deadline_it_waits_until_it_is_woken_or_the_router_stops() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        woken = waits.park([(0, 1)], None, _never)
+        stopped = waits.park([(0, 2)], None, _never)
+        abandoned = waits.park([(0, 2)], None, _never, owner=7)
+        waits.abandon(7)
+        assert abandoned.result() is False
+        await _value(waits.park([(0, 3)], 1, _never))
+        assert not woken.is_done
+        waits.on_advanced(0, (1,))
+        assert woken.result() is True
+        assert not stopped.is_done
+        waits.end_all(later_wait_ms_max=1)
+        assert stopped.result() is False
+        assert await asyncio.wait_for(_value(waits.park([(0, 2)], None, _never)), 5) is False
+        assert not waits.parked_count
+
+    _run(scenario)
+
+
 async def _value(reply: object) -> object:
     from odradek.node.bus.reply import Reply, drive
 
