@@ -101,6 +101,16 @@ class FetchSessionCache:
         if fetch.session is not None and not fetch.is_incremental:
             self._sessions.pop(fetch.session.session_id, None)
 
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session with this id, if it is still there."""
+        return self._sessions.get(session_id)
+
+    def advance(self, session: FetchSession, now_ms: int) -> None:
+        """A fetch of the session: the next one has the next epoch."""
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
+
     def _advance(
         self, request: FetchRequest, version: int, requested: list[CachedPartition], now_ms: int
     ) -> FetchContext:
@@ -111,9 +121,7 @@ class FetchSessionCache:
             return FetchContext([], None, True, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= 13):
             return FetchContext([], None, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
-        session.last_used_ms = now_ms
-        self._sessions.move_to_end(session.session_id)
+        self.advance(session, now_ms)
         by_id = version >= 13
         for forgotten in request.forgotten_topics_data:
             topic: TopicKey = forgotten.topic_id if by_id else forgotten.topic

@@ -261,7 +261,7 @@ class IdleConnections:
         if len(due) > PER_TURN_MAX:
             self._by_tick[tick] = due[PER_TURN_MAX:]
             self._wire.loop.call_soon(self._expire, tick)
-        write, count_request = os.write, self._fetches.count_request
+        write, answered = os.write, self._fetches.answered
         request_count = byte_count = 0
         for idle in due[:PER_TURN_MAX]:
             correlation_id = idle.correlation_id
@@ -280,7 +280,7 @@ class IdleConnections:
             request_count += 1
             byte_count += len(response)
             idle.connection.note_served(1)
-            count_request(fetch.count_key)
+            answered(fetch)
             if not correlation_id[-1] & SAMPLE_MASK:
                 timing = RequestTiming(ApiKey.FETCH, idle.received_ns, idle.received_ns)
                 timing.done_ns = sent_ns = perf_counter_ns()

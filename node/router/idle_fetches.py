@@ -1,26 +1,29 @@
 """Fetches that found nothing and are asked again with the same bytes.
 
-A consumer without a fetch session that is at the end of its partitions repeats itself: but for the
-correlation id its requests are the same bytes until there is something to read. So the last one of
-a connection that ended without records is kept as an `IdleFetch`, with its response. The next one
+A consumer that is at the end of its partitions repeats itself: but for the correlation id, and the
+epoch of its fetch session, which counts up, its requests are the same bytes until there is
+something to read. So the last one of a connection that ended without records is kept as an
+`IdleFetch`, with its response. The next one
 waits in the purgatory at once: if nothing comes it is answered with the same response, else it goes
 the way of all requests, for the rest of its time. Thousands of idle consumers are neither decoded
 nor encoded. When it was repeated often, its connection is taken by idle_connections.py.
 
 One invariant: an idle fetch is used only while the response would be the same: the metadata, the
-authorizer's rules, who the client is, the reader and its catalog, and the offsets of each partition
-are as they were. Called by repeated_requests.py (docs/adr/0026-repeated-requests.md).
+authorizer's rules, who the client is, its session, the reader and its catalog, and the offsets of
+each partition are as they were. Called by repeated_requests.py and idle_connections.py
+(docs/adr/0026-repeated-requests.md).
 """
 
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
 from time import perf_counter_ns
-from typing import Final
+from typing import Final, TypeAlias
 
+from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.reply import Reply
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.fetch_sessions import FINAL_EPOCH
+from odradek.node.router.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession
 from odradek.node.router.logs import LocatedLog
 from odradek.node.router.request_sampling import SAMPLE_MASK_OF_API
 from odradek.node.wire.connection import Connection, Slot
@@ -43,17 +46,26 @@ _CORRELATION_ID_AT: Final = 4
 _PREFIX_AT: Final = 8
 SAMPLE_MASK: Final = SAMPLE_MASK_OF_API[ApiKey.FETCH]
 _NO_REPLICA: Final = -1
+_EPOCH_BEHIND_WAIT: Final = 17
+"""The session's epoch comes behind the time to wait, the smallest and largest size, the isolation
+level and the session's id."""
 _read_start = Struct(">ii").unpack_from
 _pack_int32 = Struct(">i").pack
 _write_int32 = Struct(">i").pack_into
+
+
+_Log: TypeAlias = tuple[LocatedLog, bytes]
+"""With the offsets that the response tells (StatusTable.consumer_offsets)."""
 
 
 class IdleFetch:
     """A request that found nothing, and its response."""
 
     __slots__ = (
+        "_epoch_at",
         "behind",
         "count_key",
+        "epoch",
         "image_offset",
         "key_and_version",
         "locations",
@@ -62,6 +74,7 @@ class IdleFetch:
         "repeat_count",
         "response",
         "rules",
+        "session",
         "wait_at",
         "wait_ms",
     )
@@ -70,9 +83,9 @@ class IdleFetch:
         self,
         candidate: "IdleFetchCandidate",
         response: bytes,
-        logs: list[tuple[LocatedLog, bytes]],
+        logs: list[_Log],
+        session: FetchSession | None,
     ) -> None:
-        """`logs` come with the offsets that the response tells (StatusTable.consumer_offsets)."""
         request, context = candidate.request, candidate.context
         self.key_and_version, _ = _read_start(candidate.frame)
         self.behind = candidate.frame[_PREFIX_AT:]
@@ -89,6 +102,17 @@ class IdleFetch:
             (log.store, log.reader, log.reader.status.generation, log.number, offsets)
             for log, offsets in logs
         ]
+        self.session = session
+        self._epoch_at = candidate.wait_at + _EPOCH_BEHIND_WAIT - _PREFIX_AT
+        self.epoch = FINAL_EPOCH
+        """That the next request has, if it has a session."""
+        self.expect_next()
+
+    def expect_next(self) -> None:
+        """The session is in its next epoch."""
+        if self.session is not None:
+            self.epoch, at = self.session.epoch, self._epoch_at
+            self.behind = self.behind[:at] + _pack_int32(self.epoch) + self.behind[at + 4 :]
 
     def is_as_it_was(self) -> bool:
         """Whether no partition has changed."""
@@ -144,7 +168,8 @@ class IdleFetches:
         self._services = services
         self._authorizer = services.authorizer
         self._metadata = services.metadata
-        self.count_request = count_request
+        self._sessions = services.fetch_sessions
+        self._count_request = count_request
         self._begin_request = begin_request
         self.consider_taking: Callable[[Connection, IdleFetch], None] | None = None
         """Called with each repeated fetch, while it begins to wait."""
@@ -178,11 +203,16 @@ class IdleFetches:
         return True
 
     def is_valid(self, idle: IdleFetch, client: Connection) -> bool:
-        """Whether the response would be the same if the request were decoded now."""
+        """Whether the response would be the same if the next request were decoded now."""
         if (
             idle.image_offset != self._metadata.image.offset
             or idle.rules is not self._authorizer.rules
             or idle.principal != client.peer_principal
+        ):
+            return False
+        session = idle.session
+        if session is not None and (
+            session.epoch != idle.epoch or self._sessions.get(session.session_id) is not session
         ):
             return False
         has_open = self._services.logs.has_open
@@ -196,6 +226,14 @@ class IdleFetches:
                 return False
         return True
 
+    def answered(self, idle: IdleFetch) -> None:
+        """A request is answered with the response that is kept. `is_valid` said so when it came."""
+        self._count_request(idle.count_key)
+        session = idle.session
+        if session is not None and self._sessions.get(session.session_id) is session:
+            self._sessions.advance(session, self._services.now_ms())
+            idle.expect_next()
+
     def _end(
         self,
         idle: IdleFetch,
@@ -205,7 +243,7 @@ class IdleFetches:
         waiting: Reply[bool],
     ) -> None:
         if not waiting.result():
-            self.count_request(idle.count_key)
+            self.answered(idle)
             slot.complete((_pack_int32(correlation_id), idle.response))
             return
         frame = bytearray(_pack_int32(idle.key_and_version))
@@ -246,12 +284,56 @@ class IdleFetches:
             image.offset != candidate.image_offset
             or self._authorizer.rules is not candidate.rules
             or response.error_code
-            or response.session_id
+            or response.session_id != candidate.request.session_id
             or response.throttle_time_ms
             or client.is_closed
         ):
             return
-        logs: list[tuple[LocatedLog, bytes]] = []
+        session = None
+        if response.session_id:
+            session = self._sessions.get(response.session_id)
+            logs = self._logs_of_session(session, image) if not response.responses else []
+        else:
+            logs = self._logs_of_response(response, image, version)
+        if not 0 < len(logs) <= PARTITIONS_MAX:
+            return
+        header = encode_response_header(ApiKey.FETCH, version, 0)
+        body = encode_response(ApiKey.FETCH, version, response)
+        client.remembered = IdleFetch(candidate, b"".join((header, *body))[4:], logs, session)
+
+    def _logs_of_session(self, session: FetchSession | None, image: MetadataImage) -> list[_Log]:
+        """The logs of an incremental fetch that returned nothing, if its consumer is at the end of
+        all; else none."""
+        logs: list[_Log] = []
+        partitions = () if session is None else session.partitions.values()
+        if len(partitions) > PARTITIONS_MAX:
+            return []
+        for cached in partitions:
+            topic = (
+                image.topics_by_name.get(cached.topic)
+                if isinstance(cached.topic, str)
+                else image.topics_by_id.get(cached.topic)
+            )
+            log = topic and self._services.logs.open(topic.topic_id, cached.partition)
+            end = cached.sent_high_watermark
+            # Before its end there may be records that have become stable since it was read.
+            told = OFFSETS.pack(cached.sent_log_start_offset, end, end)
+            if (
+                not log
+                or cached.fetch_offset != end
+                or cached.sent_error_code
+                or cached.last_fetched_epoch >= 0
+                or log.reader.status.consumer_offsets(log.number) != told
+            ):
+                return []
+            logs.append((log, told))
+        return logs
+
+    def _logs_of_response(
+        self, response: FetchResponse, image: MetadataImage, version: int
+    ) -> list[_Log]:
+        """The logs of a fetch that returned nothing of each; else none."""
+        logs: list[_Log] = []
         for answered in response.responses:
             topic = (
                 image.topics_by_id.get(answered.topic_id)
@@ -268,21 +350,18 @@ class IdleFetches:
                     data.log_start_offset, data.last_stable_offset, data.high_watermark
                 )
                 if log is None or log.reader.status.consumer_offsets(log.number) != told:
-                    return
+                    return []
                 logs.append((log, told))
-        if not 0 < len(logs) <= PARTITIONS_MAX:
-            return
-        header = encode_response_header(ApiKey.FETCH, version, 0)
-        body = encode_response(ApiKey.FETCH, version, response)
-        client.remembered = IdleFetch(candidate, b"".join((header, *body))[4:], logs)
+        return logs
 
 
 def _may_repeat(request: FetchRequest, version: int) -> bool:
     """Whether the response depends only on what an idle fetch compares."""
+    has_session = version >= _SESSIONS_SINCE and request.session_epoch != FINAL_EPOCH
     if (
         version < _FORMAT_SINCE
-        or (version >= _SESSIONS_SINCE and request.session_epoch != FINAL_EPOCH)
-        or request.session_id
+        or (has_session and (request.session_epoch == INITIAL_EPOCH or request.topics))
+        or has_session is not bool(request.session_id)
         or request.forgotten_topics_data
         or request.replica_id >= 0
         or request.rack_id

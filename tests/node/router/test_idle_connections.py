@@ -24,7 +24,15 @@ from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from odradek.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
-from tests.node.router.test_idle_fetches import FIRST, SOON_MS, V4, ask, fetch, until_parked
+from tests.node.router.test_idle_fetches import (
+    FIRST,
+    SOON_MS,
+    V4,
+    SessionConsumer,
+    ask,
+    fetch,
+    until_parked,
+)
 from tests.support.controller_harness import topic_id
 from tests.support.dispatch_fixture import DispatchClient, DispatchFixture, dispatch_fixture
 from tests.support.stores import batch_of
@@ -150,6 +158,32 @@ def test_the_rest_of_the_time_is_waited(fixture: IdleFixture) -> None:
         answer = await client.receive(correlation_id, asked, V4, FetchResponse)
         assert partitions_of(answer)[0].records
         assert fixture.fixture.loop.time() - began < 0.15
+
+    fixture.run(scenario())
+
+
+@pytest.mark.parametrize("version", [7, VERSIONS[-1]])
+def test_a_connection_with_a_fetch_session_is_taken(fixture: IdleFixture, version: int) -> None:
+    async def scenario() -> None:
+        consumer = SessionConsumer(await fixture.connect(), version, wait_ms=150)
+        await consumer.open()
+        for _ in range(1 + REPEATS_MIN):
+            assert not await consumer.poll()
+        await fixture.until(lambda: fixture.idle.count)
+        for _ in range(3):
+            assert not await consumer.poll()
+            assert fixture.idle.count == 1
+        asked = consumer.next()
+        correlation_id = consumer.client.post(asked, version)
+        await fixture.until(lambda: waits(fixture))
+        fixture.harness.append("t", batch_of(1))
+        answer = await consumer.client.receive(correlation_id, asked, version, FetchResponse)
+        assert partitions_of(answer)[0].records
+        consumer.epoch += 1
+        assert (await consumer.poll())[0].records
+        asked.session_epoch = consumer.epoch + 5
+        wrong = await consumer.client.ask(asked, version, FetchResponse)
+        assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
     fixture.run(scenario())
 

@@ -24,6 +24,7 @@ from odradek.protocol.messages.fetch import (
     PartitionData,
 )
 from odradek.protocol.messages.metadata import ApiVersionsRequest
+from odradek.protocol.records import TRANSACTIONAL
 from tests.support.controller_harness import topic_id
 from tests.support.dispatch_fixture import DispatchClient, DispatchFixture, dispatch_fixture
 from tests.support.stores import batch_of
@@ -258,6 +259,156 @@ def test_a_long_request_is_not_remembered(
         assert not remembers(fixture)
 
     fixture.run(scenario())
+
+
+class SessionConsumer:
+    """A consumer with a fetch session, at the end of partition 0 of `t`."""
+
+    def __init__(self, client: DispatchClient, version: int, wait_ms: int = 1) -> None:
+        self.client = client
+        self.version = version
+        self.wait_ms = wait_ms
+        self.session_id = self.epoch = 0
+
+    async def open(self) -> None:
+        request = fetch(wait_ms=1)
+        request.session_epoch = 0
+        answer = await self.client.ask(request, self.version, FetchResponse)
+        self.session_id, self.epoch = answer.session_id, 1
+        assert self.session_id
+
+    def next(self) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=self.wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+        )
+
+    async def poll(self) -> list[PartitionData]:
+        answer = await self.client.ask(self.next(), self.version, FetchResponse)
+        assert (answer.error_code, answer.session_id) == (0, self.session_id)
+        self.epoch += 1
+        return [data for topic in answer.responses for data in topic.partitions]
+
+
+SESSION_VERSIONS = [7, 11, 12, 13, 15, NEWEST]
+
+
+@pytest.mark.parametrize("version", SESSION_VERSIONS)
+def test_with_a_session_the_response_has_the_same_bytes(
+    fixture: DispatchFixture, decoded: list[FetchRequest], version: int
+) -> None:
+    async def scenario() -> None:
+        consumer = SessionConsumer(await fixture.connect(), version)
+        await consumer.open()
+        first = await answers_to(consumer.client, frame_of(consumer.next(), version, 7))
+        assert len(first) == 2
+        for _ in range(3):
+            consumer.epoch += 1
+            assert await answers_to(consumer.client, frame_of(consumer.next(), version, 7)) == first
+        assert len(decoded) == 2
+
+    fixture.run(scenario())
+
+
+@pytest.mark.parametrize("version", SESSION_VERSIONS)
+def test_with_a_session_records_are_found_and_its_epochs_go_on(
+    fixture: DispatchFixture, decoded: list[FetchRequest], version: int
+) -> None:
+    async def scenario() -> None:
+        consumer = SessionConsumer(await fixture.connect(), version)
+        await consumer.open()
+        for _ in range(3):
+            assert not await consumer.poll()
+        assert len(decoded) == 2
+        fixture.harness.append("t", batch_of(1))
+        (data,) = await consumer.poll()
+        assert data.records
+        (data,) = await consumer.poll()  # It has not moved.
+        assert data.records
+        assert len(decoded) == 4
+
+        other = SessionConsumer(await fixture.connect(), version, wait_ms=150)
+        request = fetch(offset=FIRST + 1, wait_ms=1)
+        request.session_epoch = 0
+        answer = await other.client.ask(request, version, FetchResponse)
+        other.session_id, other.epoch = answer.session_id, 1
+        for _ in range(3):
+            assert not await other.poll()
+        asked = other.next()
+        correlation_id = other.client.post(asked, version)
+        await until_parked(fixture)
+        fixture.harness.append("t", batch_of(1))
+        woken = await other.client.receive(correlation_id, asked, version, FetchResponse)
+        assert woken.responses[0].partitions[0].records
+        assert 0 < decoded[-1].max_wait_ms <= 150
+        other.epoch += 1
+        assert (await other.poll())[0].records
+
+    fixture.run(scenario())
+
+
+def test_another_epoch_or_a_session_that_is_gone_is_an_error(fixture: DispatchFixture) -> None:
+    async def scenario() -> None:
+        client, elsewhere = await fixture.connect(), await fixture.connect()
+        consumer = SessionConsumer(client, NEWEST)
+        await consumer.open()
+        for _ in range(3):
+            await consumer.poll()
+        for epoch in (consumer.epoch - 1, consumer.epoch + 1):
+            request = consumer.next()
+            request.session_epoch = epoch
+            answer = await client.ask(request, NEWEST, FetchResponse)
+            assert answer.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert not await consumer.poll()
+        # Another fetch of the session advances it.
+        request = consumer.next()
+        await elsewhere.ask(request, NEWEST, FetchResponse)
+        answer = await client.ask(request, NEWEST, FetchResponse)
+        assert answer.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        consumer.epoch += 1
+        for _ in range(2):
+            await consumer.poll()
+        request = consumer.next()
+        request.session_epoch = -1
+        await elsewhere.ask(request, NEWEST, FetchResponse)
+        answer = await client.ask(consumer.next(), NEWEST, FetchResponse)
+        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    fixture.run(scenario())
+
+
+def test_a_consumer_before_the_end_of_its_session_is_not_remembered(
+    fixture: DispatchFixture, decoded: list[FetchRequest]
+) -> None:
+    """It waits for a transaction, and its records may become stable without a new high
+    watermark."""
+    transactional = batch_of(
+        1, producer_id=1, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL
+    )
+    fixture.harness.append("t", transactional)
+
+    async def scenario() -> None:
+        client = await fixture.connect()
+        request = fetch(wait_ms=1)
+        request.session_epoch, request.isolation_level = 0, 1
+        answer = await client.ask(request, NEWEST, FetchResponse)
+        asked = FetchRequest(
+            max_wait_ms=1,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=1,
+            session_id=answer.session_id,
+        )
+        for epoch in (1, 2):
+            asked.session_epoch = epoch
+            assert not (await client.ask(asked, NEWEST, FetchResponse)).responses
+            assert not remembers(fixture)
+
+    fixture.run(scenario())
+    assert len(decoded) == 3
 
 
 def delete_topic(fixture: DispatchFixture) -> None:
