@@ -31,8 +31,8 @@ from odradek.node.wire.connection import Connection, ConnectionServer
 from odradek.node.wire.request_times import RequestTiming
 from odradek.protocol.apis import ApiKey
 
-REPEATS_MIN: Final = 3
-"""So often a fetch finds nothing before its connection is taken."""
+REPEATS_MIN: Final = 1
+"""So often an idle fetch is repeated before its connection is taken."""
 UNUSED_S: Final = 1.0
 """A connection without a request for so long goes back, up to twice that: the rules for idle
 connections are the transport's."""

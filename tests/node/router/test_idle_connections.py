@@ -95,7 +95,7 @@ def test_the_responses_have_the_same_bytes(fixture: IdleFixture, version: int) -
         for _ in range(3):
             client.writer.write(frame)
             found = bytes(await client.frame())
-            assert fixture.idle.count == 1
+            assert fixture.idle.count
             other.writer.write(frame)
             assert found == bytes(await other.frame())
         assert fixture.requests(version) == before + 6
