@@ -1,13 +1,17 @@
-"""One node: outages after a SIGKILL of its processes, and the CPU time of a heartbeat.
+"""One node: outages after a SIGKILL of its processes, and the CPU time of a heartbeat and of
+consumers with nothing to read.
 
     python -m bench.one_node
 
 Odradek alone. The figures are compared with promises.py, not with Kafka.
 """
 
+import json
 import os
 import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import processes, promises
 from bench.cases import Figure, make_topic
-from bench.options import log_progress
+from bench.options import REPOSITORY, log_progress
 from bench.outages import SteadyProducer
 from odradek.node.blocking_client import BlockingClient, NotABrokerError
 from odradek.node.embedded import EmbeddedBroker
@@ -44,7 +48,13 @@ ROUTER_KILL = Figure(
 HEARTBEAT = Figure(
     name="a heartbeat of a stable group (KIP-848): CPU", unit="us", is_lower_better=True
 )
-FIGURES = (WORKER_KILL, ROUTER_KILL, HEARTBEAT)
+CONSUMERS = 2_000
+LONG_POLLS = Figure(
+    name="2,000 consumers in long polls of 500 ms: CPU", unit="% of a core", is_lower_better=True
+)
+FIGURES = (WORKER_KILL, ROUTER_KILL, HEARTBEAT, LONG_POLLS)
+LONG_POLLS_S = 10.0
+_SETTLED_S = 3.0
 
 
 @click.command()
@@ -56,6 +66,7 @@ def main(kills: int, rounds: int) -> None:
         settings = {"profile": "standard"}
         with EmbeddedBroker(Path(folder), settings=settings, timeout_s=TIMEOUT_S) as broker:
             measured = {
+                LONG_POLLS.name: long_polls_cpu(broker),
                 WORKER_KILL.name: statistics.median(worker_kill_gaps_s(broker, kills)),
                 HEARTBEAT.name: heartbeat_cpu_us(broker, rounds),
                 ROUTER_KILL.name: statistics.median(router_kill_outages_s(broker, kills)),
@@ -63,6 +74,26 @@ def main(kills: int, rounds: int) -> None:
     for figure in FIGURES:
         click.echo(f"{figure.name}: {measured[figure.name]:.2f} {figure.unit}")
     promises.check(measured)
+
+
+def long_polls_cpu(broker: EmbeddedBroker) -> float:
+    """CPU time of the node while consumers wait, in percent of a core."""
+    topic = f"bench-{uuid4().hex[:8]}"
+    make_topic(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), NewTopic(topic, 1))
+    seconds = str(LONG_POLLS_S + 2 * _SETTLED_S)
+    load = [sys.executable, "-m", "bench.long_polls", broker.bootstrap_servers, topic]
+    with subprocess.Popen(
+        [*load, str(CONSUMERS), seconds], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    ) as consumers:
+        assert consumers.stdout is not None
+        consumers.stdout.readline()
+        time.sleep(_SETTLED_S)
+        before = processes.cpu_seconds(broker.pid)
+        time.sleep(LONG_POLLS_S)
+        used = processes.cpu_seconds(broker.pid) - before
+        told = json.loads(consumers.communicate(timeout=TIMEOUT_S)[0])
+    log_progress(f"{told['fetches_per_second']:.0f} fetches/s")
+    return 100 * used / LONG_POLLS_S
 
 
 def worker_kill_gaps_s(broker: EmbeddedBroker, kills: int) -> list[float]:

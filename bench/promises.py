@@ -98,6 +98,7 @@ PROMISES: Final[Mapping[str, Promise]] = {
     cpu_row("franz-go, 1 record a request, 1 in flight"): _ratio(1.0),
     "librdkafka, 1 record a request, 1 in flight": _ratio(1.1),
     "librdkafka, 1 record a request, 5 in flight": _ratio(1.5),
+    "Kafka's Java producer, transactions of 100 ms": _ratio(1.2),
     cpu_row("librdkafka produce --records 300000"): _ratio(1.25),
     "start to first answered Metadata": _seconds(START_S),
     "memory when idle (PSS)": Promise(most=IDLE_MEMORY_MIB, unit="MiB"),
@@ -113,6 +114,7 @@ PROMISES: Final[Mapping[str, Promise]] = {
     "a worker is killed: longest gap between acknowledgements": _seconds(WORKER_KILL_GAP_S),
     "a router is killed: time until a heartbeat is answered": _seconds(ROUTER_KILL_HEARTBEAT_S),
     "a heartbeat of a stable group (KIP-848): CPU": Promise(most=HEARTBEAT_CPU_US, unit="us"),
+    "2,000 consumers in long polls of 500 ms: CPU": Promise(most=5.0, unit="% of a core"),
     # make bench-pipeline
     "Spark reads 1,000,000 records of 1000 B: rows/s": _CONNECTOR,
     "Spark reads 1,000,000 records of 1000 B: CPU": _CONNECTOR,

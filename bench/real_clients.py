@@ -1,4 +1,5 @@
-"""Cases of `make bench` with real clients on the same processors: one record a request.
+"""Cases of `make bench` with real clients on the same processors: one record a request, and
+transactions of Kafka's Java producer.
 
 What a load generator in C sees is not what a client sees that shares the machine with the broker.
 Kafka's own client needs its jars, franz-go a Go toolchain; a client that cannot be had is left out
@@ -10,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +20,11 @@ from bench.cases import Bench, BenchmarkCase, Result
 from bench.options import log_progress
 
 RECORDS: Final = 10_000
-"""Of one run."""
+"""Of one run with one record a request."""
 _RECORD_BYTES: Final = 100
+TRANSACTIONAL_RECORDS: Final = 300_000
+_TRANSACTIONAL_RECORD_BYTES: Final = 1024
+TRANSACTIONS_MS: Final = 100
 _GO_SOURCE: Final = Path(__file__).with_name("franz_go")
 _BUILD_S: Final = 600.0
 _JAVA_RESULT: Final = re.compile(
@@ -41,6 +45,7 @@ JAVA: Final = "Kafka's Java producer"
 FRANZ_GO: Final = "franz-go"
 CLIENTS: Final = (JAVA, FRANZ_GO, LIBRDKAFKA)
 IN_FLIGHT: Final = (1, 5)
+TRANSACTIONS: Final = f"{JAVA}, transactions of {TRANSACTIONS_MS} ms"
 
 
 def cases(kafka_jars: Path, directory: Path) -> list[BenchmarkCase]:
@@ -52,12 +57,13 @@ def cases(kafka_jars: Path, directory: Path) -> list[BenchmarkCase]:
     else:
         commands[FRANZ_GO] = _franz_go(franz)
     commands[LIBRDKAFKA] = _librdkafka
-    return [
+    single_records = [
         _case(client, in_flight, commands[client])
         for client in CLIENTS
         if client in commands
         for in_flight in IN_FLIGHT
     ]
+    return [*single_records, _transactions(kafka_jars)]
 
 
 def build_franz_go(directory: Path) -> Path | None:
@@ -105,6 +111,41 @@ def _case(client: str, in_flight: int, command: _Command) -> BenchmarkCase:
     )
 
 
+def _transactions(jars: Path) -> BenchmarkCase:
+    """As many records as the client can send in batches, in transactions of some time."""
+
+    def command(topic: str, bootstrap: str) -> Sequence[str]:
+        properties = {"bootstrap.servers": bootstrap, "acks": "all"}
+        tool = _performance_tool(
+            jars, topic, TRANSACTIONAL_RECORDS, _TRANSACTIONAL_RECORD_BYTES, properties
+        )
+        duration = ["--transaction-duration-ms", str(TRANSACTIONS_MS)]
+        return [*tool, "--transactional-id", topic, *duration]
+
+    return BenchmarkCase(
+        name=TRANSACTIONS,
+        unit="records/s",
+        is_lower_better=False,
+        run=lambda broker, bench: bench.measure(
+            broker,
+            "records_per_second",
+            1,
+            lambda topic: command(topic, broker.bootstrap),
+            _figures_of,
+        ),
+    )
+
+
+def _performance_tool(
+    jars: Path, topic: str, records: int, record_bytes: int, properties: Mapping[str, str]
+) -> list[str]:
+    """Kafka's ProducerPerformance, as fast as it can."""
+    tool = ["java", "-Xmx512M", "-cp", f"{jars}/*", "org.apache.kafka.tools.ProducerPerformance"]
+    load = ["--num-records", str(records), "--record-size", str(record_bytes)]
+    settings = [f"{name}={value}" for name, value in properties.items()]
+    return [*tool, "--topic", topic, *load, "--throughput", "-1", "--producer-props", *settings]
+
+
 def _figures_of(output: str) -> dict[str, float]:
     if output.startswith("{"):
         told: dict[str, float] = json.loads(output)
@@ -121,16 +162,7 @@ def _java(jars: Path) -> _Command:
             "linger.ms": "0",
             "max.in.flight.requests.per.connection": str(in_flight),
         }
-        tool = [
-            "java",
-            "-Xmx512M",
-            "-cp",
-            f"{jars}/*",
-            "org.apache.kafka.tools.ProducerPerformance",
-        ]
-        load = ["--num-records", str(RECORDS), "--record-size", str(_RECORD_BYTES)]
-        settings = [f"{name}={value}" for name, value in properties.items()]
-        return [*tool, "--topic", topic, *load, "--throughput", "-1", "--producer-props", *settings]
+        return _performance_tool(jars, topic, RECORDS, _RECORD_BYTES, properties)
 
     return command
 

@@ -35,6 +35,25 @@ def test_the_figures_of_kafkas_tool_are_those_of_the_whole_run() -> None:
         real_clients.told_by_java("Exception in thread main")
 
 
+def broker_of(embedded: "EmbeddedBroker") -> Broker:
+    port = int(embedded.bootstrap_servers.rpartition(":")[2])
+    return Broker(name="Odradek", version="", port=port, pid=os.getpid(), start_seconds=0)
+
+
+@pytest.mark.e2e
+def test_a_producer_with_transactions_tells_its_figures(
+    tmp_path: Path, kafka_broker: "EmbeddedBroker", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = kafka_jars()
+    if jars is None:
+        pytest.skip(why_no_java_tools())
+    monkeypatch.setattr(real_clients, "TRANSACTIONAL_RECORDS", 1_000)
+    cases = {case.name: case for case in real_clients.cases(jars, tmp_path)}
+    bench = Bench(tmp_path, seconds=1)
+    result = cases[real_clients.TRANSACTIONS].run(broker_of(kafka_broker), bench)
+    assert result.value > 0
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("client", real_clients.CLIENTS)
 def test_each_client_produces_and_tells_its_figures(
@@ -46,12 +65,11 @@ def test_each_client_produces_and_tells_its_figures(
         pytest.skip(why_no_java_tools())
     if client == real_clients.FRANZ_GO and real_clients.build_franz_go(tmp_path) is None:
         pytest.skip("needs go on the PATH, and its modules")
-    port = int(kafka_broker.bootstrap_servers.rpartition(":")[2])
-    broker = Broker(name="Odradek", version="", port=port, pid=os.getpid(), start_seconds=0)
+    broker = broker_of(kafka_broker)
     bench = Bench(tmp_path, seconds=1)
     measured = []
     for case in real_clients.cases(jars or tmp_path, tmp_path):
-        if case.name.startswith(client):
+        if case.name.startswith(client) and case.name != real_clients.TRANSACTIONS:
             result = case.run(broker, bench)
             assert result.value > 0
             assert result.p50_ms is not None
