@@ -85,9 +85,12 @@ def test_a_client_that_cannot_be_had_is_left_out(
     monkeypatch.setenv("PATH", str(tmp_path))
     names = [case.name for case in real_clients.cases(tmp_path, tmp_path)]
     assert names == [
-        real_clients.case_name(client, in_flight)
-        for client in (real_clients.JAVA, real_clients.LIBRDKAFKA)
-        for in_flight in real_clients.IN_FLIGHT
+        *(
+            real_clients.case_name(client, in_flight)
+            for client in (real_clients.JAVA, real_clients.LIBRDKAFKA)
+            for in_flight in real_clients.IN_FLIGHT
+        ),
+        real_clients.TRANSACTIONS,
     ]
     assert "no franz-go" in capsys.readouterr().err
 
