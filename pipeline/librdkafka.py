@@ -236,6 +236,20 @@ def cause_of(error: KafkaException, producer: Producer) -> KafkaException:
     return error
 
 
+def wait_for_queue(producer: Producer, produce: Callable[[], None]) -> None:
+    """Call `produce` until the producer's queue has room. A KafkaException is the cause."""
+    try:
+        while True:
+            try:
+                produce()
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    except KafkaException as error:
+        raise cause_of(error, producer) from None
+
+
 def reason_of(error: KafkaException) -> str:
     """The exception's text without its representation as an object."""
     inner = error.args[0] if error.args else error

@@ -3,10 +3,10 @@
 A consumer that is at the end of its partitions repeats itself: but for the correlation id, and the
 epoch of its fetch session, which counts up, its requests are the same bytes until there is
 something to read. So the last one of a connection that ended without records is kept as an
-`IdleFetch`, with its response. The next one
-waits in the purgatory at once: if nothing comes it is answered with the same response, else it goes
-the way of all requests, for the rest of its time. Thousands of idle consumers are neither decoded
-nor encoded. When it was repeated often, its connection is taken by idle_connections.py.
+`IdleFetch`, with its response. The next one waits in the purgatory at once: if nothing comes it is
+answered with the same response, else it goes the way of all requests, for the rest of its time.
+Thousands of idle consumers are neither decoded nor encoded. When it is repeated, its connection is
+taken by idle_connections.py.
 
 One invariant: an idle fetch is used only while the response would be the same: the metadata, the
 authorizer's rules, who the client is, its session, the reader and its catalog, and the offsets of
@@ -230,7 +230,11 @@ class IdleFetches:
         """A request is answered with the response that is kept. `is_valid` said so when it came."""
         self._count_request(idle.count_key)
         session = idle.session
-        if session is not None and self._sessions.get(session.session_id) is session:
+        if (
+            session is not None
+            and session.epoch == idle.epoch  # Another connection may have gone on with it.
+            and self._sessions.get(session.session_id) is session
+        ):
             self._sessions.advance(session, self._services.now_ms())
             idle.expect_next()
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.group_offsets import committed_with_metadata
 from odradek.pipeline.kafka_types import PartitionName
-from odradek.pipeline.librdkafka import PURGED, ClientErrors, cause_of, open_client, reason_of
+from odradek.pipeline.librdkafka import PURGED, ClientErrors, open_client, reason_of, wait_for_queue
 from odradek.pipeline.missing_rights import missing_right
 from odradek.pipeline.tables.rows import BadRecord
 
@@ -155,22 +155,18 @@ class DeadLetterSender:
             elif not self._failed:
                 self._failed = f"{place}: {error.str()}"
 
+        def produce() -> None:
+            self._producer.produce(
+                self._topic,
+                key=record.key,
+                value=record.value,
+                headers=[*letter_headers(letter)],
+                on_delivery=delivered,
+            )
+
         try:
-            while True:
-                try:
-                    self._producer.produce(
-                        self._topic,
-                        key=record.key,
-                        value=record.value,
-                        headers=[*letter_headers(letter)],
-                        on_delivery=delivered,
-                    )
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
-            self._producer.poll(0)
-        except KafkaException as refusal:
-            error = cause_of(refusal, self._producer)
+            wait_for_queue(self._producer, produce)
+        except KafkaException as error:
             self._check_fenced(error)
             raise self._failure(f"{place}: {reason_of(error)}") from error
 

@@ -23,7 +23,7 @@ from odradek.pipeline.jobs.dead_letter_reader import (
     read_letters,
 )
 from odradek.pipeline.kafka_types import PartitionName
-from odradek.pipeline.librdkafka import ClientErrors, cause_of, open_client, reason_of
+from odradek.pipeline.librdkafka import ClientErrors, open_client, reason_of, wait_for_queue
 from odradek.pipeline.wire.cluster import KafkaCluster
 
 FROM_HEADER: Final = "__dlq.redrive.from"
@@ -174,26 +174,22 @@ class Redrive:
             if error is not None and not self._failed:
                 self._failed = f"the letter at {place}: {error.str()}"
 
+        def produce() -> None:
+            self._producer.produce(
+                self._to or record.topic,
+                record.value,
+                record.key,
+                # Where its key has always been; another topic partitions by its own rule.
+                -1 if self._to else record.partition,
+                on_delivery=delivered,
+                # To librdkafka 0 means now, and a record without a time has -1.
+                timestamp=max(record.timestamp_ms, 1),
+                headers=headers,
+            )
+
         try:
-            while True:
-                try:
-                    self._producer.produce(
-                        self._to or record.topic,
-                        record.value,
-                        record.key,
-                        # Where its key has always been; another topic partitions by its own rule.
-                        -1 if self._to else record.partition,
-                        on_delivery=delivered,
-                        # To librdkafka 0 means now, and a record without a time has -1.
-                        timestamp=max(record.timestamp_ms, 1),
-                        headers=headers,
-                    )
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
-            self._producer.poll(0)
-        except KafkaException as refusal:
-            error = cause_of(refusal, self._producer)
+            wait_for_queue(self._producer, produce)
+        except KafkaException as error:
             self._check_fenced(error)
             raise PipelineError(
                 f"cannot send the letter at {place} again: {reason_of(error)}"

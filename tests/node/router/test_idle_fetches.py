@@ -380,6 +380,27 @@ def test_another_epoch_or_a_session_that_is_gone_is_an_error(fixture: DispatchFi
     fixture.run(scenario())
 
 
+def test_a_session_that_another_connection_advances_is_not_advanced_twice(
+    fixture: DispatchFixture,
+) -> None:
+    async def scenario() -> None:
+        client, elsewhere = await fixture.connect(), await fixture.connect()
+        consumer = SessionConsumer(client, NEWEST, wait_ms=150)
+        await consumer.open()
+        await consumer.poll()
+        request = consumer.next()
+        correlation_id = client.post(request, NEWEST)
+        await until_parked(fixture)
+        same = consumer.next()
+        same.max_wait_ms = 1
+        await elsewhere.ask(same, NEWEST, FetchResponse)
+        await client.receive(correlation_id, request, NEWEST, FetchResponse)
+        consumer.epoch += 1
+        assert not await consumer.poll()
+
+    fixture.run(scenario())
+
+
 def test_a_consumer_before_the_end_of_its_session_is_not_remembered(
     fixture: DispatchFixture, decoded: list[FetchRequest]
 ) -> None:
