@@ -9,9 +9,9 @@ Called by the worker's loop for clients, coordinators and leaders, and by recove
 batches.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 import lmdb
 import msgspec
@@ -90,12 +90,15 @@ class AppendResult(msgspec.Struct, gc=False):
         self.error_message = error_message
 
 
-class Commit(NamedTuple):
+class Commit(msgspec.Struct, frozen=True, gc=False):
     """The result of a turn's commit: the numbers of the partitions that were appended to, and
     whether everything is synced to disk already."""
 
-    advanced: set[int]
+    advanced: Set[int]
     synced: bool
+
+
+_NOTHING: Final = frozenset[int]()
 
 
 class Turn:
@@ -115,10 +118,12 @@ class Turn:
         "_turn",
         "appended_bytes",
         "failure",
+        "grown",
         "has_ended",
         "is_disk_full",
         "needs_new_segment",
         "now_ms",
+        "small_bytes",
         "small_values",
     )
 
@@ -137,12 +142,16 @@ class Turn:
         self._transaction: lmdb.Transaction[bytes] | None = None
         self._turn = 0
         self._results: list[AppendResult] = []
-        self._savepoints: dict[int, tuple[PartitionLog, Savepoint]] = {}
+        self.grown: dict[int, PartitionLog] = {}
+        """The partitions that this turn appended to, by number."""
+        self._savepoints: list[Savepoint] = []
+        """Of `grown`, in its order."""
         self.failure: str | None = None
         self.now_ms = now_ms
         self.appended_bytes = 0
         self.small_values: list[bytes] = []
         """The small values of this turn, for the segment's journal."""
+        self.small_bytes = 0
         self._journal = segment.journal
         self.needs_new_segment = self.is_disk_full = False
         self.has_ended = False
@@ -229,12 +238,14 @@ class Turn:
                 duplicate = check_producer(log, header, append.request_version)
                 if duplicate is not None:
                     return _result_of_duplicate(log, duplicate)
-            if number not in self._savepoints:
-                self._savepoints[number] = (log, log.savepoint())
+            if number not in self.grown:
+                self.grown[number] = log
+                self._savepoints.append(log.savepoint())
             is_new = transaction.put(KEY.pack(number, base_offset), value, True, False)
             assert is_new, f"partition {number} already has a batch at {base_offset}"
             if size < self._segment.large_value_size and self._journal is not None:
                 self.small_values.append(value)
+                self.small_bytes += len(value)
             log.client_bytes += size
             log.client_records += header.last_offset_delta + 1
             result = self._advance(log, append, header, base_offset, leader_epoch, None)
@@ -255,11 +266,11 @@ class Turn:
         if self.failure is None and transaction is not None:
             _note_read(self.appended_bytes)
             try:
-                for log, _ in self._savepoints.values():
+                for log in self.grown.values():
                     if log.uncheckpointed_batches >= self._checkpoint_batches:
                         write_checkpoint(transaction, self._segment, log)
                 if self.small_values and self._journal is not None:
-                    self._journal.reserve(self.small_values)
+                    self._journal.reserve(self.small_bytes)
                 transaction.commit()
             except (lmdb.Error, StorageError) as error:
                 self._fail(error)
@@ -269,32 +280,28 @@ class Turn:
             raise StorageError(self.failure)
         self._transaction = None
         self.has_ended = True
-        grown = self._savepoints
-        if not grown:
-            return Commit(set(), False)
+        if not self.grown:
+            return Commit(_NOTHING, False)
         try:
             synced = self._on_end(self)
         except StorageError as error:
             self.abort(str(error))
             raise
-        return Commit(set(grown), synced)
+        return Commit(self.grown.keys(), synced)
 
     def abort(self, reason: str = "the turn was aborted") -> None:
         """Undo the turn. All its results become KAFKA_STORAGE_ERROR."""
         if self._transaction is not None:
             self._transaction.abort()
             self._transaction = None
-        for log, savepoint in self._savepoints.values():
+        for log, savepoint in zip(self.grown.values(), self._savepoints, strict=True):
             log.roll_back(savepoint)
-        self._savepoints = {}
+        self.grown = {}
+        self._savepoints = []
         for result in self._results:
             result.fail(reason)
         self.failure = reason
         self.has_ended = True
-
-    def grown_logs(self) -> list[PartitionLog]:
-        """The partitions that this turn appended to."""
-        return [log for log, _ in self._savepoints.values()]
 
     def _append_from_client(self, log: PartitionLog, append: LogAppend) -> AppendResult:
         if not append.is_prepared:
@@ -354,8 +361,9 @@ class Turn:
         """Put one batch that has passed all checks at the end of the log."""
         transaction = self._transaction or self._begin()
         number = log.number
-        if number not in self._savepoints:
-            self._savepoints[number] = (log, log.savepoint())
+        if number not in self.grown:
+            self.grown[number] = log
+            self._savepoints.append(log.savepoint())
         arena, start, size = append.arena, append.start, append.length
         log_end_before = log.log_end_offset
         if append.origin is AppendOrigin.REPLICATION:
@@ -379,6 +387,7 @@ class Turn:
             is_new = transaction.put(key, value, True, False)
             if size < self._segment.large_value_size and self._journal is not None:
                 self.small_values.append(value)
+                self.small_bytes += len(value)
         assert is_new, f"partition {number} already has a batch at {base_offset}"
         return self._advance(log, append, header, base_offset, leader_epoch, marker)
 

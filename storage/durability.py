@@ -48,7 +48,7 @@ class Flusher:
         must_sync = journal is None or self.syncs_each_turn
         if journal is not None and turn.small_values:
             try:
-                journal.add(turn.small_values)
+                journal.add(turn.small_values, turn.small_bytes)
             except StorageError as error:
                 self.failure = str(error)
                 raise

@@ -32,6 +32,7 @@ from odradek.storage.layout import FILE_MODE, journal_path
 from odradek.storage.mapped_pages import MAPPED_PAGES
 
 _HEAD = Struct("<III")
+_HEAD_BYTES = _HEAD.size
 _MAGIC = 0x4A524E4C
 _WRITE_BYTES = 64 << 10
 _RESERVE_BYTES = 1 << 20
@@ -70,20 +71,20 @@ class Journal:
             return cls(path, descriptor, os.fstat(descriptor).st_size)
         return None
 
-    def reserve(self, values: Sequence[bytes]) -> None:
-        """Allocate the disk space for `values`, so that a turn fails on a full disk before its
-        commit and not after it. Raises StorageError."""
-        end = self._end + _HEAD.size + self._collected_bytes + sum(map(len, values))
+    def reserve(self, byte_count: int) -> None:
+        """Allocate the disk space for values of so many bytes, so that a turn fails on a full disk
+        before its commit and not after it. Raises StorageError."""
+        end = self._end + _HEAD_BYTES + self._collected_bytes + byte_count
         if end > self._reserved_end:
             size = end - self._reserved_end + _RESERVE_BYTES
             with storage_errors(self._path.name):
                 os.posix_fallocate(self._descriptor, self._reserved_end, size)
             self._reserved_end += size
 
-    def add(self, values: Sequence[bytes]) -> None:
-        """Buffer the small values of a committed turn. Raises StorageError."""
+    def add(self, values: Sequence[bytes], byte_count: int) -> None:
+        """Buffer the small values of a committed turn, so many bytes. Raises StorageError."""
         self._collected += values
-        self._collected_bytes += sum(map(len, values))
+        self._collected_bytes += byte_count
         if self._collected_bytes >= _WRITE_BYTES:
             self.write()
 

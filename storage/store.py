@@ -324,7 +324,7 @@ class Store:
                 self._disk_problem = self._disk_problem or DISK_FULL
             return False
         options = self.options
-        grown = turn.grown_logs()
+        grown = turn.grown.values()
         is_synced = self._flusher.after_turn(turn, grown, self._segment)
         words = self.status.words
         for log in grown:

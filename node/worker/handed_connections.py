@@ -44,7 +44,7 @@ IDLE_S: Final = 1.0
 """A connection goes back when it was not used for so long, up to twice that."""
 INFLIGHT_MAX: Final = 128
 """Requests of a connection without a response; then it is not read."""
-_EVENTS_MAX: Final = 64
+EVENTS_MAX: Final = 64
 REQUESTS_PER_TURN: Final = 512
 REQUEST_BYTES_PER_TURN: Final = 1 << 20
 """No further connection is read for a turn after so many requests or so many bytes of them: some
@@ -120,6 +120,7 @@ class _HandedConnection:
         "connection",
         "has_left",
         "is_active",
+        "is_gone",
         "is_paused",
         "key_and_version",
         "prefix_end",
@@ -154,6 +155,8 @@ class _HandedConnection:
         self.is_paused = False
         self.has_left = False
         """It is not read any more, and handed back when the queue allows."""
+        self.is_gone = False
+        """It was handed back, or forgotten."""
         self.request_count = self.received_bytes = self.sent_bytes = 0
         self.timings: list[tuple[int, int, int]] = []
 
@@ -164,13 +167,21 @@ _Requests: TypeAlias = list[tuple[RouterState, Request]]
 class HandedConnections:
     """See the module's docstring. `fileno` is to be polled: when it is readable, call `receive`."""
 
-    def __init__(self, path: Path, has_transaction: Callable[[int, int, int, int], bool]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        has_transaction: Callable[[int, int, int, int], bool],
+        outer: select.epoll | None = None,
+    ) -> None:
         """`has_transaction` tells by store, number of the partition, id and epoch of a producer
-        whether a transaction of this producer is under way there."""
+        whether a transaction of this producer is under way there. All descriptors are registered
+        with `outer`, too: whoever waits there gives the events to `receive`, and saves a look into
+        an epoll within an epoll."""
         self._has_transaction = has_transaction
         self._epoll = select.epoll()
+        self._epolls = (self._epoll,) if outer is None else (self._epoll, outer)
         self._listening = listen(path)
-        self._epoll.register(self._listening, select.EPOLLIN)
+        self._watch(self._listening.fileno())
         self._channels: dict[int, HandoverChannel] = {}
         self._by_descriptor: dict[int, _HandedConnection] = {}
         self._by_id: dict[tuple[int, int], _HandedConnection] = {}
@@ -193,12 +204,22 @@ class HandedConnections:
     def fileno(self) -> int:
         return self._epoll.fileno()
 
-    def receive(self) -> _Requests:
-        """Requests that have arrived: a bounded number, and of each connection, too. What is left
-        is reported again."""
+    def owns(self, descriptor: int) -> bool:
+        """Whether an event of the outer epoll is for `receive`."""
+        return (
+            descriptor in self._by_descriptor
+            or descriptor in self._channels
+            or descriptor == self._listening.fileno()
+        )
+
+    def receive(self, events: "list[tuple[int, int]] | None" = None) -> _Requests:
+        """Requests that have arrived, according to these events of the outer epoll (others than
+        ours are ignored) or, without them, to a look of our own: a bounded number, and of each
+        connection, too. What is left is reported again."""
         requests: _Requests = []
         self._turn_bytes = 0
-        events = self._epoll.poll(0, _EVENTS_MAX)
+        if not events:
+            events = self._epoll.poll(0, EVENTS_MAX)
         if self._passed_over:
             passed_over, self._passed_over = self._passed_over, set()
             events.sort(key=lambda event: event[0] not in passed_over)
@@ -259,13 +280,25 @@ class HandedConnections:
         self._listening.close()
         self._epoll.close()
 
+    def _watch(self, descriptor: int) -> None:
+        for epoll in self._epolls:
+            epoll.register(descriptor, select.EPOLLIN)
+
+    def _unwatch(self, descriptor: int) -> None:
+        for epoll in self._epolls:
+            epoll.unregister(descriptor)
+
+    def _set_mask(self, handed: _HandedConnection, mask: int) -> None:
+        for epoll in self._epolls:
+            epoll.modify(handed.socket, mask)
+
     # -- channels ----------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         with suppress(OSError):
             channel = HandoverChannel(self._listening.accept()[0])
             self._channels[channel.fileno()] = channel
-            self._epoll.register(channel.fileno(), select.EPOLLIN)
+            self._watch(channel.fileno())
 
     def _receive_messages(self, channel: HandoverChannel, requests: _Requests) -> None:
         descriptor = channel.fileno()
@@ -287,7 +320,7 @@ class HandedConnections:
                 handed = _HandedConnection(channel, message, socket.socket(fileno=file))
                 self._by_id[descriptor, message.connection] = handed
                 self._by_descriptor[file] = handed
-                self._epoll.register(file, select.EPOLLIN)
+                self._watch(file)
                 if handed.received:
                     self._parse(handed, handed.received, requests)
                 continue
@@ -303,7 +336,7 @@ class HandedConnections:
         channel = self._channels.pop(descriptor)
         for handed in [each for each in self._by_id.values() if each.channel is channel]:
             self._forget(handed)
-        self._epoll.unregister(descriptor)
+        self._unwatch(descriptor)
         channel.close()
 
     # -- requests ----------------------------------------------------------------------------------
@@ -330,7 +363,6 @@ class HandedConnections:
         """Make appends of the whole requests in `data`."""
         at, size = 0, len(data)
         prefix_end, routes = handed.prefix_end, handed.routes
-        now_ns = perf_counter_ns()
         while size - at >= PREFIX_AT + _LENGTH_BYTES:
             length, key_and_version, correlation_id = _read_start(data, at)
             if key_and_version != handed.key_and_version or not 0 <= length <= REQUEST_BYTES_MAX:
@@ -361,7 +393,7 @@ class HandedConnections:
                 self._leave(handed, data[at:])
                 return
             self._next_id = request_id = self._next_id + 1
-            measured_ns = 0 if correlation_id & SAMPLE_MASK else now_ns
+            measured_ns = 0 if correlation_id & SAMPLE_MASK else perf_counter_ns()
             request = _Unanswered(handed, route, correlation_id, measured_ns)
             handed.queue.append(request)
             self._unanswered[request_id] = request
@@ -388,13 +420,13 @@ class HandedConnections:
         handed.received = data[at:]
         if len(handed.queue) >= INFLIGHT_MAX and not handed.is_paused:
             handed.is_paused = True
-            self._epoll.modify(handed.socket, 0)
+            self._set_mask(handed, 0)
 
     # -- responses ---------------------------------------------------------------------------------
 
     def _answer(self, handed: _HandedConnection) -> None:
         """Write the responses to the first requests of the queue that have their replies."""
-        if not self._is_known(handed):
+        if handed.is_gone:
             return
         queue = handed.queue
         responses: list[bytes] = []
@@ -424,7 +456,7 @@ class HandedConnections:
             self._hand_back_if_answered(handed)
         elif handed.is_paused and len(queue) <= INFLIGHT_MAX // 2:
             handed.is_paused = False
-            self._epoll.modify(handed.socket, select.EPOLLIN)
+            self._set_mask(handed, select.EPOLLIN)
 
     def _send(self, handed: _HandedConnection, responses: bytes) -> None:
         handed.sent_bytes += len(responses)
@@ -458,7 +490,7 @@ class HandedConnections:
 
     def _hand_back_if_answered(self, handed: _HandedConnection) -> None:
         queue = handed.queue
-        if any(request.reply is None for request in queue) or not self._is_known(handed):
+        if handed.is_gone or any(request.reply is None for request in queue):
             return
         if queue and not _is_refused(queue[0].reply):
             return  # `_answer` writes it first
@@ -471,9 +503,6 @@ class HandedConnections:
         handed.channel.send(HandedBack(handed.connection, handed.received, handed.unsent, answers))
         self._remove(handed)
 
-    def _is_known(self, handed: _HandedConnection) -> bool:
-        return self._by_id.get((handed.channel.fileno(), handed.connection)) is handed
-
     def _forget(self, handed: _HandedConnection) -> None:
         """The connection is closed. What becomes of its requests is told to nobody."""
         handed.has_left = True
@@ -483,9 +512,10 @@ class HandedConnections:
     def _stop_reading(self, handed: _HandedConnection) -> None:
         descriptor = handed.socket.fileno()
         if self._by_descriptor.pop(descriptor, None) is not None:
-            self._epoll.unregister(descriptor)
+            self._unwatch(descriptor)
 
     def _remove(self, handed: _HandedConnection) -> None:
+        handed.is_gone = True
         del self._by_id[handed.channel.fileno(), handed.connection]
         handed.socket.close()
 

@@ -49,7 +49,7 @@ from odradek.node.observability import ProcessReady, SupervisorLink
 from odradek.node.storage_health import StorageHealth
 from odradek.node.structured_log import configure_logging, finish_logging, get_logger
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
-from odradek.node.worker.handed_connections import HandedConnections
+from odradek.node.worker.handed_connections import EVENTS_MAX, HandedConnections
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.moving_workers import MovingWorkers
 from odradek.node.worker.partition_metrics import PartitionMetrics, register_disk_metrics
@@ -151,9 +151,6 @@ class WorkerProcess:
             worker_count=config.worker_count,
             processors=processors,
         )
-        path = handover_path(config.run_folder, index)
-        self._handed = HandedConnections(path, self._partitions.has_transaction)
-        self._has_handed_events = False
         self._turns = TurnExecutor(self._partitions, self._routers.broadcast, pin_offload_thread)
         self._controller = DealerLink(
             self._context, ipc_address(config.run_folder, "controller"), self._name.encode()
@@ -166,6 +163,9 @@ class WorkerProcess:
         self._descriptors = select.epoll()
         """Those of the poller's sockets. One that is readable means that the poller has to look: it
         is exact, and takes several times as long."""
+        path = handover_path(config.run_folder, index)
+        self._handed = HandedConnections(path, self._partitions.has_transaction, self._descriptors)
+        self._handed_events: list[tuple[int, int]] | None = None
         self._wakeup_descriptor = self._routers.wakeup_pipe.fileno()
         self._data_sockets: set[object] = {self._wakeup_descriptor}
         """The sockets that only wake for data: the wakeup pipe, and other nodes."""
@@ -220,7 +220,7 @@ class WorkerProcess:
         if authenticator is not None:
             self._poll(authenticator)
         self._poll(self._wakeup_descriptor)
-        self._poll(self._handed.fileno())
+        self._poller.register(self._handed.fileno(), zmq.POLLIN)
         self._poll(self._turns.preparation.thread.fileno())
         self._data_sockets.add(self._turns.preparation.thread.fileno())
 
@@ -279,9 +279,9 @@ class WorkerProcess:
         while True:
             requests = self._routers.read_or_spin(ring_count)
             ring_count = len(requests)
-            if self._has_handed_events or (count > 1 and self._handed.count):
-                self._has_handed_events = False
-                requests += self._handed.receive()
+            if self._handed_events is not None or (count > 1 and self._handed.count):
+                requests += self._handed.receive(self._handed_events)
+                self._handed_events = None
             if self._turns.preparation.thread.count:
                 requests = self._turns.preparation.take() + requests
             count = len(requests)
@@ -325,13 +325,13 @@ class WorkerProcess:
         if not self._routers.fall_asleep():
             self._routers.wake_up()
             return True
-        woken = self._descriptors.poll(left_s)
+        woken = self._descriptors.poll(left_s, EVENTS_MAX)
         self._routers.wake_up()
         for file, _ in woken:
             if file == self._wakeup_descriptor:
                 self._routers.wakeup_pipe.clear()
-            elif file == self._handed.fileno():
-                self._has_handed_events = True
+            elif self._handed.owns(file):
+                self._handed_events = woken
             else:
                 return False
         return bool(woken)
@@ -362,7 +362,7 @@ class WorkerProcess:
             if at == self._wakeup_descriptor:
                 self._routers.wakeup_pipe.clear()
             elif at == self._handed.fileno():
-                self._has_handed_events = True
+                self._handed_events = []
             elif at in self._data_sockets:
                 peer_count += 1
             else:

@@ -72,6 +72,8 @@ EPOCH_BUMPS_SINCE = 2
 """The transaction version from which each transaction has a producer epoch of its own (KIP-890)."""
 
 
+_CLIENT = AppendOrigin.CLIENT
+
 _Uncommitted: TypeAlias = tuple[
     RouterState, Append | AppendBytes | WriteMarker, AppendResult, int, int
 ]
@@ -89,6 +91,8 @@ class _OpenTurn(msgspec.Struct, eq=False):
     fetched: list[ReplicaAppend] = []
     replicated: set[int] = set()
     """Numbers of the replicated partitions in the turn."""
+    not_plain: AppendBytes | None = None
+    """A request that `append_plain` has been tried with already."""
 
 
 def _stores_to_offload(requests: Iterable[tuple[RouterState, Request]]) -> set[int]:
@@ -111,13 +115,6 @@ def _appended(request_id: int, result: AppendResult, work_ns: int = 0) -> Append
         result.error_message,
         work_ns,
     )
-
-
-def _append_of_bytes(request: AppendBytes) -> LogAppend:
-    if not request.is_client:
-        return LogAppend.of_bytes(request.batches, AppendOrigin.COORDINATOR)
-    view = memoryview(request.batches)
-    return LogAppend(view, 0, len(view), request_version=request.version)
 
 
 def _work_ns(began_ns: int, prepared: PreparedAppend | None) -> int:
@@ -185,6 +182,8 @@ class TurnExecutor:
 
     def run(self, requests: Sequence[tuple[RouterState, Request]], now_ms: int) -> None:
         """Carry out the requests, commit, and add the replies to their routers."""
+        if len(requests) == 1 and self._run_alone(*requests[0], now_ms):
+            return
         offload, moved = self._offload, self._partitions.moved
         has_relocated = bool(moved) and relocate(requests, moved)
         if offload is None or len(requests) == 1 or has_relocated:
@@ -262,6 +261,51 @@ class TurnExecutor:
         for index in list(self._open):
             self._commit(index)
 
+    def _run_alone(self, router: RouterState, request: Request, now_ms: int) -> bool:
+        """A turn of one batch that is neither replicated nor measured, without what other turns
+        need. False if it is not like that: then the ordinary way goes on where this one stopped."""
+        partitions = self._partitions
+        if (
+            type(request) is not AppendBytes
+            or not request.is_client
+            or request.must_continue_transaction
+            or self._waiting
+            or self._is_measuring
+            or self.traces.open
+            or partitions.moved
+        ):
+            return False
+        index, number = request.store, request.number
+        store, admission = partitions.stores.get(index), partitions.admission(index, number)
+        if (
+            store is None
+            or admission.is_replicated
+            or admission.error_code
+            or admission.error_code_acks_all
+            or request.leader_epoch not in (ANY_EPOCH, admission.leader_epoch)
+            or request.base_offset != NO_OFFSET
+        ):
+            return False
+        view = memoryview(request.batches)
+        length = len(view)
+        append = LogAppend(view, 0, length, admission.leader_epoch, _CLIENT, request.version)
+        turn = store.begin(now_ms)
+        result = turn.append_plain(number, append)
+        if result is None:
+            self._open[index] = _OpenTurn(turn, not_plain=request)
+            return False
+        try:
+            advanced = turn.commit().advanced
+        except StorageError as error:
+            self._fail(index, [(router, request)], str(error))
+            return True
+        if advanced:
+            self.notify(index, advanced)
+        router.replies.append(_appended(request.request_id, result))
+        self.appended_bytes += length
+        self.appended_count += 1
+        return True
+
     def _append_bytes(self, router: RouterState, store: Store, request: AppendBytes) -> None:
         log = store.partitions().get(request.number) if request.must_continue_transaction else None
         if log is not None:
@@ -269,7 +313,12 @@ class TurnExecutor:
             if error_code:
                 router.replies.append(Appended(request.request_id, error_code))
                 return
-        self._append(router, store, request, _append_of_bytes(request))
+        if request.is_client:
+            view = memoryview(request.batches)
+            append = LogAppend(view, 0, len(view), request_version=request.version)
+        else:
+            append = LogAppend.of_bytes(request.batches, AppendOrigin.COORDINATOR)
+        self._append(router, store, request, append)
 
     def _append_from_arena(self, router: RouterState, store: Store, request: Append) -> None:
         arena = router.arena
@@ -360,7 +409,8 @@ class TurnExecutor:
         result: AppendResult | None = None
         if rejection is None and append.origin is AppendOrigin.CLIENT and not append.is_prepared:
             assert not isinstance(request, WriteMarker)
-            result = opened.turn.append_plain(request.number, append)
+            if opened.not_plain is not request:
+                result = opened.turn.append_plain(request.number, append)
             if result is None and append.arena.readonly:
                 append.replace(memoryview(bytearray(append.arena)))
             log = None if result is not None else store.partitions().get(request.number)
@@ -423,14 +473,10 @@ class TurnExecutor:
             commit = opened.turn.commit()
             advanced = commit.advanced
         except StorageError as error:
-            waiting = opened.waiting + opened.delayed
-            self.failed_count += len(waiting) + len(opened.fetched)
-            self.failed_stores[index] = str(error)
+            waiting = [each[:2] for each in opened.waiting + opened.delayed]
+            self._fail(index, waiting, str(error))
+            self.failed_count += len(opened.fetched)
             self.failed_partitions.update((index, number) for number in opened.replicated)
-            for router, request, *_ in waiting:
-                router.replies.append(
-                    RequestFailed(request.request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-                )
             return
         byte_ns = 0.0
         if self._is_measuring:
@@ -460,10 +506,24 @@ class TurnExecutor:
         # Notify waiting consumers before the producers are answered.
         self.notify(index, advanced)
         for router, request, result, length, work_ns in opened.waiting:
-            spent_ns = work_ns + int(length * byte_ns)
+            spent_ns = work_ns + int(length * byte_ns) if work_ns else 0
             router.replies.append(_appended(request.request_id, result, spent_ns))
         self.appended_bytes += opened.byte_count
         self.appended_count += len(opened.waiting) + len(opened.delayed) + len(opened.fetched)
+
+    def _fail(
+        self,
+        index: int,
+        appends: Iterable[tuple[RouterState, Append | AppendBytes | WriteMarker]],
+        reason: str,
+    ) -> None:
+        """The commit of the store's turn with these appends has failed."""
+        self.failed_stores[index] = reason
+        for router, request in appends:
+            self.failed_count += 1
+            router.replies.append(
+                RequestFailed(request.request_id, ErrorCode.KAFKA_STORAGE_ERROR, reason)
+            )
 
     def _delete_records(self, router: RouterState, store: Store, request: DeleteRecords) -> None:
         began_ns = perf_counter_ns() if self._is_measuring else 0
@@ -509,6 +569,6 @@ class TurnExecutor:
             return  # its log directory is offline
         take_watch = store.status.take_watch
         # The message goes to all routers: the watch flag does not say which one has set it.
-        watched = [number for number in numbers if take_watch(number)]
+        watched = list(filter(take_watch, numbers))
         if watched:
             self._broadcast(PartitionsAdvanced(index, tuple(watched)))

@@ -40,12 +40,12 @@ def test_written_values_are_read_back_in_frames(tmp_path: Path) -> None:
     path = journal_path(tmp_path, 1)
     assert contents_of(path) == []
     for values in ([b"first", b"second"], [b"third"]):
-        journal.reserve(values)
-        journal.add(values)
+        journal.reserve(sum(map(len, values)))
+        journal.add(values, sum(map(len, values)))
     assert contents_of(path) == [], "nothing is written before a sync asks for it"
     journal.write()
     journal.write()
-    journal.add([b"fourth"])
+    journal.add([b"fourth"], 6)
     journal.write()
     journal.sync()
     assert contents_of(path) == [b"firstsecondthird", b"fourth"]
@@ -54,8 +54,8 @@ def test_written_values_are_read_back_in_frames(tmp_path: Path) -> None:
 def test_a_full_buffer_is_written(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, 1)
     for _ in range(99):
-        journal.reserve([bytes(1_000)])
-        journal.add([bytes(1_000)])
+        journal.reserve(1_000)
+        journal.add([bytes(1_000)], 1_000)
     assert [len(content) for content in contents_of(journal_path(tmp_path, 1))] == [66_000]
 
 
@@ -64,7 +64,7 @@ def test_a_torn_file_has_the_frames_before_the_tear(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, 1)
     values = [dice.randbytes(30) for _ in range(3)]
     for value in values:
-        journal.add([value])
+        journal.add([value], len(value))
         journal.write()
     content = journal_path(tmp_path, 1).read_bytes()
     size = len(content) // 3
@@ -78,15 +78,15 @@ def test_a_torn_file_has_the_frames_before_the_tear(tmp_path: Path) -> None:
 
 def test_a_trimmed_journal_is_continued(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, 1)
-    journal.reserve([b"before"])
-    journal.add([b"before"])
+    journal.reserve(6)
+    journal.add([b"before"], 6)
     journal.trim()
     path = journal_path(tmp_path, 1)
     assert path.stat().st_size < 100
     again = Journal.reopen(tmp_path, 1)
     assert again is not None
-    again.reserve([b"after"])
-    again.add([b"after"])
+    again.reserve(5)
+    again.add([b"after"], 5)
     again.write()
     assert contents_of(path) == [b"before", b"after"]
     assert Journal.reopen(tmp_path, 2) is None

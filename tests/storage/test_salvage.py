@@ -95,8 +95,11 @@ def test_a_batch_that_is_in_no_page_is_taken_from_the_journal(tmp_path: Path) ->
         turn = transaction.id()
     journal = Journal.create(tmp_path, 1)
     # The turn that a page tells of has failed; another one of that number was committed.
-    journal.add([bytes(value_of(second, turn=turn, before=1))])
-    journal.add([bytes(value_of(batch_of("third", base_offset=2), turn=turn + 1, before=2))])
+    for value in (
+        value_of(second, turn=turn, before=1),
+        value_of(batch_of("third", base_offset=2), turn=turn + 1, before=2),
+    ):
+        journal.add([bytes(value)], len(value))
     journal.write()
     pages = PageFile(map_file(segment_path(tmp_path, 1)))
     salvage = Salvage(pages, map_file(journal_path(tmp_path, 1)))

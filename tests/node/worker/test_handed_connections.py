@@ -4,6 +4,7 @@ The test plays the router, the client and the turns.
 """
 
 import itertools
+import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,11 +78,17 @@ SIZE = len(response(0, 0))
 class Scene:
     """A worker's connections with one router and one client, whose connection is handed over."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, outer: select.epoll | None) -> None:
+        """With `outer` the worker waits there, among others that it does not know."""
+        self.outer = outer
+        self._stranger = socket.socketpair()
+        if outer is not None:
+            self._stranger[0].send(b"x")
+            outer.register(self._stranger[1], select.EPOLLIN)
         self.transactions: set[tuple[int, int, int, int]] = set()
         """Those under way: store, partition, producer id and epoch."""
         self.handed = HandedConnections(
-            handover_path(folder, 0), lambda *transaction: transaction in self.transactions
+            handover_path(folder, 0), lambda *transaction: transaction in self.transactions, outer
         )
         channel = HandoverChannel.connect(handover_path(folder, 0))
         assert channel is not None
@@ -100,7 +107,14 @@ class Scene:
 
     def receive(self) -> None:
         """As the worker's loop does."""
-        self.requests += [_append(each) for each in self.handed.receive()]
+        if self.outer is None:
+            found = self.handed.receive()
+        else:
+            events = self.outer.poll(0)
+            owned = [each for each, _ in events if self.handed.owns(each)]
+            assert len(owned) == len(events) - 1, "all but the stranger's"
+            found = self.handed.receive(events) if owned else []
+        self.requests += [_append(each) for each in found]
 
     def receives(self) -> bool:
         """For conditions."""
@@ -161,8 +175,8 @@ class Scene:
     def close(self) -> None:
         self.handed.close()
         self.router.close()
-        self.client.close()
-        self._server.close()
+        for each in (self.client, self._server, *self._stranger):
+            each.close()
 
 
 def _append(each: tuple[RouterState, Request]) -> tuple[RouterState, AppendBytes]:
@@ -171,11 +185,12 @@ def _append(each: tuple[RouterState, Request]) -> tuple[RouterState, AppendBytes
     return state, request
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    scene = Scene(tmp_path)
-    yield scene
-    scene.close()
+@pytest.fixture(params=["looks", "is woken"])
+def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    with select.epoll() as outer:
+        scene = Scene(tmp_path, outer if request.param == "is woken" else None)
+        yield scene
+        scene.close()
 
 
 def ok(base_offset: int) -> Appended:

@@ -1,8 +1,10 @@
 """A worker's turn on real stores: one commit, answers after it, errors on a full disk."""
 
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -605,3 +607,157 @@ def test_the_time_of_the_preparation_thread_is_the_requests(bench: TurnBench) ->
     [(_, append)] = prepared
     assert isinstance(append, PreparedAppend)
     assert reply.work_ns > append.work_ns > 100_000
+
+
+# -- a turn of one batch takes a shorter way -------------------------------------------------------
+
+_LARGE_VALUE = 300 << 10
+"""Not looked at in one go."""
+
+
+def _altered(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def _sequence(number: int, epoch: int = 0) -> bytes:
+    return batch(b"v", producer_id=5, producer_epoch=epoch, base_sequence=number)
+
+
+_BATCHES = (
+    batch(b"a", b"b"),
+    _altered(batch(b"c")),
+    batch(b"x" * _LARGE_VALUE),
+    batch(b"x" * (2 << 20)),
+    batch_of(3, codec=Codec.LZ4),
+    _altered(batch_of(3, codec=Codec.LZ4)),
+    batch(b"d") + batch(b"e"),
+    b"short",
+    _sequence(0),
+    _sequence(1),
+    _sequence(1),
+    _sequence(7),
+    _sequence(0, epoch=1),
+    _sequence(2),
+    batch_of(1, producer_id=9, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL),
+    batch(b"last"),
+)
+
+
+def _requests_of(bench: TurnBench) -> Iterator[AppendBytes]:
+    """Each batch, and one with each field that makes a request another one."""
+    here = place(bench.partitions, TOPIC_ID, 0)
+    for number, content in enumerate(_BATCHES):
+        yield AppendBytes(number, *here, content, is_client=True)
+    count = len(_BATCHES)
+    plain = batch(b"plain")
+    yield AppendBytes(count, *here, plain)  # a coordinator's
+    yield AppendBytes(count + 1, *here, plain, is_client=True, acks=1)
+    yield AppendBytes(count + 2, *here, plain, is_client=True, leader_epoch=0)
+    yield AppendBytes(count + 3, *here, plain, is_client=True, leader_epoch=99)
+    yield AppendBytes(count + 4, *here, plain, is_client=True, base_offset=4)
+    yield AppendBytes(count + 5, *here, plain, is_client=True, must_continue_transaction=True)
+    yield AppendBytes(count + 6, here[0], 77, plain, is_client=True)
+    yield AppendBytes(count + 7, 77, here[1], plain, is_client=True)
+
+
+def _answered(
+    bench: TurnBench, request: AppendBytes, *companions: AppendBytes
+) -> Appended | RequestFailed:
+    """The answer to the request in a turn with these others. It may come in a later turn."""
+    bench.run(request, *companions)
+    found: list[Appended | RequestFailed] = []
+
+    def is_answered() -> bool:
+        if prepared := bench.turns.preparation.take():
+            bench.turns.run(prepared, NOW_MS)
+        found.extend(
+            reply
+            for reply in bench.take()
+            if isinstance(reply, Appended | RequestFailed)
+            and reply.request_id == request.request_id
+        )
+        return bool(found)
+
+    wait_until(is_answered)
+    assert len(found) == 1
+    return found[0]
+
+
+def _content(folder: Path, bench: TurnBench) -> bytes:
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    reader = StoreReader(folder / str(store))
+    end = reader.status.log_end_offset(number)
+    parts: list[bytes] = []
+    at = 0
+    while at < end:
+        result = reader.read(number, at, max_bytes=64 << 20, end_offset=end)
+        parts += map(bytes, result.buffers)
+        at = result.next_offset
+    reader.close()
+    return b"".join(parts)
+
+
+@contextmanager
+def _largest_file(byte_count: int) -> Iterator[None]:
+    """No file may grow beyond this: what a full disk does, without one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (byte_count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_answers_and_log_are_those_of_turns_with_several_batches(tmp_path: Path) -> None:
+    alone, others = TurnBench(tmp_path / "alone"), TurnBench(tmp_path / "others")
+    here, elsewhere = place(alone.partitions, TOPIC_ID, 0), place(others.partitions, TOPIC_ID, 1)
+    codes: set[int] = set()
+    for mine, other in zip(_requests_of(alone), _requests_of(others), strict=True):
+        companion = AppendBytes(10_000, *elsewhere, batch(b"companion"), is_client=True)
+        expected = _answered(others, other, companion)
+        assert _answered(alone, mine) == expected, f"request {mine.request_id}"
+        codes.add(expected.error_code)
+    first, second = (
+        bench.partitions.stores[here[0]].partitions()[here[1]] for bench in (alone, others)
+    )
+    assert first.producers == second.producers
+    assert first.client_bytes == second.client_bytes
+    assert first.log_end_offset == first.high_watermark == second.log_end_offset
+    assert _content(tmp_path / "alone", alone) == _content(tmp_path / "others", others)
+    assert codes >= {
+        ErrorCode.NONE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+
+
+def test_a_watched_partition_is_notified_before_the_answer(tmp_path: Path) -> None:
+    bench = TurnBench(tmp_path)
+    here = place(bench.partitions, TOPIC_ID, 0)
+    bench.watch(0)
+    bench.run(AppendBytes(1, *here, batch(b"a"), is_client=True))
+    bench.run(AppendBytes(2, *here, batch(b"b"), is_client=True))
+    assert bench.broadcast == [PartitionsAdvanced(here[0], (here[1],))]
+
+
+def test_a_full_disk_fails_the_batch_and_the_next_one_is_taken(tmp_path: Path) -> None:
+    bench = TurnBench(tmp_path)
+    here = place(bench.partitions, TOPIC_ID, 0)
+    log = bench.partitions.stores[here[0]].partitions()[here[1]]
+    first = AppendBytes(1, *here, _sequence(0), is_client=True)
+    assert isinstance(_answered(bench, first), Appended)
+    large = batch(b"x" * (200 << 10))
+    with _largest_file(64 << 10):
+        failed = _answered(bench, AppendBytes(2, *here, large, is_client=True))
+        assert isinstance(failed, RequestFailed)
+        assert failed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (log.log_end_offset, log.high_watermark) == (1, 1)
+        assert bench.turns.failed_count == 1
+        assert list(bench.turns.failed_stores) == [here[0]]
+    assert _answered(bench, AppendBytes(3, *here, large, is_client=True)) == Appended(
+        3, ErrorCode.NONE, 1, -1, 0
+    )
+    assert bench.turns.appended_count == 2
