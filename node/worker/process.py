@@ -272,12 +272,13 @@ class WorkerProcess:
         register_replication_metrics(metrics, self._replication, self._moves)
 
     def _serve_while_busy(self) -> None:
-        """Run turns until there are no requests, or until the other tasks are due."""
+        """Run turns until there are no requests, or other tasks are due."""
         until = time.perf_counter() + _DUTIES_INTERVAL_S
         count = ring_count = 0
         replication = self._replication
         while True:
-            requests = self._routers.read_or_spin(ring_count)
+            # After a connection's event: the rings are looked at before the next sleep.
+            requests = [] if self._handed_events else self._routers.read_or_spin(ring_count)
             ring_count = len(requests)
             if self._handed_events is not None or (count > 1 and self._handed.count):
                 requests += self._handed.receive(self._handed_events)
@@ -298,8 +299,7 @@ class WorkerProcess:
                 self._run_turn(requests)
                 self._send_replies()
             # After a lone request of a connection that was handed over, the next thing is to sleep.
-            is_idle = not requests or (count == 1 and not ring_count)
-            if is_idle or time.perf_counter() > until:
+            if not requests or (count == 1 and not ring_count) or time.perf_counter() > until:
                 return
 
     def _send_replies(self) -> None:
