@@ -52,6 +52,17 @@ class BenchmarkCase(Figure):
     run: Callable[[Broker, "Bench"], Result]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicContent:
+    """What consumers read: as many records as are produced in the time of a case, up to
+    `records_max`."""
+
+    partitions: int
+    record_bytes: int = 1024
+    per_batch: int = 64
+    records_max: int = sys.maxsize
+
+
 class Bench:
     """The built load generator, and the duration of a case."""
 
@@ -87,20 +98,28 @@ class Bench:
         finally:
             admin.delete_topics([with_topic.topic])[with_topic.topic].result(60)
 
-    def measure_consume(self, broker: Broker, partitions: int, fetch_bytes: int) -> Result:
-        """Fill a topic, read it once to warm up, then read it again and measure."""
+    def measure_consume(
+        self,
+        broker: Broker,
+        content: "TopicContent",
+        figure: str,
+        command: Callable[[str, int, float], Sequence[str]],
+        read: Callable[[str], Mapping[str, Any]] | None = None,
+    ) -> Result:
+        """Fill a topic, read it once to warm up, then read it again and measure. `command` is that
+        of a consumer of a topic, records, and seconds, if it reads again and again."""
         assert self.load is not None
-        topic = NewTopic(f"bench-{uuid4().hex[:8]}", partitions)
+        topic = NewTopic(f"bench-{uuid4().hex[:8]}", content.partitions)
         admin = _admin(broker)
         make_topic(admin, topic)
-        host = ["127.0.0.1", str(broker.port), topic.topic, str(partitions)]
         try:
-            fill = [str(self.load), "produce", *host, "1024", "64", "5", "-1", str(self.seconds)]
+            host = [str(self.load), "produce", "127.0.0.1", str(broker.port), topic.topic]
+            load = [content.partitions, content.record_bytes, content.per_batch, 5, -1]
+            fill = [*host, *map(str, load), str(self.seconds)]
             filled = subprocess.run(fill, capture_output=True, text=True, check=True)
-            records = json.loads(filled.stdout)["records"]
-            read = [str(self.load), "consume", *host, str(fetch_bytes), str(records)]
-            subprocess.run([*read, "0"], capture_output=True, check=True)
-            return self._run(broker, "mb_per_second", [*read, str(self.seconds)])
+            records = min(json.loads(filled.stdout)["records"], content.records_max)
+            subprocess.run(command(topic.topic, records, 0), capture_output=True, check=True)
+            return self._run(broker, figure, command(topic.topic, records, self.seconds), read)
         finally:
             admin.delete_topics([topic.topic])[topic.topic].result(60)
 
@@ -157,7 +176,8 @@ def make_topic(admin: AdminClient, topic: NewTopic) -> None:
             time.sleep(0.05)
 
 
-def _count(partitions: int) -> str:
+def partitions_text(partitions: int) -> str:
+    """`1 partition`."""
     return "1 partition" if partitions == 1 else f"{partitions} partitions"
 
 
@@ -176,8 +196,9 @@ def raw_produce(*, size: int, per_batch: int, in_flight: int, partitions: int) -
         return bench.measure(broker, figure, partitions, command)
 
     what = "1 record" if per_batch == 1 else f"{per_batch} records"
+    where = partitions_text(partitions)
     return BenchmarkCase(
-        name=f"produce {size} B, {what} a request, {in_flight} in flight, {_count(partitions)}",
+        name=f"produce {size} B, {what} a request, {in_flight} in flight, {where}",
         unit="requests/s" if per_batch == 1 else "MB/s",
         is_lower_better=False,
         run=run,
@@ -186,11 +207,20 @@ def raw_produce(*, size: int, per_batch: int, in_flight: int, partitions: int) -
 
 def raw_consume(*, partitions: int, fetch_bytes: int) -> BenchmarkCase:
     """Consume batches of 64 records of 1 KiB through load.c, from the page cache."""
+
+    def run(broker: Broker, bench: Bench) -> Result:
+        def command(topic: str, records: int, seconds: float) -> list[str]:
+            host = [str(bench.load), "consume", "127.0.0.1", str(broker.port), topic]
+            return [*host, *map(str, (partitions, fetch_bytes, records, seconds))]
+
+        content = TopicContent(partitions=partitions)
+        return bench.measure_consume(broker, content, "mb_per_second", command)
+
     return BenchmarkCase(
-        name=f"consume 1 KiB, {fetch_bytes >> 20} MiB a fetch, {_count(partitions)}",
+        name=f"consume 1 KiB, {fetch_bytes >> 20} MiB a fetch, {partitions_text(partitions)}",
         unit="MB/s",
         is_lower_better=False,
-        run=lambda broker, bench: bench.measure_consume(broker, partitions, fetch_bytes),
+        run=run,
     )
 
 

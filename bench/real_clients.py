@@ -1,5 +1,5 @@
-"""Cases of `make bench` with real clients on the same processors: one record a request, and
-transactions of Kafka's Java producer.
+"""Cases of `make bench` with real clients on the same processors: one record a request,
+transactions of Kafka's Java producer, and consumers.
 
 What a load generator in C sees is not what a client sees that shares the machine with the broker.
 Kafka's own client needs its jars, franz-go a Go toolchain; a client that cannot be had is left out
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.brokers import Broker
-from bench.cases import Bench, BenchmarkCase, Result
+from bench.cases import Bench, BenchmarkCase, Result, TopicContent, partitions_text
 from bench.options import log_progress
 
 RECORDS: Final = 10_000
@@ -25,11 +25,20 @@ _RECORD_BYTES: Final = 100
 TRANSACTIONAL_RECORDS: Final = 300_000
 _TRANSACTIONAL_RECORD_BYTES: Final = 1024
 TRANSACTIONS_MS: Final = 100
+_CONSUMER_FIELDS: Final = 10
+"""Of ConsumerPerformance: start, end, MB, MB/s, records, records/s, time of the rebalance, time of
+the fetches, and MB/s and records/s in that."""
 _GO_SOURCE: Final = Path(__file__).with_name("franz_go")
 _BUILD_S: Final = 600.0
 _JAVA_RESULT: Final = re.compile(
     r"^(\d+) records sent, ([\d.]+) records/sec.*?([\d.]+) ms 50th.*?([\d.]+) ms 99th", re.MULTILINE
 )
+
+_READ: Final = (
+    TopicContent(partitions=1, records_max=400_000),
+    TopicContent(partitions=6, record_bytes=100, per_batch=160, records_max=1_000_000),
+)
+"""What consumers read: 400 MiB in batches of 64 KiB, and 100 MB in batches of 16 KiB."""
 
 _Command = Callable[[Broker, str, int], Sequence[str]]
 """The command that produces to a topic of a broker, with so many requests in flight."""
@@ -43,6 +52,7 @@ def case_name(client: str, in_flight: int) -> str:
 LIBRDKAFKA: Final = "librdkafka"
 JAVA: Final = "Kafka's Java producer"
 FRANZ_GO: Final = "franz-go"
+JAVA_CONSUMER: Final = "Kafka's Java consumer"
 CLIENTS: Final = (JAVA, FRANZ_GO, LIBRDKAFKA)
 IN_FLIGHT: Final = (1, 5)
 TRANSACTIONS: Final = f"{JAVA}, transactions of {TRANSACTIONS_MS} ms"
@@ -64,6 +74,79 @@ def cases(kafka_jars: Path, directory: Path) -> list[BenchmarkCase]:
         for in_flight in IN_FLIGHT
     ]
     return [*single_records, _transactions(kafka_jars)]
+
+
+def consume_name(client: str, content: TopicContent) -> str:
+    """The name of a row."""
+    size = "1 KiB" if content.record_bytes == 1024 else f"{content.record_bytes} B"
+    return f"{client}, consume {size}, {partitions_text(content.partitions)}"
+
+
+CONSUMER_ROWS: Final = tuple(
+    consume_name(client, content) for client in (LIBRDKAFKA, JAVA_CONSUMER) for content in _READ
+)
+
+
+def consumers(jars: Path) -> list[BenchmarkCase]:
+    """The cases of consumers. load.c fills their topics."""
+    return [
+        _consumer(client, content, command, read)
+        for client, command, read in (
+            (LIBRDKAFKA, _librdkafka_consumer, None),
+            (JAVA_CONSUMER, _java_consumer(jars), told_by_java_consumer),
+        )
+        for content in _READ
+    ]
+
+
+def _consumer(
+    client: str,
+    content: TopicContent,
+    command: Callable[[Broker, str, int], Sequence[str]],
+    read: Callable[[str], Mapping[str, float]] | None,
+) -> BenchmarkCase:
+    return BenchmarkCase(
+        name=consume_name(client, content),
+        unit="MB/s",
+        is_lower_better=False,
+        run=lambda broker, bench: bench.measure_consume(
+            broker,
+            content,
+            "mb_per_second",
+            lambda topic, records, _seconds: command(broker, topic, records),
+            read,
+        ),
+    )
+
+
+def _librdkafka_consumer(broker: Broker, topic: str, records: int) -> Sequence[str]:
+    return [sys.executable, "-m", "bench.read_topic", broker.bootstrap, topic, str(records)]
+
+
+def _java_consumer(jars: Path) -> Callable[[Broker, str, int], Sequence[str]]:
+    """Kafka's ConsumerPerformance."""
+
+    def command(broker: Broker, topic: str, records: int) -> Sequence[str]:
+        tool = "org.apache.kafka.tools.ConsumerPerformance"
+        options = ["--topic", topic, "--num-records", str(records), "--hide-header"]
+        java = ["java", "-Xmx512M", "-cp", f"{jars}/*", tool]
+        return [*java, "--bootstrap-server", broker.bootstrap, *options]
+
+    return command
+
+
+def told_by_java_consumer(output: str) -> dict[str, float]:
+    """The figures of Kafka's ConsumerPerformance: the last line, without the time that the group
+    took. ValueError if there are none."""
+    fields = output.strip().rpartition("\n")[2].split(",")
+    if len(fields) != _CONSUMER_FIELDS:
+        raise ValueError(f"ConsumerPerformance told no result: {output[-500:]}")
+    records, mb_per_second, records_per_second = (float(fields[at]) for at in (4, 8, 9))
+    return {
+        "records": records,
+        "mb_per_second": mb_per_second,
+        "records_per_second": records_per_second,
+    }
 
 
 def build_franz_go(directory: Path) -> Path | None:

@@ -52,7 +52,7 @@ def main(
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-bench-")))
         bench = Bench(directory, seconds=seconds)
-        known = (*_cases(bench), *real_clients.cases(kafka_jars, directory))
+        known = (*_cases(bench, kafka_jars), *real_clients.cases(kafka_jars, directory))
         cases = [case for case in known if only is None or only in case.name]
         log_progress("starting both brokers")
         both = (
@@ -112,11 +112,11 @@ def _load_average() -> float:
     return load_average
 
 
-def _cases(bench: Bench) -> tuple[BenchmarkCase, ...]:
+def _cases(bench: Bench, kafka_jars: Path) -> tuple[BenchmarkCase, ...]:
     if bench.load is None:
-        log_progress("no C compiler: the raw cases are left out")
+        log_progress("no C compiler: the raw cases and those of consumers are left out")
         return CLIENT_CASES
-    return RAW_CASES + CLIENT_CASES
+    return (*RAW_CASES, *real_clients.consumers(kafka_jars), *CLIENT_CASES)
 
 
 def _warm_up(broker: Broker, directory: Path, seconds: float) -> None:

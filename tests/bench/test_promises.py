@@ -31,7 +31,7 @@ def test_every_promise_is_of_a_row_that_some_benchmark_measures() -> None:
         for client in real_clients.CLIENTS
         for in_flight in real_clients.IN_FLIGHT
     }
-    compared.add(real_clients.TRANSACTIONS)
+    compared |= {real_clients.TRANSACTIONS, *real_clients.CONSUMER_ROWS}
     rows = compared | {cpu_row(name) for name in compared}
     rows |= set(FOOTPRINT_ROWS) | {three_nodes.KILL.name}
     rows |= {coordinators.transactions_name(records, 1) for records in (1, 100)}

@@ -35,6 +35,18 @@ def test_the_figures_of_kafkas_tool_are_those_of_the_whole_run() -> None:
         real_clients.told_by_java("Exception in thread main")
 
 
+def test_the_figures_of_kafkas_consumer_are_those_without_the_rebalance() -> None:
+    fields = "2026-11-28 20:00:00:000, 2026-11-28 20:00:02:000, 95.4, 31.3, 1000000, 328000.0"
+    told = f"WARNING: a line of the log\n{fields}, 310, 1690, 56.4, 591715.9\n"
+    assert real_clients.told_by_java_consumer(told) == {
+        "records": 1_000_000,
+        "mb_per_second": 56.4,
+        "records_per_second": 591715.9,
+    }
+    with pytest.raises(ValueError, match="no result: Exception, in"):
+        real_clients.told_by_java_consumer("Exception, in thread main")
+
+
 def broker_of(embedded: "EmbeddedBroker") -> Broker:
     port = int(embedded.bootstrap_servers.rpartition(":")[2])
     return Broker(name="Odradek", version="", port=port, pid=os.getpid(), start_seconds=0)
@@ -52,6 +64,23 @@ def test_a_producer_with_transactions_tells_its_figures(
     bench = Bench(tmp_path, seconds=1)
     result = cases[real_clients.TRANSACTIONS].run(broker_of(kafka_broker), bench)
     assert result.value > 0
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", real_clients.CONSUMER_ROWS)
+def test_each_consumer_reads_a_topic_and_tells_its_figures(
+    name: str, tmp_path: Path, kafka_broker: "EmbeddedBroker"
+) -> None:
+    jars = kafka_jars()
+    if real_clients.JAVA_CONSUMER in name and jars is None:
+        pytest.skip(why_no_java_tools())
+    bench = Bench(tmp_path, seconds=0.2)
+    if bench.load is None:
+        pytest.skip("needs a C compiler")
+    cases = {case.name: case for case in real_clients.consumers(jars or tmp_path)}
+    result = cases[name].run(broker_of(kafka_broker), bench)
+    assert result.value > 0
+    assert result.cpu_us_per_record is not None
 
 
 @pytest.mark.e2e
