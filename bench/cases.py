@@ -88,9 +88,7 @@ class Bench:
     ) -> Result:
         """Run a load on a new topic. `figure` is the compared field of what it prints: JSON, or
         what `read` makes of it."""
-        with_topic = NewTopic(
-            f"bench-{uuid4().hex[:8]}", partitions, config={"file.delete.delay.ms": "1000"}
-        )
+        with_topic = new_topic(partitions)
         admin = _admin(broker)
         make_topic(admin, with_topic)
         try:
@@ -109,7 +107,7 @@ class Bench:
         """Fill a topic, read it once to warm up, then read it again and measure. `command` is that
         of a consumer of a topic, records, and seconds, if it reads again and again."""
         assert self.load is not None
-        topic = NewTopic(f"bench-{uuid4().hex[:8]}", content.partitions)
+        topic = new_topic(content.partitions)
         admin = _admin(broker)
         make_topic(admin, topic)
         try:
@@ -150,6 +148,13 @@ class Bench:
             p99_ms=row.get("p99_ms"),
             cpu_us_per_record=used / row["records"] * 1e6,
         )
+
+
+def new_topic(partitions: int) -> NewTopic:
+    """A topic of any name. What is deleted is gone a second later, and not in the middle of a later
+    case, whose CPU time that would be."""
+    config = {"file.delete.delay.ms": "1000"}
+    return NewTopic(f"bench-{uuid4().hex[:8]}", partitions, config=config)
 
 
 def _admin(broker: Broker) -> AdminClient:
