@@ -28,6 +28,7 @@ from odradek.node.router.produce_routes import (
 from odradek.node.router.tracing.trace_filter import TraceFilter
 from odradek.node.wire.connection import Connection
 from odradek.node.worker.handed_connections import HandedConnections
+from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
@@ -60,6 +61,8 @@ class HandoverFixture:
         self.connect = fixture.connect
         self.is_stuck = False
         """The worker reads requests and does not answer."""
+        self.waiting: list[tuple[RouterState, Request]] = []
+        """What it has read."""
         self.start_worker()
         self.handover = ConnectionHandover(
             fixture.harness.services, fixture.wire, folder, fixture.dispatcher
@@ -76,8 +79,9 @@ class HandoverFixture:
         self.worker.close()
 
     def _pump(self) -> None:
-        requests = self.worker.receive()
-        if requests and not self.is_stuck:
+        self.waiting += self.worker.receive()
+        if self.waiting and not self.is_stuck:
+            requests, self.waiting = self.waiting, []
             self.fixture.harness.turns.run(requests, NOW_MS)
         self.worker.send_replies()
 
@@ -349,8 +353,11 @@ def test_a_client_that_leaves_is_forgotten(fixture: HandoverFixture) -> None:
 def test_a_connection_that_is_closed_gets_its_responses(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.handed_over()
+        fixture.is_stuck = True
         client.writer.write(frame_of(request_of(batch_of(1)), FLEXIBLE, 5))
+        await fixture.until(lambda: fixture.waiting)
         fixture.connection.close()
+        fixture.is_stuck = False
         frame = await client.frame()
         assert struct.unpack_from(">i", frame) == (5,)
         assert await client.is_closed()
@@ -363,7 +370,7 @@ def test_an_aborted_connection_is_closed_by_the_worker_too(fixture: HandoverFixt
         client = await fixture.handed_over()
         fixture.is_stuck = True
         client.writer.write(frame_of(request_of(batch_of(1)), FLEXIBLE, 5))
-        await fixture.until(lambda: fixture.worker.count)
+        await fixture.until(lambda: fixture.waiting)
         fixture.connection.abort()
         assert await client.is_closed()
         await fixture.until(lambda: not fixture.worker.count)
