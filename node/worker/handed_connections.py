@@ -24,6 +24,8 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import Final, TypeAlias
 
+import msgspec
+
 from odradek.node.bus.connection_handover import (
     READ_BYTES,
     REQUEST_BYTES_MAX,
@@ -95,21 +97,16 @@ class _Route:
         return self.encode(self.size, correlation_id, head, base_offset, append_ms, tail)
 
 
-class _Unanswered:
+class _Unanswered(msgspec.Struct, eq=False):
     """A request in its connection's queue."""
 
-    __slots__ = ("correlation_id", "done_ns", "handed", "received_ns", "reply", "route")
-
-    def __init__(
-        self, handed: "_HandedConnection", route: _Route, correlation_id: int, received_ns: int
-    ) -> None:
-        self.handed = handed
-        self.route = route
-        self.correlation_id = correlation_id
-        self.received_ns = received_ns
-        """0 if it is not measured."""
-        self.done_ns = 0
-        self.reply: AppendReply | None = None
+    handed: "_HandedConnection"
+    route: _Route
+    correlation_id: int
+    received_ns: int
+    """0 if it is not measured."""
+    done_ns: int = 0
+    reply: AppendReply | None = None
 
 
 class _HandedConnection:
@@ -191,6 +188,8 @@ class HandedConnections:
         self._state = RouterState()
         """Of the appends: the turns put the replies here."""
         self._turn_bytes = 0
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        """For a read. An object of this size for each would cost more than a copy of few bytes."""
         self._passed_over: set[int] = set()
         """Descriptors that were readable and had to wait for the next turn: they come first."""
         self._tick_s = 0.0
@@ -343,21 +342,20 @@ class HandedConnections:
 
     def _read(self, handed: _HandedConnection, requests: _Requests) -> None:
         try:
-            data = handed.socket.recv(READ_BYTES)
+            count = handed.socket.recv_into(self._buffer)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
-        if not data:
+            count = 0
+        if not count:
             # The router reads the same.
             self._leave(handed, handed.received)
             return
-        handed.received_bytes += len(data)
-        self._turn_bytes += len(data)
+        handed.received_bytes += count
+        self._turn_bytes += count
         handed.is_active = True
-        if handed.received:
-            data = handed.received + data
-        self._parse(handed, data, requests)
+        data = self._buffer[:count].tobytes()
+        self._parse(handed, handed.received + data if handed.received else data, requests)
 
     def _parse(self, handed: _HandedConnection, data: bytes, requests: _Requests) -> None:
         """Make appends of the whole requests in `data`."""
