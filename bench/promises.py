@@ -109,6 +109,7 @@ PROMISES: Final[Mapping[str, Promise]] = {
     "the leader's node is killed: longest gap between acknowledgements": _seconds(
         LEADER_KILL_GAP_S
     ),
+    "each node is restarted in turn: longest gap between acknowledgements": _ratio(1.0),
     # make bench-coordinators
     "transactions of 1 record, one producer": _ratio(2.0),
     "transactions of 100 records, one producer": _ratio(1.5),

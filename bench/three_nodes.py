@@ -103,8 +103,10 @@ def main(
         for cluster in both:
             for gap_s in measure_kills(cluster, kafka_kills if cluster is both[0] else kills):
                 note(KILL, cluster, _seconds(gap_s))
-            for gap_s in measure_restarts(cluster):
-                note(RESTART, cluster, _seconds(gap_s))
+        for number in range(rounds):
+            for cluster in both if number % 2 == 0 else reversed(both):
+                for gap_s in measure_restarts(cluster):
+                    note(RESTART, cluster, _seconds(gap_s))
         kafka, odradek = both
         options = f"--rounds {rounds} --seconds {seconds:g} --warm-up {warm_up:g} --kills {kills}"
         text = report.render_page(
@@ -125,7 +127,9 @@ def main(
     page.write_text(text)
     log_progress(f"written to {page}")
     gaps = [result.value for result in results[KILL, odradek.name]]
-    promises.check({KILL.name: statistics.median(gaps)})
+    restarts = results[RESTART, kafka.name], results[RESTART, odradek.name]
+    measured = {KILL.name: statistics.median(gaps), RESTART.name: report.ratio(RESTART, *restarts)}
+    promises.check(measured)
 
 
 def measure_replication(cluster: BenchCluster, load: Path, seconds: float) -> Result:

@@ -33,7 +33,7 @@ def test_every_promise_is_of_a_row_that_some_benchmark_measures() -> None:
     }
     compared |= {real_clients.TRANSACTIONS, *real_clients.CONSUMER_ROWS}
     rows = compared | {cpu_row(name) for name in compared}
-    rows |= set(FOOTPRINT_ROWS) | {three_nodes.KILL.name}
+    rows |= set(FOOTPRINT_ROWS) | {three_nodes.KILL.name, three_nodes.RESTART.name}
     rows |= {coordinators.transactions_name(records, 1) for records in (1, 100)}
     rows |= {figure.name for figure in one_node.FIGURES}
     rows |= {name for load in pipeline.LOADS for name in pipeline.row_names(load)}
