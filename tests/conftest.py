@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from odradek.testing import kafka_broker, kafka_broker_secured, kafka_broker_settings
 from tests.support.compiled_modules import compiled_sources, stale
@@ -16,6 +17,10 @@ __all__ = ["kafka_broker", "kafka_broker_secured", "kafka_broker_settings"]
 # Helpers whose assertions tell the values, as those of tests do.
 pytest.register_assert_rewrite("tests.conformance.dialogue", "tests.conformance.members")
 
+
+# The machine runs other things as well: how long one example takes says nothing.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 _COMPILED = Path(__file__).parents[1] / ".venv" / "pycache"
 
