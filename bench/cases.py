@@ -99,7 +99,7 @@ class Bench:
     def measure_consume(
         self,
         broker: Broker,
-        content: "TopicContent",
+        content: TopicContent,
         figure: str,
         command: Callable[[str, int, float], Sequence[str]],
         read: Callable[[str], Mapping[str, Any]] | None = None,
@@ -249,13 +249,18 @@ def raw_round_trip(*, acks: int) -> BenchmarkCase:
     )
 
 
+def odradek_bench(test: str, broker: Broker, topic: str, *options: str) -> list[str]:
+    """The command of a benchmark of the command line, on an existing topic."""
+    base = [sys.executable, "-m", "odradek", "bench", test, "--output", "json"]
+    return [*base, "--bootstrap", broker.bootstrap, "--topic", topic, *options]
+
+
 def librdkafka(test: str, *options: str, figure: str, unit: str) -> BenchmarkCase:
     """A benchmark of `odradek bench` (librdkafka from Python)."""
 
     def run(broker: Broker, bench: Bench) -> Result:
         def command(topic: str) -> list[str]:
-            base = [sys.executable, "-m", "odradek", "bench", test, "--output", "json"]
-            return [*base, "--bootstrap", broker.bootstrap, "--topic", topic, *options]
+            return odradek_bench(test, broker, topic, *options)
 
         return bench.measure(broker, figure, 1, command)
 

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from bench.brokers import Broker
-from bench.cases import Bench, BenchmarkCase, Result, TopicContent, partitions_text
+from bench.cases import (
+    Bench,
+    BenchmarkCase,
+    Result,
+    TopicContent,
+    odradek_bench,
+    partitions_text,
+)
 from bench.options import log_progress
 
 RECORDS: Final = 10_000
@@ -120,17 +127,16 @@ def _consumer(
 
 
 def _librdkafka_consumer(broker: Broker, topic: str, records: int) -> Sequence[str]:
-    return [sys.executable, "-m", "bench.read_topic", broker.bootstrap, topic, str(records)]
+    return odradek_bench("consume", broker, topic, "--records", str(records))
 
 
 def _java_consumer(jars: Path) -> Callable[[Broker, str, int], Sequence[str]]:
     """Kafka's ConsumerPerformance."""
 
     def command(broker: Broker, topic: str, records: int) -> Sequence[str]:
-        tool = "org.apache.kafka.tools.ConsumerPerformance"
         options = ["--topic", topic, "--num-records", str(records), "--hide-header"]
-        java = ["java", "-Xmx512M", "-cp", f"{jars}/*", tool]
-        return [*java, "--bootstrap-server", broker.bootstrap, *options]
+        tool = _java_tool(jars, "ConsumerPerformance")
+        return [*tool, "--bootstrap-server", broker.bootstrap, *options]
 
     return command
 
@@ -219,11 +225,15 @@ def _transactions(jars: Path) -> BenchmarkCase:
     )
 
 
+def _java_tool(jars: Path, name: str) -> list[str]:
+    return ["java", "-Xmx512M", "-cp", f"{jars}/*", f"org.apache.kafka.tools.{name}"]
+
+
 def _performance_tool(
     jars: Path, topic: str, records: int, record_bytes: int, properties: Mapping[str, str]
 ) -> list[str]:
     """Kafka's ProducerPerformance, as fast as it can."""
-    tool = ["java", "-Xmx512M", "-cp", f"{jars}/*", "org.apache.kafka.tools.ProducerPerformance"]
+    tool = _java_tool(jars, "ProducerPerformance")
     load = ["--num-records", str(records), "--record-size", str(record_bytes)]
     settings = [f"{name}={value}" for name, value in properties.items()]
     return [*tool, "--topic", topic, *load, "--throughput", "-1", "--producer-props", *settings]

@@ -32,7 +32,6 @@ from odradek.storage.layout import FILE_MODE, journal_path
 from odradek.storage.mapped_pages import MAPPED_PAGES
 
 _HEAD = Struct("<III")
-_HEAD_BYTES = _HEAD.size
 _MAGIC = 0x4A524E4C
 _WRITE_BYTES = 64 << 10
 _RESERVE_BYTES = 1 << 20
@@ -74,7 +73,7 @@ class Journal:
     def reserve(self, byte_count: int) -> None:
         """Allocate the disk space for values of so many bytes, so that a turn fails on a full disk
         before its commit and not after it. Raises StorageError."""
-        end = self._end + _HEAD_BYTES + self._collected_bytes + byte_count
+        end = self._end + _HEAD.size + self._collected_bytes + byte_count
         if end > self._reserved_end:
             size = end - self._reserved_end + _RESERVE_BYTES
             with storage_errors(self._path.name):

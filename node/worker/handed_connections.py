@@ -211,7 +211,7 @@ class HandedConnections:
             or descriptor == self._listening.fileno()
         )
 
-    def receive(self, events: "list[tuple[int, int]] | None" = None) -> _Requests:
+    def receive(self, events: list[tuple[int, int]] | None = None) -> _Requests:
         """Requests that have arrived, according to these events of the outer epoll (others than
         ours are ignored) or, without them, to a look of our own: a bounded number, and of each
         connection, too. What is left is reported again."""

@@ -506,7 +506,7 @@ class TurnExecutor:
         # Notify waiting consumers before the producers are answered.
         self.notify(index, advanced)
         for router, request, result, length, work_ns in opened.waiting:
-            spent_ns = work_ns + int(length * byte_ns) if work_ns else 0
+            spent_ns = work_ns + int(length * byte_ns)
             router.replies.append(_appended(request.request_id, result, spent_ns))
         self.appended_bytes += opened.byte_count
         self.appended_count += len(opened.waiting) + len(opened.delayed) + len(opened.fetched)

@@ -1,6 +1,5 @@
 """Turns: which batches are accepted, the results, and failed turns that leave no trace."""
 
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from tests.support.stores import (
     as_stored,
     batch_of,
     create,
+    largest_file,
     offsets_of,
     open_store,
     read_all,
@@ -474,10 +474,7 @@ def test_a_full_disk_fails_only_the_turn(tmp_path: Path) -> None:
     store = open_store(tmp_path, StoreOptions(status_slots=64, segment_map_bytes=1 << 30))
     number = create(store)
     append_now(store, number, sequenced(0), batch_of(3, size=30_000))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # The kernel refuses to let a file grow beyond this: what a full disk does, without one.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
-    try:
+    with largest_file(1 << 20):
         turn = store.begin(NOW_MS)
         small = append(turn, number, sequenced(1))
         append(turn, number, batch_of(1, size=900_000))
@@ -488,8 +485,6 @@ def test_a_full_disk_fails_only_the_turn(tmp_path: Path) -> None:
         assert store.status.log_end_offset(number) == 4
         assert offsets_of(stored(store, number)) == [0, 1]
         assert append_now(store, number, sequenced(1)) == [4], "what fits is taken"
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert append_now(store, number, batch_of(1, size=900_000), sequenced(2)) == [5, 6]
     assert offsets_of(stored(store, number)) == [0, 1, 4, 5, 6]
     store.close()

@@ -5,8 +5,9 @@ answers and those of a store must never differ.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import resource
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,17 @@ _RESIDENT_OF_SEGMENT = re.compile(
     r"^[0-9a-f]+-[0-9a-f]+ .*/(?:segment-\d+\.mdb|compaction\.scratch)\n(?:.*\n)*?Rss: +(\d+) kB",
     re.MULTILINE,
 )
+
+
+@contextmanager
+def largest_file(byte_count: int) -> Iterator[None]:
+    """The kernel refuses to let a file grow beyond this: what a full disk does, without one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (byte_count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def batch_of(

@@ -1,10 +1,8 @@
 """A worker's turn on real stores: one commit, answers after it, errors on a full disk."""
 
-import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,7 +38,7 @@ from tests.node.worker.test_hosted_partitions import (
 )
 from tests.support.poison_batches import raw_batch
 from tests.support.router_harness import RouterHarness
-from tests.support.stores import NOW_MS, batch_of
+from tests.support.stores import NOW_MS, batch_of, largest_file
 from tests.support.waiting import wait_until
 
 PRODUCER_ID = 5
@@ -630,6 +628,8 @@ _BATCHES = (
     batch(b"x" * (2 << 20)),
     batch_of(3, codec=Codec.LZ4),
     _altered(batch_of(3, codec=Codec.LZ4)),
+    _large(),
+    _bomb(),
     batch(b"d") + batch(b"e"),
     b"short",
     _sequence(0),
@@ -697,17 +697,6 @@ def _content(folder: Path, bench: TurnBench) -> bytes:
     return b"".join(parts)
 
 
-@contextmanager
-def _largest_file(byte_count: int) -> Iterator[None]:
-    """No file may grow beyond this: what a full disk does, without one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (byte_count, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_answers_and_log_are_those_of_turns_with_several_batches(tmp_path: Path) -> None:
     alone, others = TurnBench(tmp_path / "alone"), TurnBench(tmp_path / "others")
     here, elsewhere = place(alone.partitions, TOPIC_ID, 0), place(others.partitions, TOPIC_ID, 1)
@@ -737,10 +726,17 @@ def test_answers_and_log_are_those_of_turns_with_several_batches(tmp_path: Path)
 def test_a_watched_partition_is_notified_before_the_answer(tmp_path: Path) -> None:
     bench = TurnBench(tmp_path)
     here = place(bench.partitions, TOPIC_ID, 0)
+    replies = bench.router.replies
+    turns = TurnExecutor(bench.partitions, replies.append)
     bench.watch(0)
-    bench.run(AppendBytes(1, *here, batch(b"a"), is_client=True))
-    bench.run(AppendBytes(2, *here, batch(b"b"), is_client=True))
-    assert bench.broadcast == [PartitionsAdvanced(here[0], (here[1],))]
+    for number in (1, 2):
+        request = AppendBytes(number, *here, batch(b"a"), is_client=True)
+        turns.run([(bench.router, request)], NOW_MS)
+    assert replies == [
+        PartitionsAdvanced(here[0], (here[1],)),
+        Appended(1, ErrorCode.NONE, 0, -1, 0),
+        Appended(2, ErrorCode.NONE, 1, -1, 0),
+    ]
 
 
 def test_a_full_disk_fails_the_batch_and_the_next_one_is_taken(tmp_path: Path) -> None:
@@ -750,7 +746,7 @@ def test_a_full_disk_fails_the_batch_and_the_next_one_is_taken(tmp_path: Path) -
     first = AppendBytes(1, *here, _sequence(0), is_client=True)
     assert isinstance(_answered(bench, first), Appended)
     large = batch(b"x" * (200 << 10))
-    with _largest_file(64 << 10):
+    with largest_file(64 << 10):
         failed = _answered(bench, AppendBytes(2, *here, large, is_client=True))
         assert isinstance(failed, RequestFailed)
         assert failed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
