@@ -65,6 +65,7 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
         "change_log",
         "handlers",
         "produce_routes",
+        "fetch_routes",
         "idle_fetches",
         "idle_connections",
         "repeated_requests",

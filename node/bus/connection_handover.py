@@ -3,8 +3,9 @@ that carries them with the sockets.
 
 A producer that sends no large requests, and to partitions of one worker, is served by that worker
 itself, over the connection's own socket, so that a request wakes one process instead of two, and
-one of them twice. The router keeps the connection, reads nothing of it, and gets it back whenever
-there is something to do that a worker cannot do (docs/adr/0027-connection-handover.md).
+one of them twice. So is a consumer that follows the end of one partition. The router keeps the
+connection, reads nothing of it, and gets it back whenever there is something to do that a worker
+cannot do (docs/adr/0027-connection-handover.md).
 
 A channel is a Unix socket of whole messages (SOCK_SEQPACKET), from a router to a worker. Its order
 counts: what a router says of a connection after it has got it back is about the next time. When one
@@ -21,6 +22,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from odradek.node.bus.messages import AppendReply
+from odradek.protocol.types import NO_OFFSET
 
 REQUEST_BYTES_MAX: Final = 80 << 10
 """Of a request that a worker reads itself. Larger batches keep both processes busy."""
@@ -50,14 +52,59 @@ class DirectRoute(msgspec.Struct, frozen=True, array_like=True):
     is_transactional: bool = False
 
 
+class FetchPosition(msgspec.Struct, frozen=True, array_like=True):
+    """Where a consumer is, and what the last response said of its partition. Without a session only
+    the offset counts."""
+
+    epoch: int
+    """That the next request of the session has."""
+    fetch_offset: int
+    sent_high_watermark: int
+    sent_log_start_offset: int
+
+
+class DirectFetch(msgspec.Struct, frozen=True, array_like=True):
+    """The fetches of one partition, in a session of this partition alone or in none: requests and
+    responses around what changes. Requests are counted from behind the correlation id on."""
+
+    store: int
+    number: int
+    is_read_committed: bool
+    bytes_max: int
+    """Of the records in a response."""
+    wait_ms: int
+    position: FetchPosition
+    request: bytes
+    wait_at: int
+    """Where the time to wait is, in four bytes."""
+    offset_at: int
+    """Where the fetch offset is, in eight bytes."""
+    head: bytes
+    """The response between the correlation id and the offsets: high watermark, last stable offset,
+    log start."""
+    middle: bytes
+    """Between the offsets and the length of the records."""
+    tail: bytes
+    """Behind the records."""
+    is_flexible: bool
+    """Whether the length is a varint, of one more."""
+    epoch_at: int = -1
+    """Where the session's epoch is, in four bytes; -1 without a session."""
+    repeated_request: bytes = b""
+    """In a session, if the fetch offset is the last one."""
+    unchanged_response: bytes = b""
+    """In a session, if there is nothing to say of the partition."""
+
+
 class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The worker reads the connection from now on; the message comes with its socket. `received` is
-    what the router has read and not answered."""
+    what the router has read and not answered. It has routes, or fetches."""
 
     connection: int
     key_and_version: int
     routes: tuple[DirectRoute, ...]
     received: bytes
+    fetch: DirectFetch | None = None
 
 
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -74,13 +121,17 @@ class Forget(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 class Served(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """What a worker has answered since it last said so. `timings` are of those requests that are
-    measured: when it was received, done and sent, in nanoseconds of the monotonic clock."""
+    measured: when it was received, done and sent, in nanoseconds of the monotonic clock. `records`
+    and `record_bytes` were fetched, up to `fetch_offset`."""
 
     connection: int
     requests: int
     received_bytes: int
     sent_bytes: int
     timings: tuple[tuple[int, int, int], ...] = ()
+    records: int = 0
+    record_bytes: int = 0
+    fetch_offset: int = NO_OFFSET
 
 
 class HandedBack(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -94,6 +145,8 @@ class HandedBack(msgspec.Struct, frozen=True, array_like=True, tag=5):
     received: bytes = b""
     unsent: bytes = b""
     answers: tuple[tuple[int, int, AppendReply], ...] = ()
+    position: FetchPosition | None = None
+    """Of a consumer."""
 
 
 ToWorkerMessage: TypeAlias = HandOver | Recall | Forget

@@ -1,4 +1,4 @@
-"""Hands connections of producers over to workers, and takes them back.
+"""Hands connections of producers and consumers over to workers, and takes them back.
 
 A connection whose requests have taken the routes of one worker for a while, none of them large, is
 handed over to it (docs/adr/0027-connection-handover.md): it is not read here any more, and the
@@ -13,8 +13,9 @@ Called by the event loop, by produce_routes.py and by connections.
 """
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from odradek.node.bus.connection_handover import (
     RECEIVED_BYTES_MAX,
@@ -34,6 +35,7 @@ from odradek.node.router.produce_routes import (
     LOG_START_SINCE,
     ProduceRoute,
     ProduceRoutes,
+    ProduceRouting,
 )
 from odradek.node.structured_log import get_logger
 from odradek.node.wire.connection import Connection, ConnectionServer, Slot
@@ -46,6 +48,8 @@ CHECK_S: Final = 0.05
 """How often the routes of connections that are handed over are compared."""
 HANDED_MAX: Final = 128
 """Connections that are handed over at a time, which bounds the check."""
+CONSUMERS_MAX: Final = 16
+"""Of them those of consumers: a turn of a worker may have to serve all of them."""
 HANDOVER_AFTER_MAX: Final = 1 << 16
 """See ProduceRoutes."""
 SERVED_MIN: Final = 64
@@ -53,33 +57,106 @@ SERVED_MIN: Final = 64
 _ROUTES_BYTES_MAX: Final = 48 << 10
 
 
-class _HandedOver:
-    """One connection that is handed over or about to be. A Handover of connection_hooks.py."""
+class HandedRequests(Protocol):
+    """The requests of a connection that a worker is to answer: those of a producer, or of a
+    consumer (fetch_routes.py)."""
 
-    __slots__ = (
-        "_owner",
-        "connection",
-        "is_away",
-        "is_recalled",
-        "routes",
-        "served",
-        "taken",
-        "worker",
-    )
+    @property
+    def api_key(self) -> ApiKey: ...
+
+    @property
+    def worker(self) -> int: ...
+
+    def message(self, connection: Connection, received: bytes) -> HandOver | None:
+        """What the worker is told; None if the connection had better stay."""
+
+    def is_valid(self, connection: Connection) -> bool:
+        """Whether nothing has changed that the worker does not see."""
+
+    def served(self, connection: Connection, message: Served) -> None:
+        """The worker has answered requests."""
+
+    def back_off(self) -> None:
+        """Handing the connection over was of no use."""
+
+    def was_of_use(self) -> None:
+        """The worker has answered many requests."""
+
+    def take_back(self, connection: Connection, message: HandedBack) -> None:
+        """Go on with the connection."""
+
+
+class _ProducedRequests:
+    """Those of a producer."""
+
+    api_key: Final = ApiKey.PRODUCE
 
     def __init__(
         self,
-        owner: "ConnectionHandover",
-        connection: Connection,
+        routing: ProduceRouting,
         routes: ProduceRoutes,
-        worker: int,
+        store: int,
+        worker_of: Callable[[int], int],
+        count_requests: Callable[[tuple[int, int], int], None],
+    ) -> None:
+        self._routing = routing
+        self._routes = routes
+        self._worker_of = worker_of
+        self._count_requests = count_requests
+        self.worker = worker_of(store)
+        self._taken: list[ProduceRoute] = []
+        """The routes that the worker has."""
+
+    def message(self, connection: Connection, received: bytes) -> HandOver | None:
+        routes = self._routes
+        by_prefix = {
+            prefix: route
+            for prefix, route in routes.by_prefix.items()
+            if self._worker_of(route.store) == self.worker
+        }
+        self._taken = list(by_prefix.values())
+        if not 0 < routes.prefix_end * len(by_prefix) <= _ROUTES_BYTES_MAX:
+            return None
+        direct = tuple(_direct_route(prefix, route) for prefix, route in by_prefix.items())
+        return HandOver(connection.id, routes.key_and_version, direct, received)
+
+    def is_valid(self, connection: Connection) -> bool:
+        return all(self._routing.is_valid(route, connection) for route in self._taken)
+
+    def served(self, _connection: Connection, message: Served) -> None:
+        self._count_requests(self._taken[0].count_key, message.requests)
+
+    def back_off(self) -> None:
+        routes = self._routes
+        routes.handover_after = min(4 * routes.handover_after, HANDOVER_AFTER_MAX)
+        routes.until_handover = routes.handover_after
+
+    def was_of_use(self) -> None:
+        routes = self._routes
+        routes.handover_after = max(routes.handover_after // 4, HANDOVER_AFTER_MIN)
+        routes.until_handover = routes.handover_after
+
+    def take_back(self, connection: Connection, message: HandedBack) -> None:
+        slots = []
+        for _ in message.answers:
+            slots.append(Slot(connection))
+            connection.slots.append(slots[-1])
+        connection.take_back(message.received, message.unsent)
+        for slot, (correlation_id, index, reply) in zip(slots, message.answers, strict=True):
+            self._routing.answer(slot, self._taken[index], correlation_id, reply)
+
+
+class _HandedOver:
+    """One connection that is handed over or about to be. A Handover of connection_hooks.py."""
+
+    __slots__ = ("_owner", "connection", "is_away", "is_recalled", "requests", "served")
+
+    def __init__(
+        self, owner: "ConnectionHandover", connection: Connection, requests: HandedRequests
     ) -> None:
         self._owner = owner
         self.connection = connection
-        self.routes = routes
-        self.worker = worker
-        self.taken: list[ProduceRoute] = []
-        """The routes that the worker has."""
+        self.requests = requests
         self.is_away = self.is_recalled = False
         self.served = 0
 
@@ -111,7 +188,8 @@ class ConnectionHandover:
         self._channels: dict[int, HandoverChannel] = {}
         """By worker."""
         self._routing = dispatcher.produce_routing
-        self._routing.consider_handover = self.consider
+        self._routing.consider_handover = self._consider_producer
+        dispatcher.fetch_routing.consider_handover = self._consider
         self._count_requests = dispatcher.count
         self._away: dict[int, _HandedOver] = {}
         """The connections that workers have, by id."""
@@ -125,47 +203,25 @@ class ConnectionHandover:
         """Connections that workers have."""
         return len(self._away)
 
-    def consider(self, connection: Connection, routes: ProduceRoutes, store: int) -> None:
-        """Hand the connection over to the worker of this store, if that is possible. Only while a
-        request of the connection is begun."""
-        routes.until_handover = routes.handover_after
-        if (
-            self._has_stopped
-            or not self._may_hand_over()
-            or connection.gate is not None
-            or connection.handover is not None
-            or connection.descriptor() is None
-        ):
-            return
-        handed = _HandedOver(self, connection, routes, self._worker_of(store))
-        connection.hand_over(handed)
-
     def send(self, handed: _HandedOver) -> None:
         """All responses are written: hand the connection over, or read it again."""
-        connection, routes = handed.connection, handed.routes
-        by_prefix = {
-            prefix: route
-            for prefix, route in routes.by_prefix.items()
-            if self._worker_of(route.store) == handed.worker
-        }
-        handed.taken = list(by_prefix.values())
-        channel = self._channel(handed.worker)
-        descriptor, received = connection.descriptor(), None
-        if channel is not None and descriptor is not None and self._may_send(handed):
+        connection, requests = handed.connection, handed.requests
+        channel, descriptor = self._channel(requests.worker), connection.descriptor()
+        message = received = None
+        if channel is not None and descriptor is not None and self._has_room_for(requests):
             received = connection.input.take_away(RECEIVED_BYTES_MAX)
-        if channel is None or received is None or descriptor is None:
-            self._back_off(routes)
-            connection.take_back()
-            return
-        message = HandOver(
-            connection.id,
-            routes.key_and_version,
-            tuple(_direct_route(prefix, route) for prefix, route in by_prefix.items()),
-            received,
-        )
-        if not channel.try_send(message, descriptor):
-            self._back_off(routes)
-            connection.take_back(received)
+        if received is not None:
+            message = requests.message(connection, received)
+        if (
+            channel is None
+            or descriptor is None
+            or message is None
+            or self._has_stopped
+            or not self._is_valid(handed)
+            or not channel.try_send(message, descriptor)
+        ):
+            requests.back_off()
+            connection.take_back(received or b"")
             return
         handed.is_away = True
         self._away[connection.id] = handed
@@ -179,12 +235,12 @@ class ConnectionHandover:
             handed.connection.take_back()
         elif not handed.is_recalled:
             handed.is_recalled = True
-            self._channels[handed.worker].send(Recall(handed.connection.id))
+            self._channels[handed.requests.worker].send(Recall(handed.connection.id))
 
     def lost(self, handed: _HandedOver) -> None:
         """A connection is closed."""
         if self._away.pop(handed.connection.id, None) is not None:
-            self._channels[handed.worker].send(Forget(handed.connection.id))
+            self._channels[handed.requests.worker].send(Forget(handed.connection.id))
 
     def stop(self) -> None:
         """Recall all connections, and hand over no more."""
@@ -199,25 +255,41 @@ class ConnectionHandover:
         for worker in list(self._channels):
             self._close_channel(worker)
 
+    def _consider_producer(self, connection: Connection, routes: ProduceRoutes, store: int) -> None:
+        """The requests of a connection have gone to this store for a while."""
+        routes.until_handover = routes.handover_after
+        self._consider(
+            connection,
+            _ProducedRequests(self._routing, routes, store, self._worker_of, self._count_requests),
+        )
+
+    def _consider(self, connection: Connection, requests: HandedRequests) -> None:
+        """Hand the connection over to a worker, if that is possible. Only while a request of the
+        connection is begun."""
+        if (
+            not self._has_stopped
+            and self._may_hand_over()
+            and connection.gate is None
+            and connection.handover is None
+            and connection.descriptor() is not None
+        ):
+            connection.hand_over(_HandedOver(self, connection, requests))
+
     # -- what a route was made of ------------------------------------------------------------------
+
+    def _has_room_for(self, requests: HandedRequests) -> bool:
+        if requests.api_key is ApiKey.FETCH:
+            kinds = [each.requests.api_key for each in self._away.values()]
+            if kinds.count(ApiKey.FETCH) >= CONSUMERS_MAX:
+                return False
+        return len(self._away) < HANDED_MAX
 
     def _may_hand_over(self) -> bool:
         services = self._services
         return not services.tracer.is_active and not services.client_quotas.is_active
 
-    def _may_send(self, handed: _HandedOver) -> bool:
-        prefix_bytes = handed.routes.prefix_end * len(handed.taken)
-        return (
-            not self._has_stopped
-            and len(self._away) < HANDED_MAX
-            and 0 < prefix_bytes <= _ROUTES_BYTES_MAX
-            and self._is_valid(handed)
-        )
-
     def _is_valid(self, handed: _HandedOver) -> bool:
-        return self._may_hand_over() and all(
-            self._routing.is_valid(route, handed.connection) for route in handed.taken
-        )
+        return self._may_hand_over() and handed.requests.is_valid(handed.connection)
 
     def _check_routes(self) -> None:
         self._check = None
@@ -262,7 +334,7 @@ class ConnectionHandover:
         channel = self._channels.pop(worker)
         self._wire.loop.remove_reader(channel.fileno())
         channel.close()
-        lost = [each for each in self._away.values() if each.worker == worker]
+        lost = [each for each in self._away.values() if each.requests.worker == worker]
         for handed in lost:
             del self._away[handed.connection.id]
             handed.connection.abort()
@@ -275,39 +347,25 @@ class ConnectionHandover:
         counters.requests += message.requests
         counters.received_bytes += message.received_bytes
         counters.sent_bytes += message.sent_bytes
+        if handed is None:
+            return
         for received_ns, done_ns, sent_ns in message.timings:
-            timing = RequestTiming(ApiKey.PRODUCE, received_ns, received_ns)
+            timing = RequestTiming(handed.requests.api_key, received_ns, received_ns)
             timing.done_ns = done_ns
             wire.request_times.observe(timing, sent_ns)
-        if handed is not None:
-            handed.served += message.requests
-            handed.connection.note_served(message.requests)
-            self._count_requests(handed.taken[0].count_key, message.requests)
-
-    def _back_off(self, routes: ProduceRoutes) -> None:
-        """Handing the connection over was of no use."""
-        routes.handover_after = routes.until_handover = min(
-            4 * routes.handover_after, HANDOVER_AFTER_MAX
-        )
+        handed.served += message.requests
+        handed.connection.note_served(message.requests)
+        handed.requests.served(handed.connection, message)
 
     def _take_back(self, message: HandedBack) -> None:
         handed = self._away.pop(message.connection, None)
         if handed is None:
             return  # it was closed meanwhile
-        routes = handed.routes
         if handed.served >= SERVED_MIN:
-            routes.handover_after = max(routes.handover_after // 4, HANDOVER_AFTER_MIN)
+            handed.requests.was_of_use()
         elif not handed.is_recalled:
-            self._back_off(routes)
-        routes.until_handover = routes.handover_after
-        connection = handed.connection
-        slots = []
-        for _ in message.answers:
-            slots.append(Slot(connection))
-            connection.slots.append(slots[-1])
-        connection.take_back(message.received, message.unsent)
-        for slot, (correlation_id, index, reply) in zip(slots, message.answers, strict=True):
-            self._routing.answer(slot, handed.taken[index], correlation_id, reply)
+            handed.requests.back_off()
+        handed.requests.take_back(handed.connection, message)
 
 
 def _direct_route(prefix: bytes, route: ProduceRoute) -> DirectRoute:

@@ -27,6 +27,7 @@ from odradek.node.router.change_log import LOGGED, logged
 from odradek.node.router.client_quotas import has_throttle_time
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import run_in_slices
+from odradek.node.router.fetch_routes import FetchRouting
 from odradek.node.router.handlers import (
     acls,
     api_versions,
@@ -217,6 +218,11 @@ class Dispatcher:
     def produce_routing(self) -> ProduceRouting:
         """Of all connections."""
         return self._repeated.routing
+
+    @property
+    def fetch_routing(self) -> FetchRouting:
+        """Of all connections."""
+        return self._repeated.fetch_routing
 
     @property
     def idle_fetches(self) -> IdleFetches:

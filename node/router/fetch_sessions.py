@@ -108,6 +108,10 @@ class FetchSessionCache:
     def advance(self, session: FetchSession, now_ms: int) -> None:
         """A fetch of the session: the next one has the next epoch."""
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        self.touch(session, now_ms)
+
+    def touch(self, session: FetchSession, now_ms: int) -> None:
+        """The session is in use. It must be here."""
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
 

@@ -282,7 +282,7 @@ class IdleFetches:
         image = self._metadata.image
         if client.remembered is not None:
             if type(client.remembered) is not IdleFetch:
-                return  # it is a producer's connection
+                return  # it is a producer's connection, or has found something
             client.remembered = None
         if (
             image.offset != candidate.image_offset

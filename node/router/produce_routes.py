@@ -64,6 +64,12 @@ _read_int32 = Struct(">i").unpack_from
 _SAMPLE_MASK: Final = SAMPLE_MASK_OF_API[ApiKey.PRODUCE]
 
 
+def differing_bytes(first: bytes, second: bytes) -> tuple[int, int]:
+    """Where two encodings of the same length differ, up to which byte (exclusive)."""
+    differing = [at for at, byte in enumerate(first) if byte != second[at]]
+    return differing[0], differing[-1] + 1
+
+
 class ProduceRoute:
     """Where the records of such requests go, and what their response is."""
 
@@ -125,10 +131,9 @@ class ProduceRoute:
     def _response_around_offsets(self) -> tuple[bytes, int, bytes]:
         """The bytes of a response between its correlation id and its offsets, how many bytes these
         are, and the bytes behind them. The offsets are where two responses differ."""
-        first, second = self._response_with(0), self._response_with(-1)
-        differing = [at for at, byte in enumerate(first) if byte != second[at]]
-        start, end = differing[0], differing[-1] + 1
-        return first[4:start], end - start, first[end:]
+        response = self._response_with(0)
+        start, end = differing_bytes(response, self._response_with(-1))
+        return response[4:start], end - start, response[end:]
 
     def _response_with(self, value: int) -> bytes:
         partition = PartitionProduceResponse(

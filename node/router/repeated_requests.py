@@ -1,9 +1,9 @@
 """Requests that repeat an earlier one of their connection, and are not decoded again.
 
 A producer that sends single batches takes a route (produce_routes.py), a consumer that has nothing
-to read waits (idle_fetches.py). What is remembered of a connection is its `remembered`: one or the
-other. Called by dispatch.py, which asks for neither while requests are traced or clients have
-quotas.
+to read waits (idle_fetches.py), one that follows its partition may be answered by a worker
+(fetch_routes.py). What is remembered of a connection is its `remembered`: one of these. Called by
+dispatch.py, which asks for none of them while requests are traced or clients have quotas.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.fetch_routes import FetchRouting
 from odradek.node.router.idle_fetches import IdleFetch, IdleFetchCandidate, IdleFetches
 from odradek.node.router.produce_routes import (
     FinishProduce,
@@ -44,12 +45,13 @@ class RepeatedRequests:
     def __init__(
         self,
         services: Services,
-        count_request: Callable[[tuple[int, int]], None],
+        count_request: Callable[..., None],
         finish_produce: FinishProduce,
         begin_request: Callable[[Slot, memoryview, int], None],
     ) -> None:
         self.routing: Final = ProduceRouting(services, count_request, finish_produce)
         self.idle_fetches: Final = IdleFetches(services, count_request, self._begin_late)
+        self.fetch_routing: Final = FetchRouting(services, count_request)
         self._begin_request = begin_request
 
     def begin(self, slot: Slot, frame: memoryview, arena_offset: int) -> bool:
@@ -79,7 +81,9 @@ class RepeatedRequests:
         elif isinstance(request, FetchRequest):
             fetch = self.idle_fetches.candidate(request, context, body_offset)
             if fetch is not None:
-                return partial(self._finish_fetch, client, fetch, finish)
+                finish = partial(self._finish_fetch, client, fetch, finish)
+            if self.fetch_routing.begin(client, request, context, body_offset):
+                return partial(self._finish_single_fetch, client, finish)
         return finish
 
     def _finish_produce(
@@ -104,6 +108,17 @@ class RepeatedRequests:
     ) -> None:
         if response is not None and not candidate.context.is_long:
             self.idle_fetches.note(client, candidate, response)
+        finish(response, error)
+
+    def _finish_single_fetch(
+        self,
+        client: Connection,
+        finish: Finish,
+        response: FetchResponse | None,
+        error: BaseException | None,
+    ) -> None:
+        if response is not None:
+            self.fetch_routing.note(client, response)
         finish(response, error)
 
     def _begin_late(self, slot: Slot, frame: memoryview) -> None:

@@ -2,11 +2,11 @@
 
 The requests are Produce requests of one batch that is not large, and repeat an earlier one of their
 connection, but for correlation id and records. A batch of a transaction must continue one that is
-under way in its partition. `receive` makes appends of them, which run in the
-worker's turn like those of routers; `send_replies` writes the responses, in the order of the
-requests. Whatever else arrives, the connection is handed back with it: other requests, larger ones,
-a closed connection, a client that does not read. So it is when an append is refused, because the
-router makes the responses to those; when nothing came for IDLE_S; and when the router asks for it.
+under way in its partition. `receive` makes appends of them, which run in the worker's turn like
+those of routers; `send_replies` writes the responses, in the order of the requests. Or they are
+fetches of one partition (handed_fetches.py). Whatever else arrives, the connection is handed back
+with it: other requests, larger ones, a closed connection, a client that does not read. So it is
+when an append is refused (the router answers those), after IDLE_S, and when the router asks for it.
 
 Invariant: a connection is handed back once, after all its requests were answered by the turns, and
 then with what the router needs to go on as if it had read everything itself. Called by the worker's
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from typing import Final, TypeAlias
 
 import msgspec
@@ -39,6 +39,7 @@ from odradek.node.bus.connection_handover import (
 from odradek.node.bus.messages import AppendBytes, Appended, AppendReply
 from odradek.node.bus.produce_frames import PREFIX_AT, records_at
 from odradek.node.wire.request_times import SAMPLE_MASK
+from odradek.node.worker.handed_fetches import HandedFetch, HandedFetches
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.records import producer_of
 
@@ -53,6 +54,7 @@ REQUEST_BYTES_PER_TURN: Final = 1 << 20
 milliseconds of appends."""
 _TIMINGS_MAX: Final = 1_000
 _LENGTH_BYTES: Final = 4
+_CORRELATION_ID_END: Final = 12
 _read_start = Struct(">iii").unpack_from
 """Length of the frame, API key and version, correlation id."""
 
@@ -115,6 +117,7 @@ class _HandedConnection:
     __slots__ = (
         "channel",
         "connection",
+        "fetch",
         "has_left",
         "is_active",
         "is_gone",
@@ -124,6 +127,7 @@ class _HandedConnection:
         "queue",
         "received",
         "received_bytes",
+        "received_ns",
         "request_count",
         "routes",
         "sent_bytes",
@@ -143,7 +147,12 @@ class _HandedConnection:
         self.routes = {
             route.prefix: _Route(message, index) for index, route in enumerate(message.routes)
         }
-        self.prefix_end = PREFIX_AT + len(message.routes[0].prefix)
+        self.prefix_end = PREFIX_AT + len(message.routes[0].prefix) if message.routes else 0
+        fetch = message.fetch
+        self.fetch = None if fetch is None else HandedFetch(fetch, message.key_and_version)
+        """Of a consumer, who has no routes."""
+        self.received_ns = 0
+        """When the fetch was received; 0 if it is not measured."""
         self.queue: deque[_Unanswered] = deque()
         self.received = message.received
         """Not answered yet: a part of a request, or what the router has to answer."""
@@ -168,6 +177,7 @@ class HandedConnections:
         self,
         path: Path,
         has_transaction: Callable[[int, int, int, int], bool],
+        fetches: "HandedFetches[_HandedConnection]",
         outer: select.epoll | None = None,
     ) -> None:
         """`has_transaction` tells by store, number of the partition, id and epoch of a producer
@@ -175,6 +185,7 @@ class HandedConnections:
         with `outer`, too: whoever waits there gives the events to `receive`, and saves a look into
         an epoll within an epoll."""
         self._has_transaction = has_transaction
+        self._fetches = fetches
         self._epoll = select.epoll()
         self._epolls = (self._epoll,) if outer is None else (self._epoll, outer)
         self._listening = listen(path)
@@ -205,11 +216,8 @@ class HandedConnections:
 
     def owns(self, descriptor: int) -> bool:
         """Whether an event of the outer epoll is for `receive`."""
-        return (
-            descriptor in self._by_descriptor
-            or descriptor in self._channels
-            or descriptor == self._listening.fileno()
-        )
+        is_listening = descriptor == self._listening.fileno()
+        return descriptor in self._by_descriptor or descriptor in self._channels or is_listening
 
     def receive(self, events: list[tuple[int, int]] | None = None) -> _Requests:
         """Requests that have arrived, according to these events of the outer epoll (others than
@@ -236,7 +244,10 @@ class HandedConnections:
         return requests
 
     def send_replies(self) -> None:
-        """Write the responses to the requests whose replies are there."""
+        """Write the responses to the requests whose replies are there. Consumers come first."""
+        if self._fetches.advanced:
+            for waiting, fetch in self._fetches.woken():
+                self._answer_fetch(waiting, fetch)
         replies = self._state.replies
         if not replies:
             return
@@ -253,10 +264,14 @@ class HandedConnections:
             self._answer(handed)
 
     def tick(self, now_s: float) -> None:
-        """Tell the routers what was served, and hand back what is idle. To be called often."""
+        """Answer fetches whose time is over, tell routers what was served, hand back what is idle.
+        To be called often."""
+        for waiting, fetch in self._fetches.due(now_s):
+            self._answer_fetch(waiting, fetch, is_due=True)
         if now_s < self._tick_s:
             return
         self._tick_s = now_s + IDLE_S
+        self._fetches.release_segments()
         for channel in self._channels.values():
             channel.flush()
         for handed in list(self._by_id.values()):
@@ -278,6 +293,11 @@ class HandedConnections:
             self._close_channel(descriptor)
         self._listening.close()
         self._epoll.close()
+        self._fetches.close()
+
+    def next_ms(self) -> int:
+        """When `tick` has to answer a fetch, by the monotonic clock."""
+        return self._fetches.next_ms()
 
     def _watch(self, descriptor: int) -> None:
         for epoll in self._epolls:
@@ -321,7 +341,7 @@ class HandedConnections:
                 self._by_descriptor[file] = handed
                 self._watch(file)
                 if handed.received:
-                    self._parse(handed, handed.received, requests)
+                    self._take(handed, message.received, requests)
                 continue
             found = self._by_id.get((descriptor, message.connection))
             if found is None:
@@ -353,9 +373,20 @@ class HandedConnections:
             return
         handed.received_bytes += count
         self._turn_bytes += count
-        handed.is_active = True
         data = self._buffer[:count].tobytes()
-        self._parse(handed, handed.received + data if handed.received else data, requests)
+        self._take(handed, handed.received + data if handed.received else data, requests)
+
+    def _take(self, handed: _HandedConnection, data: bytes, requests: _Requests) -> None:
+        fetch = handed.fetch
+        if fetch is None:
+            handed.is_active = True
+            self._parse(handed, data, requests)
+        elif fetch.correlation_id is not None or not fetch.accept(data, monotonic()):
+            self._leave(handed, data)
+        else:
+            is_measured = not data[_CORRELATION_ID_END - 1] & SAMPLE_MASK
+            handed.received_ns = perf_counter_ns() if is_measured else 0
+            self._answer_fetch(handed, fetch)
 
     def _parse(self, handed: _HandedConnection, data: bytes, requests: _Requests) -> None:
         """Make appends of the whole requests in `data`."""
@@ -456,6 +487,26 @@ class HandedConnections:
             handed.is_paused = False
             self._set_mask(handed, select.EPOLLIN)
 
+    def _answer_fetch(
+        self, handed: _HandedConnection, fetch: HandedFetch, *, is_due: bool = False
+    ) -> None:
+        """Answer the fetch that waits, or let it wait."""
+        done_ns = perf_counter_ns() if handed.received_ns else 0
+        response = self._fetches.answer(fetch, is_due=is_due)
+        if not response:
+            if response is None:
+                self._fetches.wait(handed, fetch)
+            else:
+                self._leave(handed, b"")
+            return
+        self._fetches.end_wait(handed, fetch)
+        handed.request_count += 1
+        handed.is_active |= not is_due
+        self._turn_bytes += len(response)
+        self._send(handed, response)
+        if done_ns and len(handed.timings) < _TIMINGS_MAX:
+            handed.timings.append((handed.received_ns, done_ns, perf_counter_ns()))
+
     def _send(self, handed: _HandedConnection, responses: bytes) -> None:
         handed.sent_bytes += len(responses)
         if handed.unsent:
@@ -482,7 +533,7 @@ class HandedConnections:
         if handed.has_left:
             return
         handed.has_left = True
-        handed.received = received
+        handed.received = self._release_fetch(handed) + received
         self._stop_reading(handed)
         self._hand_back_if_answered(handed)
 
@@ -498,14 +549,26 @@ class HandedConnections:
             for each in queue
             if each.reply is not None
         )
-        handed.channel.send(HandedBack(handed.connection, handed.received, handed.unsent, answers))
+        fetch = None if handed.fetch is None else handed.fetch.position
+        handed.channel.send(
+            HandedBack(handed.connection, handed.received, handed.unsent, answers, fetch)
+        )
         self._remove(handed)
 
     def _forget(self, handed: _HandedConnection) -> None:
         """The connection is closed. What becomes of its requests is told to nobody."""
         handed.has_left = True
+        self._release_fetch(handed)
         self._stop_reading(handed)
         self._remove(handed)
+
+    def _release_fetch(self, handed: _HandedConnection) -> bytes:
+        """The fetch that waits, as a request to the router. Empty if there is none."""
+        fetch = handed.fetch
+        if fetch is None:
+            return b""
+        self._fetches.end_wait(handed, fetch)
+        return fetch.release(monotonic())
 
     def _stop_reading(self, handed: _HandedConnection) -> None:
         descriptor = handed.socket.fileno()
@@ -518,6 +581,7 @@ class HandedConnections:
         handed.socket.close()
 
     def _tell_served(self, handed: _HandedConnection) -> None:
+        fetched = () if handed.fetch is None else handed.fetch.take_fetched()
         handed.channel.send(
             Served(
                 handed.connection,
@@ -525,6 +589,7 @@ class HandedConnections:
                 handed.received_bytes,
                 handed.sent_bytes,
                 tuple(handed.timings),
+                *fetched,
             )
         )
         handed.request_count = handed.received_bytes = handed.sent_bytes = 0

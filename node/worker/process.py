@@ -6,7 +6,6 @@ steps in a turn: write, commit, publish in the status table, reply. Started as `
 node.worker.process CONFIG INDEX`.
 """
 
-import gc
 import os
 import select
 import socket
@@ -50,7 +49,9 @@ from odradek.node.storage_health import StorageHealth
 from odradek.node.structured_log import configure_logging, finish_logging, get_logger
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
 from odradek.node.worker.handed_connections import EVENTS_MAX, HandedConnections
+from odradek.node.worker.handed_fetches import HandedFetches
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
+from odradek.node.worker.interpreter_settings import settle_interpreter
 from odradek.node.worker.moving_workers import MovingWorkers
 from odradek.node.worker.partition_metrics import PartitionMetrics, register_disk_metrics
 from odradek.node.worker.replica_fetchers import ReplicaNetwork
@@ -75,9 +76,6 @@ from odradek.storage.settings import StoreOptions
 # Its __name__ is "__main__".
 log = get_logger("odradek.node.worker.process")
 
-GC_ALLOCATIONS = 50_000
-"""Allocations minus deallocations between two collections of the youngest generation."""
-
 _IDLE_POLL_MS = 1_000
 _RETRY_MS = 1_000
 _MOVED_MS = 60_000
@@ -86,9 +84,6 @@ _FINISH_S = 0.05
 """How long a stopping worker still answers, until the routers know that it stops."""
 _PREPARATION_S = 2.0
 """How long it waits in addition for batches whose records are being checked."""
-_SWITCH_INTERVAL_S = 0.0005
-"""After so long the thread that checks records gives way to the turns. Python's default of 5 ms
-would be felt at each of several points of a turn where the interpreter lock is taken anew."""
 _DUTIES_INTERVAL_S = 0.005
 """How often a busy worker looks for messages of the controller and of the supervisor, and runs a
 slice of its stores' tasks, while one is due."""
@@ -163,8 +158,12 @@ class WorkerProcess:
         self._descriptors = select.epoll()
         """Those of the poller's sockets. One that is readable means that the poller has to look: it
         is exact, and takes several times as long."""
-        path = handover_path(config.run_folder, index)
-        self._handed = HandedConnections(path, self._partitions.has_transaction, self._descriptors)
+        self._handed = HandedConnections(
+            handover_path(config.run_folder, index),
+            self._partitions.has_transaction,
+            HandedFetches(self._open_reader, self._turns.awaited, self._turns.advanced),
+            self._descriptors,
+        )
         self._handed_events: list[tuple[int, int]] | None = None
         self._wakeup_descriptor = self._routers.wakeup_pipe.fileno()
         self._data_sockets: set[object] = {self._wakeup_descriptor}
@@ -173,7 +172,7 @@ class WorkerProcess:
         self._replication = self._make_replication(settings.replica_lag_time_max_ms)
         self._moves = ReplicaMoves(
             self._partitions,
-            lambda store: StoreReader(store_folder(config.stores_folders, store)),
+            self._open_reader,
             self._on_moved,
             self._turns.preparation.is_preparing,
             workers=MovingWorkers(config.run_folder, index, config.worker_count),
@@ -210,6 +209,9 @@ class WorkerProcess:
             relay=self._routers.relay,
             now_ms=self._replication_ms(),
         )
+
+    def _open_reader(self, store: int) -> StoreReader:
+        return StoreReader(store_folder(self._config.stores_folders, store))
 
     def _register_sockets(self) -> None:
         for link in (*self._routers.sockets, self._controller.socket, self._controller.monitor):
@@ -345,7 +347,9 @@ class WorkerProcess:
         self._run_moves(now_ms)
         self._replication.tick(replication_ms)
         wait_ms = min(self._store_scheduler.next_ms(now_ms) - now_ms, _IDLE_POLL_MS)
-        wait_ms = min(wait_ms, self._retry_ms - replication_ms)
+        wait_ms = min(
+            wait_ms, self._retry_ms - replication_ms, self._handed.next_ms() - _steady_ms()
+        )
         if self._moves.count:
             wait_ms = min(wait_ms, self._moves.next_ms() - _steady_ms())
         if self._replication.is_active:
@@ -572,12 +576,8 @@ def main() -> None:
         # The offload thread runs on the routers' processors: they wait for the answers.
         pin_offload_thread = partial(set_affinity, placement.routers)
         set_affinity(placement.workers)
-    # Requests leave no reference cycles. The collector must not scan thousands of waiting requests
-    # again and again (a third of all CPU with 2,000 long polls).
-    gc.freeze()
-    gc.set_threshold(GC_ALLOCATIONS, 20, 50)
+    settle_interpreter()
     exit_code = 0
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     if IS_COMPILED:
         log.info("the check of produced records is compiled")
     else:

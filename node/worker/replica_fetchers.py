@@ -9,7 +9,7 @@ Order of duties: receive (truncate), the turn (append, commit), after_turn (repo
 send_requests.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -75,7 +75,7 @@ class ReplicaFetchers:
         partitions: HostedPartitions,
         network: ReplicaNetwork,
         *,
-        notify: Callable[[int, Iterable[int]], None],
+        notify: Callable[[int, Collection[int]], None],
         watch: "Callable[[zmq.Socket[bytes]], None]",
         budget: TokenBudget,
     ) -> None:

@@ -14,7 +14,7 @@ A client's batch whose records take long to check leaves the turn (append_prepar
 While a client has a quota of time, each request is measured: what is done for it alone, and an
 append's part of the commit by its bytes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import TypeAlias
@@ -152,6 +152,10 @@ class TurnExecutor:
         self.traces: WorkerTraces = WorkerTraces() if part_of is None else part_of.traces
         """Of the requests that a router wants traced. Shared with the offload thread."""
         self._turn_traces = TurnTraces(self.traces, partitions.partition_name)
+        self.awaited: set[PartitionLocation] = set() if part_of is None else part_of.awaited
+        """The partitions that this worker's own consumers wait for."""
+        self.advanced: list[PartitionLocation] = [] if part_of is None else part_of.advanced
+        """Those of them that have advanced. Whoever adds to `awaited` empties it."""
         self._offload: tuple[OffloadThread, TurnExecutor] | None = None
         """The thread, and what it executes its part of a turn with."""
         if pin_offload_thread is not None:
@@ -562,8 +566,11 @@ class TurnExecutor:
             ProducersDescribed(request.request_id, error_code, producers, work_ns)
         )
 
-    def notify(self, index: int, numbers: Iterable[int]) -> None:
+    def notify(self, index: int, numbers: Collection[int]) -> None:
         """Notify the routers that watch these partitions, and clear the watches."""
+        if self.awaited:
+            locations = [(index, number) for number in numbers]
+            self.advanced += filter(self.awaited.__contains__, locations)
         store = self._partitions.stores.get(index)
         if store is None:
             return  # its log directory is offline

@@ -1,5 +1,6 @@
-"""Real clients that write one record at a time, on three nodes: the worker of their partition
-serves them, and each record is where its acknowledgement says, also when that worker is killed.
+"""Real clients that write or read one record at a time, on three nodes: the worker of their
+partition serves them. Each record is where its acknowledgement says, and whoever follows the
+partition gets each once, also when that worker is killed.
 """
 
 import asyncio
@@ -9,11 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from urllib.request import urlopen
 
+import kafka
 import msgspec
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer, TopicPartition
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
 
 from odradek.node.supervisor import STATE_NAME, NodeState
 from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
@@ -100,6 +102,88 @@ class AiokafkaWriter(Writer):
 
     def close(self) -> None:
         self._loop.run_until_complete(self._producer.stop())
+        self._loop.close()
+
+
+class Follower(ABC):
+    """A client that follows partition 0 of one topic, which is empty."""
+
+    may_lose_brokers = True
+
+    def __init__(self, nodes: Cluster, topic: str) -> None:
+        self.bootstrap = nodes.bootstrap_servers
+        self.topic = topic
+
+    @abstractmethod
+    def take(self) -> dict[int, int]:
+        """Numbers that are there now, by offset; waits a moment if there are none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End."""
+
+
+class LibrdkafkaFollower(Follower):
+    isolation_level = "read_committed"
+
+    def __init__(self, nodes: Cluster, topic: str) -> None:
+        super().__init__(nodes, topic)
+        configs = {"group.id": "unused", "isolation.level": self.isolation_level, "log_level": 0}
+        self._consumer = Consumer({"bootstrap.servers": self.bootstrap, **configs})
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
+
+    def take(self) -> dict[int, int]:
+        polled = self._consumer.poll(0.2)
+        if polled is None or polled.error() is not None:
+            return {}
+        return {polled.offset() or 0: int(polled.value() or b"")}
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class UncommittedLibrdkafkaFollower(LibrdkafkaFollower):
+    isolation_level = "read_uncommitted"
+
+
+class KafkaPythonFollower(Follower):
+    """With a fetch session. It leaves sockets open when it cannot connect."""
+
+    may_lose_brokers = False
+
+    def __init__(self, nodes: Cluster, topic: str) -> None:
+        super().__init__(nodes, topic)
+        self._consumer = KafkaConsumer(bootstrap_servers=self.bootstrap)
+        partition = kafka.TopicPartition(topic, 0)
+        self._consumer.assign([partition])
+        self._consumer.seek(partition, 0)
+
+    def take(self) -> dict[int, int]:
+        polled = self._consumer.poll(200)
+        return {each.offset: int(each.value) for batch in polled.values() for each in batch}
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class AiokafkaFollower(Follower):
+    def __init__(self, nodes: Cluster, topic: str) -> None:
+        super().__init__(nodes, topic)
+        self._loop = asyncio.new_event_loop()
+        self._consumer = self._loop.run_until_complete(self._start())
+
+    async def _start(self) -> AIOKafkaConsumer:
+        options = {"auto_offset_reset": "earliest", "request_timeout_ms": 5_000}
+        consumer = AIOKafkaConsumer(self.topic, bootstrap_servers=self.bootstrap, **options)
+        await consumer.start()
+        return consumer
+
+    def take(self) -> dict[int, int]:
+        polled = self._loop.run_until_complete(self._consumer.getmany(timeout_ms=200))
+        return {each.offset: int(each.value) for batch in polled.values() for each in batch}
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._consumer.stop())
         self._loop.close()
 
 
@@ -219,3 +303,55 @@ def test_transactions_are_whole_also_when_the_worker_is_killed_in_one(
             producer.commit_transaction(WAIT_S)
             expected += numbers
     assert committed(nodes, topic, len(expected)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [LibrdkafkaFollower, UncommittedLibrdkafkaFollower, KafkaPythonFollower, AiokafkaFollower],
+)
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_who_follows_a_partition_gets_each_record_once(
+    nodes: Cluster, make: Callable[[Cluster, str], Follower], replicas: int
+) -> None:
+    """Record by record, so that each fetch finds one; then the worker of the partition is killed;
+    then it is moved to another leader."""
+    topic = f"{make.__name__}-{replicas}"
+    nodes.create_at(topic, [[2, 0, 1][:replicas]])
+    if replicas == 3:
+        nodes.wait_until_whole(topic)
+    writer = LibrdkafkaWriter(nodes, topic)
+    follower = make(nodes, topic)
+    written: dict[int, int] = {}
+    read_here: dict[int, int] = {}
+
+    def takes_all() -> bool:
+        taken = follower.take()
+        assert not taken.keys() & read_here.keys(), "a record came twice"
+        read_here.update(taken)
+        return read_here.keys() >= written.keys()
+
+    def follow(first: int) -> None:
+        for number in range(first, first + RECORDS):
+            written[writer.write(number)] = number
+            wait_until(takes_all, timeout_s=WAIT_S, what="the record")
+
+    try:
+        leader = nodes.leader_of(topic)
+        follow(0)
+        # The writer's connection, and the follower's.
+        assert handed_over(nodes, leader) >= 2
+        nodes[leader].kill_worker()
+        follow(RECORDS)
+        assert handed_over(nodes, leader) >= 2
+        if replicas == 3 and follower.may_lose_brokers:
+            nodes[leader].kill()
+            follow(2 * RECORDS)
+            nodes.start(leader)
+            nodes.wait_until_whole(topic)
+            follow(3 * RECORDS)
+    finally:
+        writer.close()
+        follower.close()
+    assert read_here == written
+    assert list(read_here) == sorted(read_here)

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ from odradek.node.router.produce_routes import (
 from odradek.node.router.tracing.trace_filter import TraceFilter
 from odradek.node.wire.connection import Connection
 from odradek.node.worker.handed_connections import HandedConnections
+from odradek.node.worker.handed_fetches import HandedFetches
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -39,6 +41,8 @@ from odradek.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from odradek.storage.layout import store_folder
+from odradek.storage.reader import StoreReader
 from tests.support.controller_harness import topic_id
 from tests.support.dispatch_fixture import DispatchClient, DispatchFixture, dispatch_fixture
 from tests.support.group_harness import GroupHarness
@@ -69,8 +73,15 @@ class HandoverFixture:
         )
 
     def start_worker(self, index: int = 0) -> None:
+        harness = self.fixture.harness
+        stores = (self.folder / "stores",)
+        fetches = HandedFetches[Any](
+            lambda store: StoreReader(store_folder(stores, store)),
+            harness.turns.awaited,
+            harness.turns.advanced,
+        )
         self.worker = HandedConnections(
-            handover_path(self.folder, index), self.fixture.harness.partitions.has_transaction
+            handover_path(self.folder, index), harness.partitions.has_transaction, fetches
         )
         self.fixture.loop.add_reader(self.worker.fileno(), self._pump)
 

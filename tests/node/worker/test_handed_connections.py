@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
+from typing import Any
 
 import pytest
 
@@ -31,9 +32,11 @@ from odradek.node.worker.handed_connections import (
     REQUESTS_PER_TURN,
     HandedConnections,
 )
+from odradek.node.worker.handed_fetches import HandedFetches
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL
+from odradek.storage.reader import StoreReader
 from tests.support.stores import batch_of
 from tests.support.waiting import is_readable, wait_until
 
@@ -87,8 +90,12 @@ class Scene:
             outer.register(self._stranger[1], select.EPOLLIN)
         self.transactions: set[tuple[int, int, int, int]] = set()
         """Those under way: store, partition, producer id and epoch."""
+        fetches = HandedFetches[Any](lambda store: StoreReader(folder / str(store)), set(), [])
         self.handed = HandedConnections(
-            handover_path(folder, 0), lambda *transaction: transaction in self.transactions, outer
+            handover_path(folder, 0),
+            lambda *transaction: transaction in self.transactions,
+            fetches,
+            outer,
         )
         channel = HandoverChannel.connect(handover_path(folder, 0))
         assert channel is not None
