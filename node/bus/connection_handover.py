@@ -147,6 +147,8 @@ class HandedBack(msgspec.Struct, frozen=True, array_like=True, tag=5):
     answers: tuple[tuple[int, int, AppendReply], ...] = ()
     position: FetchPosition | None = None
     """Of a consumer."""
+    is_too_much: bool = False
+    """The worker has no time for consumers."""
 
 
 ToWorkerMessage: TypeAlias = HandOver | Recall | Forget

@@ -361,7 +361,9 @@ class ConnectionHandover:
         handed = self._away.pop(message.connection, None)
         if handed is None:
             return  # it was closed meanwhile
-        if handed.served >= SERVED_MIN:
+        if message.is_too_much:
+            handed.requests.back_off()
+        elif handed.served >= SERVED_MIN:
             handed.requests.was_of_use()
         elif not handed.is_recalled:
             handed.requests.back_off()

@@ -16,15 +16,12 @@ loop only.
 import os
 import select
 import socket
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
-from time import monotonic, perf_counter_ns
+from time import monotonic, perf_counter_ns, process_time
 from typing import Final, TypeAlias
-
-import msgspec
 
 from odradek.node.bus.connection_handover import (
     READ_BYTES,
@@ -39,12 +36,22 @@ from odradek.node.bus.connection_handover import (
 from odradek.node.bus.messages import AppendBytes, Appended, AppendReply
 from odradek.node.bus.produce_frames import PREFIX_AT, records_at
 from odradek.node.wire.request_times import SAMPLE_MASK
-from odradek.node.worker.handed_fetches import HandedFetch, HandedFetches
+from odradek.node.worker.busy_share import BusyShare
+from odradek.node.worker.handed_connection import HandedConnection, Unanswered
+from odradek.node.worker.handed_fetches import (
+    NEVER_S,
+    UNWATCHED_S,
+    HandedFetch,
+    HandedFetches,
+)
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.records import producer_of
 
 IDLE_S: Final = 1.0
 """A connection goes back when it was not used for so long, up to twice that."""
+BUSY_SHARE_MAX: Final = 0.85
+"""A worker that is busy for more than this part of the time hands its consumers back: then two
+processors do more than one."""
 INFLIGHT_MAX: Final = 128
 """Requests of a connection without a response; then it is not read."""
 EVENTS_MAX: Final = 64
@@ -59,114 +66,6 @@ _read_start = Struct(">iii").unpack_from
 """Length of the frame, API key and version, correlation id."""
 
 
-class _Route:
-    """Where the records of requests with one prefix go."""
-
-    __slots__ = (
-        "acks",
-        "encode",
-        "has_log_start",
-        "head",
-        "index",
-        "is_transactional",
-        "number",
-        "size",
-        "store",
-        "tail",
-        "timeout_ms",
-        "version",
-    )
-
-    def __init__(self, message: HandOver, index: int) -> None:
-        route = message.routes[index]
-        self.index = index
-        self.store, self.number = route.store, route.number
-        self.acks, self.timeout_ms, self.version = route.acks, route.timeout_ms, route.version
-        self.is_transactional = route.is_transactional
-        self.head, self.tail, self.has_log_start = route.head, route.tail, route.has_log_start
-        offsets = "qqq" if route.has_log_start else "qq"
-        encoder = Struct(f">ii{len(self.head)}s{offsets}{len(self.tail)}s")
-        self.size = encoder.size - _LENGTH_BYTES
-        self.encode = encoder.pack
-
-    def response(self, correlation_id: int, reply: Appended) -> bytes:
-        """With its length."""
-        base_offset, append_ms = reply.base_offset, reply.log_append_time_ms
-        head, tail = self.head, self.tail
-        if self.has_log_start:
-            start = reply.log_start_offset
-            return self.encode(self.size, correlation_id, head, base_offset, append_ms, start, tail)
-        return self.encode(self.size, correlation_id, head, base_offset, append_ms, tail)
-
-
-class _Unanswered(msgspec.Struct, eq=False):
-    """A request in its connection's queue."""
-
-    handed: "_HandedConnection"
-    route: _Route
-    correlation_id: int
-    received_ns: int
-    """0 if it is not measured."""
-    done_ns: int = 0
-    reply: AppendReply | None = None
-
-
-class _HandedConnection:
-    """One connection that this worker serves."""
-
-    __slots__ = (
-        "channel",
-        "connection",
-        "fetch",
-        "has_left",
-        "is_active",
-        "is_gone",
-        "is_paused",
-        "key_and_version",
-        "prefix_end",
-        "queue",
-        "received",
-        "received_bytes",
-        "received_ns",
-        "request_count",
-        "routes",
-        "sent_bytes",
-        "socket",
-        "timings",
-        "unsent",
-    )
-
-    def __init__(
-        self, channel: HandoverChannel, message: HandOver, connected: socket.socket
-    ) -> None:
-        self.channel = channel
-        self.connection = message.connection
-        self.socket = connected
-        connected.setblocking(False)
-        self.key_and_version = message.key_and_version
-        self.routes = {
-            route.prefix: _Route(message, index) for index, route in enumerate(message.routes)
-        }
-        self.prefix_end = PREFIX_AT + len(message.routes[0].prefix) if message.routes else 0
-        fetch = message.fetch
-        self.fetch = None if fetch is None else HandedFetch(fetch, message.key_and_version)
-        """Of a consumer, who has no routes."""
-        self.received_ns = 0
-        """When the fetch was received; 0 if it is not measured."""
-        self.queue: deque[_Unanswered] = deque()
-        self.received = message.received
-        """Not answered yet: a part of a request, or what the router has to answer."""
-        self.unsent = b""
-        self.is_active = True
-        self.is_paused = False
-        self.has_left = False
-        """It is not read any more, and handed back when the queue allows."""
-        self.is_gone = False
-        """It was handed back, or forgotten."""
-        self.request_count = self.received_bytes = self.sent_bytes = 0
-        self.timings: list[tuple[int, int, int]] = []
-
-
 _Requests: TypeAlias = list[tuple[RouterState, Request]]
 
 
@@ -177,13 +76,14 @@ class HandedConnections:
         self,
         path: Path,
         has_transaction: Callable[[int, int, int, int], bool],
-        fetches: "HandedFetches[_HandedConnection]",
+        fetches: "HandedFetches[HandedConnection]",
         outer: select.epoll | None = None,
+        used_s: Callable[[], float] = process_time,
     ) -> None:
         """`has_transaction` tells by store, number of the partition, id and epoch of a producer
         whether a transaction of this producer is under way there. All descriptors are registered
         with `outer`, too: whoever waits there gives the events to `receive`, and saves a look into
-        an epoll within an epoll."""
+        an epoll within an epoll. `used_s` is the processor time that the worker has used."""
         self._has_transaction = has_transaction
         self._fetches = fetches
         self._epoll = select.epoll()
@@ -191,10 +91,10 @@ class HandedConnections:
         self._listening = listen(path)
         self._watch(self._listening.fileno())
         self._channels: dict[int, HandoverChannel] = {}
-        self._by_descriptor: dict[int, _HandedConnection] = {}
-        self._by_id: dict[tuple[int, int], _HandedConnection] = {}
+        self._by_descriptor: dict[int, HandedConnection] = {}
+        self._by_id: dict[tuple[int, int], HandedConnection] = {}
         """By the channel's descriptor and the connection."""
-        self._unanswered: dict[int, _Unanswered] = {}
+        self._unanswered: dict[int, Unanswered] = {}
         self._next_id = 0
         self._state = RouterState()
         """Of the appends: the turns put the replies here."""
@@ -204,6 +104,7 @@ class HandedConnections:
         self._passed_over: set[int] = set()
         """Descriptors that were readable and had to wait for the next turn: they come first."""
         self._tick_s = 0.0
+        self._busy_share = BusyShare(used_s)
         self._is_stopping = False
 
     @property
@@ -244,30 +145,46 @@ class HandedConnections:
         return requests
 
     def send_replies(self) -> None:
-        """Write the responses to the requests whose replies are there. Consumers come first."""
-        if self._fetches.advanced:
-            for waiting, fetch in self._fetches.woken():
-                self._answer_fetch(waiting, fetch)
+        """Write the responses to the requests whose replies are there; those of producers first,
+        who send the next request meanwhile."""
         replies = self._state.replies
-        if not replies:
-            return
-        answered: dict[_HandedConnection, None] = {}
-        for reply in replies:
-            request = self._unanswered.pop(getattr(reply, "request_id", 0), None)
-            if request is not None:
-                request.reply = reply  # type: ignore[assignment]  # of an append
-                if request.received_ns:
-                    request.done_ns = perf_counter_ns()
-                answered[request.handed] = None
-        replies.clear()
-        for handed in answered:
-            self._answer(handed)
+        if replies:
+            answered: dict[HandedConnection, None] = {}
+            for reply in replies:
+                request = self._unanswered.pop(getattr(reply, "request_id", 0), None)
+                if request is not None:
+                    request.reply = reply  # type: ignore[assignment]  # of an append
+                    if request.received_ns:
+                        request.done_ns = perf_counter_ns()
+                    answered[request.handed] = None
+            replies.clear()
+            for handed in answered:
+                self._answer(handed)
+        if self._fetches.advanced:
+            for following, fetch in self._fetches.woken():
+                if fetch.correlation_id is not None:
+                    self._answer_fetch(following, fetch)
+                elif following.is_paused:
+                    self._read(following, [])
+
+    def serve_due(self, now_s: float) -> None:
+        """Answer fetches whose time is over, and look for requests of consumers to whom nobody has
+        listened for a moment. To be called at `next_ms`, by the monotonic clock."""
+        for following, fetch in self._fetches.all():
+            if fetch.watch_s <= now_s:
+                self._watch_fetch(following, fetch)
+            if fetch.correlation_id is not None and fetch.due_s <= now_s:
+                self._answer_fetch(following, fetch, is_due=True)
 
     def tick(self, now_s: float) -> None:
-        """Answer fetches whose time is over, tell routers what was served, hand back what is idle.
-        To be called often."""
-        for waiting, fetch in self._fetches.due(now_s):
-            self._answer_fetch(waiting, fetch, is_due=True)
+        """Serve what is due, tell routers what was served, and hand back what is idle, or consumers
+        if the worker is too busy. To be called often."""
+        self.serve_due(now_s)
+        followers = self._fetches.all()
+        if followers and self._busy_share.of_last_window(now_s) > BUSY_SHARE_MAX:
+            for following, fetch in followers:
+                fetch.is_too_much = True
+                self._leave(following, b"")
         if now_s < self._tick_s:
             return
         self._tick_s = now_s + IDLE_S
@@ -296,7 +213,7 @@ class HandedConnections:
         self._fetches.close()
 
     def next_ms(self) -> int:
-        """When `tick` has to answer a fetch, by the monotonic clock."""
+        """When `serve_due` has something to do, by the monotonic clock."""
         return self._fetches.next_ms()
 
     def _watch(self, descriptor: int) -> None:
@@ -307,7 +224,7 @@ class HandedConnections:
         for epoll in self._epolls:
             epoll.unregister(descriptor)
 
-    def _set_mask(self, handed: _HandedConnection, mask: int) -> None:
+    def _set_mask(self, handed: HandedConnection, mask: int) -> None:
         for epoll in self._epolls:
             epoll.modify(handed.socket, mask)
 
@@ -336,10 +253,12 @@ class HandedConnections:
                         os.close(file)
                     channel.send(HandedBack(message.connection, message.received))
                     continue
-                handed = _HandedConnection(channel, message, socket.socket(fileno=file))
+                handed = HandedConnection(channel, message, socket.socket(fileno=file))
                 self._by_id[descriptor, message.connection] = handed
                 self._by_descriptor[file] = handed
                 self._watch(file)
+                if handed.fetch is not None:
+                    self._fetches.follow(handed, handed.fetch)
                 if handed.received:
                     self._take(handed, message.received, requests)
                 continue
@@ -360,10 +279,12 @@ class HandedConnections:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def _read(self, handed: _HandedConnection, requests: _Requests) -> None:
+    def _read(self, handed: HandedConnection, requests: _Requests) -> None:
         try:
             count = handed.socket.recv_into(self._buffer)
         except BlockingIOError:
+            if handed.fetch is not None and handed.is_paused:
+                self._watch_fetch(handed, handed.fetch)
             return
         except OSError:
             count = 0
@@ -376,7 +297,7 @@ class HandedConnections:
         data = self._buffer[:count].tobytes()
         self._take(handed, handed.received + data if handed.received else data, requests)
 
-    def _take(self, handed: _HandedConnection, data: bytes, requests: _Requests) -> None:
+    def _take(self, handed: HandedConnection, data: bytes, requests: _Requests) -> None:
         fetch = handed.fetch
         if fetch is None:
             handed.is_active = True
@@ -388,7 +309,7 @@ class HandedConnections:
             handed.received_ns = perf_counter_ns() if is_measured else 0
             self._answer_fetch(handed, fetch)
 
-    def _parse(self, handed: _HandedConnection, data: bytes, requests: _Requests) -> None:
+    def _parse(self, handed: HandedConnection, data: bytes, requests: _Requests) -> None:
         """Make appends of the whole requests in `data`."""
         at, size = 0, len(data)
         prefix_end, routes = handed.prefix_end, handed.routes
@@ -423,7 +344,7 @@ class HandedConnections:
                 return
             self._next_id = request_id = self._next_id + 1
             measured_ns = 0 if correlation_id & SAMPLE_MASK else perf_counter_ns()
-            request = _Unanswered(handed, route, correlation_id, measured_ns)
+            request = Unanswered(handed, route, correlation_id, measured_ns)
             handed.queue.append(request)
             self._unanswered[request_id] = request
             requests.append(
@@ -453,13 +374,13 @@ class HandedConnections:
 
     # -- responses ---------------------------------------------------------------------------------
 
-    def _answer(self, handed: _HandedConnection) -> None:
+    def _answer(self, handed: HandedConnection) -> None:
         """Write the responses to the first requests of the queue that have their replies."""
         if handed.is_gone:
             return
         queue = handed.queue
         responses: list[bytes] = []
-        measured: list[_Unanswered] = []
+        measured: list[Unanswered] = []
         is_refused = False
         while queue:
             request = queue[0]
@@ -488,26 +409,35 @@ class HandedConnections:
             self._set_mask(handed, select.EPOLLIN)
 
     def _answer_fetch(
-        self, handed: _HandedConnection, fetch: HandedFetch, *, is_due: bool = False
+        self, handed: HandedConnection, fetch: HandedFetch, *, is_due: bool = False
     ) -> None:
         """Answer the fetch that waits, or let it wait."""
         done_ns = perf_counter_ns() if handed.received_ns else 0
         response = self._fetches.answer(fetch, is_due=is_due)
-        if not response:
-            if response is None:
-                self._fetches.wait(handed, fetch)
-            else:
-                self._leave(handed, b"")
+        if response is None:
             return
-        self._fetches.end_wait(handed, fetch)
+        if not response:
+            self._leave(handed, b"")
+            return
         handed.request_count += 1
-        handed.is_active |= not is_due
         self._turn_bytes += len(response)
         self._send(handed, response)
+        if not is_due and not handed.has_left:
+            handed.is_active = True
+            fetch.watch_s = monotonic() + UNWATCHED_S
+            if not handed.is_paused:
+                handed.is_paused = True
+                self._set_mask(handed, 0)
         if done_ns and len(handed.timings) < _TIMINGS_MAX:
             handed.timings.append((handed.received_ns, done_ns, perf_counter_ns()))
 
-    def _send(self, handed: _HandedConnection, responses: bytes) -> None:
+    def _watch_fetch(self, handed: HandedConnection, fetch: HandedFetch) -> None:
+        """Look for requests of this consumer again."""
+        fetch.watch_s = NEVER_S
+        handed.is_paused = False
+        self._set_mask(handed, select.EPOLLIN)
+
+    def _send(self, handed: HandedConnection, responses: bytes) -> None:
         handed.sent_bytes += len(responses)
         if handed.unsent:
             handed.unsent += responses
@@ -527,7 +457,7 @@ class HandedConnections:
 
     # -- leaving -----------------------------------------------------------------------------------
 
-    def _leave(self, handed: _HandedConnection, received: bytes) -> None:
+    def _leave(self, handed: HandedConnection, received: bytes) -> None:
         """Read no more. The connection is handed back at once, or when its requests are
         answered."""
         if handed.has_left:
@@ -537,7 +467,7 @@ class HandedConnections:
         self._stop_reading(handed)
         self._hand_back_if_answered(handed)
 
-    def _hand_back_if_answered(self, handed: _HandedConnection) -> None:
+    def _hand_back_if_answered(self, handed: HandedConnection) -> None:
         queue = handed.queue
         if handed.is_gone or any(request.reply is None for request in queue):
             return
@@ -549,38 +479,45 @@ class HandedConnections:
             for each in queue
             if each.reply is not None
         )
-        fetch = None if handed.fetch is None else handed.fetch.position
+        fetch = handed.fetch
         handed.channel.send(
-            HandedBack(handed.connection, handed.received, handed.unsent, answers, fetch)
+            HandedBack(
+                handed.connection,
+                handed.received,
+                handed.unsent,
+                answers,
+                None if fetch is None else fetch.position,
+                fetch is not None and fetch.is_too_much,
+            )
         )
         self._remove(handed)
 
-    def _forget(self, handed: _HandedConnection) -> None:
+    def _forget(self, handed: HandedConnection) -> None:
         """The connection is closed. What becomes of its requests is told to nobody."""
         handed.has_left = True
         self._release_fetch(handed)
         self._stop_reading(handed)
         self._remove(handed)
 
-    def _release_fetch(self, handed: _HandedConnection) -> bytes:
+    def _release_fetch(self, handed: HandedConnection) -> bytes:
         """The fetch that waits, as a request to the router. Empty if there is none."""
         fetch = handed.fetch
         if fetch is None:
             return b""
-        self._fetches.end_wait(handed, fetch)
+        self._fetches.end(handed, fetch)
         return fetch.release(monotonic())
 
-    def _stop_reading(self, handed: _HandedConnection) -> None:
+    def _stop_reading(self, handed: HandedConnection) -> None:
         descriptor = handed.socket.fileno()
         if self._by_descriptor.pop(descriptor, None) is not None:
             self._unwatch(descriptor)
 
-    def _remove(self, handed: _HandedConnection) -> None:
+    def _remove(self, handed: HandedConnection) -> None:
         handed.is_gone = True
         del self._by_id[handed.channel.fileno(), handed.connection]
         handed.socket.close()
 
-    def _tell_served(self, handed: _HandedConnection) -> None:
+    def _tell_served(self, handed: HandedConnection) -> None:
         fetched = () if handed.fetch is None else handed.fetch.take_fetched()
         handed.channel.send(
             Served(

@@ -3,7 +3,8 @@
 Such a consumer reads one partition and follows its end: its requests are the same bytes, but for
 the correlation id, the fetch offset and the epoch of its session (bus/connection_handover.py). They
 are compared and not decoded, and the response is put around what the store has. A fetch that finds
-nothing waits here for the turn that appends something, or for its time. What the router has to
+nothing waits here for the turn that appends something, or for its time. While records come all the
+time, a request is not even read before: see UNWATCHED_S. What the router has to
 answer is left to it: offsets outside the log, partitions that are not led here any more, aborted
 transactions, more records than RECORD_BYTES_MAX. Called by handed_connections.py
 (docs/adr/0027-connection-handover.md).
@@ -24,7 +25,11 @@ from odradek.storage.status import OFFSETS, ReplicaRole
 RECORD_BYTES_MAX: Final = 64 << 10
 """Of a response. Larger ones keep both processes busy."""
 
+UNWATCHED_S: Final = 0.01
+"""So long after a response nobody is woken by what the consumer sends: the next record wakes the
+worker anyway, and then the request is there. Each request would cost another sleep."""
 LEFT_TO_ROUTER: Final = b""
+NEVER_S: Final = float("inf")
 _EPOCH_MAX: Final = 2**31 - 1
 _START_BYTES: Final = 8
 """Length of the frame, API key and version; the correlation id follows."""
@@ -53,12 +58,14 @@ class HandedFetch:
         "epoch",
         "fetch_offset",
         "has_session",
+        "is_too_much",
         "location",
         "record_bytes",
         "records",
         "route",
         "sent_high_watermark",
         "sent_log_start_offset",
+        "watch_s",
     )
 
     def __init__(self, route: DirectFetch, key_and_version: int) -> None:
@@ -78,8 +85,12 @@ class HandedFetch:
         """Of the request that is not answered."""
         self.due_s = 0.0
         """When it is answered even if there is nothing."""
+        self.watch_s = NEVER_S
+        """When to look for requests again, if they are not looked for."""
         self.records = self.record_bytes = 0
         """That were sent; counted by offsets."""
+        self.is_too_much = False
+        """The worker has no time for it."""
         self._expect_epoch()
 
     @property
@@ -88,6 +99,11 @@ class HandedFetch:
         return FetchPosition(
             self.epoch, self.fetch_offset, self.sent_high_watermark, self.sent_log_start_offset
         )
+
+    @property
+    def next_s(self) -> float:
+        """When there is something to do even if nothing comes."""
+        return self.watch_s if self.correlation_id is None else min(self.watch_s, self.due_s)
 
     def accept(self, data: bytes, now_s: float) -> bool:
         """Whether this is one request as expected. It is to be answered then."""
@@ -172,7 +188,7 @@ C = TypeVar("C", bound=Hashable)
 class HandedFetches(Generic[C]):
     """What the fetches of all connections (C) of a worker need.
 
-    `awaited` and `advanced` are those of the turns: partitions that somebody waits for, and those
+    `awaited` and `advanced` are those of the turns: partitions that somebody follows, and those
     among them that may have records now.
     """
 
@@ -186,7 +202,7 @@ class HandedFetches(Generic[C]):
         self._readers: dict[int, StoreReader] = {}
         self._awaited = awaited
         self.advanced: Final = advanced
-        self._waiting: dict[PartitionLocation, dict[C, HandedFetch]] = {}
+        self._followers: dict[PartitionLocation, dict[C, HandedFetch]] = {}
 
     def answer(self, fetch: HandedFetch, *, is_due: bool = False) -> bytes | None:
         """The response to the fetch's request. None: it waits, but not if it `is_due`. Empty: it is
@@ -218,37 +234,33 @@ class HandedFetches(Generic[C]):
         fetch.record_bytes += read.byte_count
         return fetch.response(offsets, read.buffers, read.byte_count)
 
-    def wait(self, connection: C, fetch: HandedFetch) -> None:
-        """Let the request wait until its partition advances."""
-        self._waiting.setdefault(fetch.location, {})[connection] = fetch
+    def follow(self, connection: C, fetch: HandedFetch) -> None:
+        """The connection is handed over."""
+        self._followers.setdefault(fetch.location, {})[connection] = fetch
         self._awaited.add(fetch.location)
 
-    def end_wait(self, connection: C, fetch: HandedFetch) -> None:
-        """It is answered, or the connection goes."""
-        waiting = self._waiting.get(fetch.location)
-        if waiting is not None and waiting.pop(connection, None) is not None and not waiting:
-            del self._waiting[fetch.location]
+    def end(self, connection: C, fetch: HandedFetch) -> None:
+        """The connection goes."""
+        followers = self._followers.get(fetch.location)
+        if followers is not None and followers.pop(connection, None) is not None and not followers:
+            del self._followers[fetch.location]
             self._awaited.discard(fetch.location)
 
     def woken(self) -> list[tuple[C, HandedFetch]]:
         """Those whose partitions have advanced since the last call."""
         locations = dict.fromkeys(self.advanced)
         self.advanced.clear()
-        return [each for at in locations for each in self._waiting.get(at, {}).items()]
+        return [each for at in locations for each in self._followers.get(at, {}).items()]
 
-    def due(self, now_s: float) -> list[tuple[C, HandedFetch]]:
-        """Those whose time is over."""
-        return [
-            (connection, fetch)
-            for waiting in self._waiting.values()
-            for connection, fetch in waiting.items()
-            if fetch.due_s <= now_s
-        ]
+    def all(self) -> list[tuple[C, HandedFetch]]:
+        """All that are handed over."""
+        return [each for followers in self._followers.values() for each in followers.items()]
 
     def next_ms(self) -> int:
-        """When the next of those that wait is due, by the monotonic clock."""
-        times = [each.due_s for waiting in self._waiting.values() for each in waiting.values()]
-        return int(min(times) * 1000) + 1 if times else NEVER
+        """When one of them is due or has to be watched, by the monotonic clock."""
+        times = [fetch.next_s for _, fetch in self.all()]
+        first_s = min(times, default=NEVER_S)
+        return NEVER if first_s == NEVER_S else int(first_s * 1000) + 1
 
     def release_segments(self) -> None:
         """Release segments that were dropped. To be called every now and then."""

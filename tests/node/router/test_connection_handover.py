@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -80,14 +81,26 @@ class HandoverFixture:
             harness.turns.awaited,
             harness.turns.advanced,
         )
+        self.fetches = fetches
+        self.used_s = 0.0
+        """Processor time of the worker."""
         self.worker = HandedConnections(
-            handover_path(self.folder, index), harness.partitions.has_transaction, fetches
+            handover_path(self.folder, index),
+            harness.partitions.has_transaction,
+            fetches,
+            used_s=lambda: self.used_s,
         )
         self.fixture.loop.add_reader(self.worker.fileno(), self._pump)
+        self._serve_due()
 
     def stop_worker(self) -> None:
+        self._timer.cancel()
         self.fixture.loop.remove_reader(self.worker.fileno())
         self.worker.close()
+
+    def _serve_due(self) -> None:
+        self.worker.serve_due(monotonic())
+        self._timer = self.fixture.loop.call_later(0.002, self._serve_due)
 
     def _pump(self) -> None:
         self.waiting += self.worker.receive()

@@ -13,9 +13,10 @@ import pytest
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.records import ClientQuotaChanged
 from odradek.node.bus.messages import WriteMarker
-from odradek.node.router.connection_handover import CONSUMERS_MAX
+from odradek.node.router.connection_handover import CONSUMERS_MAX, SERVED_MIN
 from odradek.node.router.fetch_routes import FEW_BYTES_MAX, HANDOVER_AFTER
 from odradek.node.router.idle_fetches import IdleFetch
+from odradek.node.worker.busy_share import WINDOW_S
 from odradek.node.worker.handed_connections import IDLE_S
 from odradek.node.worker.handed_fetches import RECORD_BYTES_MAX
 from odradek.node.worker.turn_requests import RouterState
@@ -38,6 +39,7 @@ from tests.node.router.test_connection_handover import (
 from tests.support.controller_harness import topic_id
 from tests.support.dispatch_fixture import DispatchClient
 from tests.support.stores import NOW_MS, as_stored, batch_of
+from tests.support.waiting import is_readable
 from tests.support.wire import frame_of
 
 VERSIONS = range(5, APIS[ApiKey.FETCH].max_version + 1)
@@ -162,7 +164,11 @@ class Tail:
 
     async def until_waiting(self) -> None:
         """Until a fetch waits at the worker."""
-        await self.handover.until(lambda: self.fixture.harness.turns.awaited)
+
+        def waits() -> bool:
+            return any(fetch.correlation_id for _, fetch in self.handover.fetches.all())
+
+        await self.handover.until(waits)
 
     def expire(self) -> None:
         """Let the time of the fetches that wait at the worker be over."""
@@ -227,7 +233,6 @@ def test_a_fetch_that_waits_is_answered_by_the_next_record(tail: Tail, has_sessi
             expected = tail.append()
             assert await consumer.receive(correlation_id) == expected
         assert tail.is_handed
-        assert not tail.fixture.harness.turns.awaited
 
     tail.run(scenario())
 
@@ -246,9 +251,6 @@ def test_several_consumers_are_woken(tail: Tail) -> None:
             consumer.offset = tail.end
         posted = [consumer.post() for consumer in consumers]
         await tail.until_waiting()
-        # All have been read when a request behind them on another connection is answered.
-        probe = await tail.consumer(wait_ms=1)
-        await probe.receive(probe.post())
         expected = tail.append()
         for consumer, correlation_id in zip(consumers, posted, strict=True):
             assert await consumer.receive(correlation_id) == expected
@@ -586,6 +588,62 @@ def test_a_client_that_leaves_while_its_fetch_waits_is_forgotten(tail: Tail) -> 
         await tail.handover.until(lambda: not tail.fixture.wire.connections)
         assert not tail.handover.worker.count
         assert not tail.fixture.harness.turns.awaited
+
+    tail.run(scenario())
+
+
+def test_a_busy_worker_has_no_time_for_consumers(tail: Tail) -> None:
+    """It goes back with the request that waits, and stays longer each time."""
+
+    async def scenario() -> None:
+        worker, handover = tail.handover.worker, tail.handover
+        consumer = await tail.consumer()
+        asked = [0]
+        for _ in range(3):
+            while not tail.is_handed:
+                await tail.take(consumer)
+                asked[-1] += 1
+            for _ in range(SERVED_MIN):
+                await tail.take(consumer)
+            correlation_id = consumer.post()
+            await tail.until_waiting()
+            now_s = monotonic() + 1
+            worker.tick(now_s)
+            handover.used_s += 0.8 * WINDOW_S
+            worker.tick(now_s + WINDOW_S)
+            assert tail.is_handed
+            handover.used_s += 0.9 * WINDOW_S
+            worker.tick(now_s + 2 * WINDOW_S)
+            await handover.until(lambda: not tail.is_handed)
+            expected = tail.append()
+            assert await consumer.receive(correlation_id) == expected
+            asked.append(0)
+        assert asked[0] < asked[1] / 2 < asked[2] / 4
+
+    tail.run(scenario())
+
+
+def test_while_records_come_requests_are_not_watched(tail: Tail) -> None:
+    """But found when the next record comes, or after a moment."""
+
+    async def scenario() -> None:
+        consumer = await tail.followed()
+        (fetch,) = [each for _, each in tail.handover.fetches.all()]
+        for is_late in (False, True):
+            await tail.take(consumer)
+            assert fetch.watch_s < monotonic() + 1
+            correlation_id = consumer.post()
+            await consumer.client.writer.drain()
+            await tail.handover.until(
+                lambda: is_readable(tail.handover.connection.descriptor() or 0)
+            )
+            if is_late:
+                assert not is_readable(tail.handover.worker.fileno())
+                tail.handover.worker.serve_due(fetch.watch_s)
+                assert is_readable(tail.handover.worker.fileno())
+            expected = tail.append()
+            assert await consumer.receive(correlation_id) == expected
+        assert tail.is_handed
 
     tail.run(scenario())
 

@@ -9,6 +9,7 @@ import pytest
 from odradek.node.bus.connection_handover import DirectFetch, FetchPosition
 from odradek.node.worker.handed_fetches import (
     LEFT_TO_ROUTER,
+    NEVER_S,
     RECORD_BYTES_MAX,
     HandedFetch,
     HandedFetches,
@@ -143,28 +144,31 @@ def test_the_records_are_in_the_response(scene: Scene, size: int, is_flexible: b
 def test_a_fetch_that_finds_nothing_waits_for_its_time(scene: Scene) -> None:
     fetch = HandedFetch(direct(scene.number), KEY_AND_VERSION)
     assert scene.fetches.next_ms() == NEVER
+    scene.fetches.follow("me", fetch)
+    assert scene.awaited == {(0, scene.number)}
+    assert scene.fetches.next_ms() == NEVER, "nothing is asked"
     assert fetch.accept(request(0), 1.0)
     assert scene.fetches.answer(fetch) is None
-    scene.fetches.wait("me", fetch)
-    assert scene.awaited == {(0, scene.number)}
     assert scene.fetches.next_ms() == 1_501
-    assert scene.fetches.due(1.49) == []
-    assert scene.fetches.due(1.5) == [("me", fetch)]
+    fetch.watch_s = 1.2
+    assert scene.fetches.next_ms() == 1_201
+    fetch.watch_s = NEVER_S
     assert scene.fetches.answer(fetch, is_due=True) == response(b"", 0)
-    scene.fetches.end_wait("me", fetch)
+    assert scene.fetches.next_ms() == NEVER
+    scene.fetches.end("me", fetch)
+    scene.fetches.end("me", fetch)
     assert not scene.awaited
 
 
-def test_all_that_wait_for_a_partition_are_woken_once(scene: Scene) -> None:
-    waiting = [HandedFetch(direct(scene.number), KEY_AND_VERSION) for _ in range(3)]
-    for name, fetch in enumerate(waiting):
-        assert fetch.accept(request(0), 1.0)
-        scene.fetches.wait(str(name), fetch)
+def test_all_that_follow_a_partition_are_woken_once(scene: Scene) -> None:
+    following = [HandedFetch(direct(scene.number), KEY_AND_VERSION) for _ in range(3)]
+    for name, fetch in enumerate(following):
+        scene.fetches.follow(str(name), fetch)
     scene.advanced += [(0, scene.number), (5, 5), (0, scene.number)]
-    assert scene.fetches.woken() == [(str(name), fetch) for name, fetch in enumerate(waiting)]
+    assert scene.fetches.woken() == [(str(name), fetch) for name, fetch in enumerate(following)]
     assert scene.fetches.woken() == []
-    scene.fetches.end_wait("1", waiting[1])
-    assert scene.awaited, "others wait"
+    scene.fetches.end("1", following[1])
+    assert scene.awaited, "others follow it"
 
 
 @pytest.mark.parametrize(
