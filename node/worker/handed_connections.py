@@ -299,6 +299,7 @@ class HandedConnections:
 
     def _take(self, handed: HandedConnection, data: bytes, requests: _Requests) -> None:
         fetch = handed.fetch
+        handed.received = b""
         if fetch is None:
             handed.is_active = True
             self._parse(handed, data, requests)

@@ -237,6 +237,23 @@ def test_a_fetch_that_waits_is_answered_by_the_next_record(tail: Tail, has_sessi
     tail.run(scenario())
 
 
+def test_a_request_that_comes_with_the_connection_is_answered_once(tail: Tail) -> None:
+    """A client that sends two at a time: the connection changes hands between them."""
+
+    async def scenario() -> None:
+        consumer = await tail.consumer()
+        for _ in range(3 * HANDOVER_AFTER):
+            tail.append()
+            for correlation_id in [consumer.post(), consumer.post()]:
+                frame = await consumer.client.frame()
+                assert struct.unpack_from(">i", frame) == (correlation_id,)
+            consumer.offset += 1
+        assert tail.handover.handover.handed_over_count
+        await tail.take(consumer)
+
+    tail.run(scenario())
+
+
 def test_several_consumers_are_woken(tail: Tail) -> None:
     async def scenario() -> None:
         consumers = [await tail.followed()]
