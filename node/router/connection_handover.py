@@ -30,6 +30,7 @@ from odradek.node.bus.connection_handover import (
 )
 from odradek.node.router.context import Services
 from odradek.node.router.dispatch import Dispatcher
+from odradek.node.router.fetch_routes import SmallFetches
 from odradek.node.router.produce_routes import (
     HANDOVER_AFTER_MIN,
     LOG_START_SINCE,
@@ -67,6 +68,13 @@ class HandedRequests(Protocol):
     @property
     def worker(self) -> int: ...
 
+    @property
+    def pace(self) -> ProduceRoutes | SmallFetches:
+        """When the connection is handed over again."""
+
+    @property
+    def handover_after_min(self) -> int: ...
+
     def message(self, connection: Connection, received: bytes) -> HandOver | None:
         """What the worker is told; None if the connection had better stay."""
 
@@ -76,12 +84,6 @@ class HandedRequests(Protocol):
     def served(self, connection: Connection, message: Served) -> None:
         """The worker has answered requests."""
 
-    def back_off(self) -> None:
-        """Handing the connection over was of no use."""
-
-    def was_of_use(self) -> None:
-        """The worker has answered many requests."""
-
     def take_back(self, connection: Connection, message: HandedBack) -> None:
         """Go on with the connection."""
 
@@ -90,6 +92,7 @@ class _ProducedRequests:
     """Those of a producer."""
 
     api_key: Final = ApiKey.PRODUCE
+    handover_after_min: Final = HANDOVER_AFTER_MIN
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class _ProducedRequests:
         count_requests: Callable[[tuple[int, int], int], None],
     ) -> None:
         self._routing = routing
-        self._routes = routes
+        self.pace = self._routes = routes
         self._worker_of = worker_of
         self._count_requests = count_requests
         self.worker = worker_of(store)
@@ -125,16 +128,6 @@ class _ProducedRequests:
 
     def served(self, _connection: Connection, message: Served) -> None:
         self._count_requests(self._taken[0].count_key, message.requests)
-
-    def back_off(self) -> None:
-        routes = self._routes
-        routes.handover_after = min(4 * routes.handover_after, HANDOVER_AFTER_MAX)
-        routes.until_handover = routes.handover_after
-
-    def was_of_use(self) -> None:
-        routes = self._routes
-        routes.handover_after = max(routes.handover_after // 4, HANDOVER_AFTER_MIN)
-        routes.until_handover = routes.handover_after
 
     def take_back(self, connection: Connection, message: HandedBack) -> None:
         slots = []
@@ -220,7 +213,7 @@ class ConnectionHandover:
             or not self._is_valid(handed)
             or not channel.try_send(message, descriptor)
         ):
-            requests.back_off()
+            _back_off(requests)
             connection.take_back(received or b"")
             return
         handed.is_away = True
@@ -361,13 +354,20 @@ class ConnectionHandover:
         handed = self._away.pop(message.connection, None)
         if handed is None:
             return  # it was closed meanwhile
-        if message.is_too_much:
-            handed.requests.back_off()
-        elif handed.served >= SERVED_MIN:
-            handed.requests.was_of_use()
-        elif not handed.is_recalled:
-            handed.requests.back_off()
-        handed.requests.take_back(handed.connection, message)
+        requests, pace = handed.requests, handed.requests.pace
+        if handed.served >= SERVED_MIN and not message.is_too_much:
+            pace.handover_after = max(pace.handover_after // 4, requests.handover_after_min)
+            pace.until_handover = pace.handover_after
+        elif message.is_too_much or not handed.is_recalled:
+            _back_off(requests)
+        requests.take_back(handed.connection, message)
+
+
+def _back_off(requests: HandedRequests) -> None:
+    """Handing the connection over was of no use."""
+    pace = requests.pace
+    pace.handover_after = min(4 * pace.handover_after, HANDOVER_AFTER_MAX)
+    pace.until_handover = pace.handover_after
 
 
 def _direct_route(prefix: bytes, route: ProduceRoute) -> DirectRoute:

@@ -46,7 +46,6 @@ from odradek.protocol.messages.fetch import (
 
 HANDOVER_AFTER: Final = 16
 """Fetches in a row that found a few records, before the connection is handed over."""
-HANDOVER_AFTER_MAX: Final = 1 << 16
 FEW_BYTES_MAX: Final = 32 << 10
 """Of records in a response. A worker sends twice as many, because sizes vary."""
 
@@ -73,6 +72,7 @@ class FetchRoute:
     """The fetches of one connection, as its worker answers them: a HandedRequests."""
 
     api_key: Final = ApiKey.FETCH
+    handover_after_min: Final = HANDOVER_AFTER
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class FetchRoute:
     ) -> None:
         """`header` is what comes before the request's body, from behind the correlation id on."""
         self._routing = routing
-        self._fetches = fetches
+        self.pace = self._fetches = fetches
         self._request = request
         (asked,) = request.topics
         (self._partition,) = asked.partitions
@@ -167,18 +167,6 @@ class FetchRoute:
         )
         if message.record_bytes:
             routing.activity.record_sent([(self._key, message.record_bytes, message.records)])
-
-    def back_off(self) -> None:
-        """Handing the connection over was of no use."""
-        fetches = self._fetches
-        fetches.handover_after = min(4 * fetches.handover_after, HANDOVER_AFTER_MAX)
-        fetches.until_handover = fetches.handover_after
-
-    def was_of_use(self) -> None:
-        """The worker has answered many requests."""
-        fetches = self._fetches
-        fetches.handover_after = max(fetches.handover_after // 4, HANDOVER_AFTER)
-        fetches.until_handover = fetches.handover_after
 
     def take_back(self, connection: Connection, message: HandedBack) -> None:
         """The session goes on where the worker has left it."""

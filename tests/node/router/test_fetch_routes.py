@@ -207,9 +207,6 @@ def test_the_responses_have_the_same_bytes(
                 tail.append()
             for consumer, found in frames.items():
                 consumer.client.writer.write(frame_of(consumer.request(), version, 77))
-                if consumer is handed and not records:
-                    await tail.until_waiting()
-                    tail.expire()
                 frame = bytes(await consumer.client.frame())
                 at = SESSION_ID_AT + (version >= FLEXIBLE_SINCE)
                 if has_session:
@@ -392,7 +389,7 @@ def test_a_fetch_that_waits_comes_back_when_something_changes(
 
 def test_the_rest_of_the_time_is_waited_at_the_router(tail: Tail) -> None:
     async def scenario() -> None:
-        consumer = await tail.followed(wait_ms=300)
+        consumer = await tail.followed(wait_ms=500)
         loop = tail.fixture.loop
         began = loop.time()
         correlation_id = consumer.post()
@@ -400,7 +397,7 @@ def test_the_rest_of_the_time_is_waited_at_the_router(tail: Tail) -> None:
         tail.handover.connection.handover.recall()  # type: ignore[union-attr]  # it has one
         assert await consumer.receive(correlation_id) == b""
         assert not tail.is_handed
-        assert 0.28 < loop.time() - began < 0.9
+        assert 0.48 < loop.time() - began < 1.5
 
     tail.run(scenario())
 
@@ -582,7 +579,7 @@ def test_what_is_not_stable_is_not_sent(tail: Tail) -> None:
 
 def test_who_finds_nothing_for_a_while_goes_back_and_is_idle(tail: Tail) -> None:
     async def scenario() -> None:
-        consumer = await tail.followed(wait_ms=50)
+        consumer = await tail.followed(wait_ms=500)
         tail.handover.worker.tick(monotonic())
         correlation_id = consumer.post()
         await tail.until_waiting()
