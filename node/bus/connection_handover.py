@@ -147,7 +147,7 @@ class HandedBack(msgspec.Struct, frozen=True, array_like=True, tag=5):
     answers: tuple[tuple[int, int, AppendReply], ...] = ()
     position: FetchPosition | None = None
     """Of a consumer."""
-    is_too_much: bool = False
+    is_overloaded: bool = False
     """The worker has no time for consumers."""
 
 

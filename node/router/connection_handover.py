@@ -4,12 +4,13 @@ A connection whose requests have taken the routes of one worker for a while, non
 handed over to it (docs/adr/0027-connection-handover.md): it is not read here any more, and the
 worker answers its requests itself (worker/handed_connections.py). It comes back with what a worker
 does not do, such as the end of a transaction and the first batch of the next. The more often it
-comes back soon, the longer it takes until it is handed over again.
+comes back soon, the longer it takes until it is handed over again. So it is with a connection that
+follows one partition (fetch_routes.py).
 
 The invariant of routes (produce_routes.py) holds for the worker, too: every CHECK_S they are
 compared with what they were made of, and a connection whose routes are not valid any more is
 recalled; so are all when requests are traced or clients have quotas, and when the router stops.
-Called by the event loop, by produce_routes.py and by connections.
+Called by the event loop, by produce_routes.py, fetch_routes.py and by connections.
 """
 
 import asyncio
@@ -103,7 +104,7 @@ class _ProducedRequests:
         count_requests: Callable[[tuple[int, int], int], None],
     ) -> None:
         self._routing = routing
-        self.pace = self._routes = routes
+        self.pace = routes
         self._worker_of = worker_of
         self._count_requests = count_requests
         self.worker = worker_of(store)
@@ -111,7 +112,7 @@ class _ProducedRequests:
         """The routes that the worker has."""
 
     def message(self, connection: Connection, received: bytes) -> HandOver | None:
-        routes = self._routes
+        routes = self.pace
         by_prefix = {
             prefix: route
             for prefix, route in routes.by_prefix.items()
@@ -355,10 +356,10 @@ class ConnectionHandover:
         if handed is None:
             return  # it was closed meanwhile
         requests, pace = handed.requests, handed.requests.pace
-        if handed.served >= SERVED_MIN and not message.is_too_much:
+        if handed.served >= SERVED_MIN and not message.is_overloaded:
             pace.handover_after = max(pace.handover_after // 4, requests.handover_after_min)
             pace.until_handover = pace.handover_after
-        elif message.is_too_much or not handed.is_recalled:
+        elif message.is_overloaded or not handed.is_recalled:
             _back_off(requests)
         requests.take_back(handed.connection, message)
 

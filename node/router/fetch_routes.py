@@ -48,6 +48,9 @@ HANDOVER_AFTER: Final = 16
 """Fetches in a row that found a few records, before the connection is handed over."""
 FEW_BYTES_MAX: Final = 32 << 10
 """Of records in a response. A worker sends twice as many, because sizes vary."""
+WAIT_MS_MAX: Final = 30_000
+"""Of a request before a handover: until it is answered the connection is not read, and nobody sees
+whether the client is still there."""
 
 _READ_COMMITTED: Final = 1
 _LOG_START_SINCE: Final = 5
@@ -86,7 +89,7 @@ class FetchRoute:
     ) -> None:
         """`header` is what comes before the request's body, from behind the correlation id on."""
         self._routing = routing
-        self.pace = self._fetches = fetches
+        self.pace = fetches
         self._request = request
         (asked,) = request.topics
         (self._partition,) = asked.partitions
@@ -108,7 +111,7 @@ class FetchRoute:
 
     def message(self, connection: Connection, received: bytes) -> HandOver | None:
         """What the worker is told. None if the last response was not like those before."""
-        if connection.remembered is not self._fetches:
+        if connection.remembered is not self.pace:
             return None
         position = FetchPosition(0, self._partition.fetch_offset, -1, -1)
         request = self._request
@@ -295,20 +298,16 @@ class FetchRouting:
                 self.consider_handover(client, route)
         return True
 
-    def note(self, client: Connection, response: FetchResponse) -> bool:
-        """Count the response to a request for which `begin` has returned True. False if it is not
-        one with a few records."""
+    def note(self, client: Connection, response: FetchResponse) -> None:
+        """Count the response to a request for which `begin` has returned True."""
         fetches = client.remembered
         if not _has_few_records(response):
             if type(fetches) is SmallFetches:
                 client.remembered = None
-            return False
-        if type(fetches) is ProduceRoutes:
-            return True
-        if type(fetches) is not SmallFetches:
-            fetches = client.remembered = SmallFetches()
-        fetches.until_handover -= 1
-        return True
+        elif type(fetches) is not ProduceRoutes:
+            if type(fetches) is not SmallFetches:
+                fetches = client.remembered = SmallFetches()
+            fetches.until_handover -= 1
 
     def _route(
         self,
@@ -361,7 +360,7 @@ def _is_routable(request: FetchRequest, version: int) -> bool:
         or not _has_session_or_none(request)
         or request.min_bytes > 1
         or request.max_bytes <= 0
-        or request.max_wait_ms <= 0
+        or not 0 < request.max_wait_ms <= WAIT_MS_MAX
         or request.replica_id >= 0
         or request.forgotten_topics_data
     ):

@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.reply import Reply
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.fetch_routes import WAIT_MS_MAX
 from odradek.node.router.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession
 from odradek.node.router.logs import LocatedLog
 from odradek.node.router.request_sampling import SAMPLE_MASK_OF_API
@@ -371,7 +372,7 @@ def _may_repeat(request: FetchRequest, version: int) -> bool:
         or request.rack_id
         or request.min_bytes <= 0
         or request.max_bytes <= 0
-        or request.max_wait_ms <= 0
+        or not 0 < request.max_wait_ms <= WAIT_MS_MAX
     ):
         return False
     state = request.replica_state

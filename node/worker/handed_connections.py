@@ -183,7 +183,7 @@ class HandedConnections:
         followers = self._fetches.all()
         if followers and self._busy_share.of_last_window(now_s) > BUSY_SHARE_MAX:
             for following, fetch in followers:
-                fetch.is_too_much = True
+                fetch.is_overloaded = True
                 self._leave(following, b"")
         if now_s < self._tick_s:
             return
@@ -488,7 +488,7 @@ class HandedConnections:
                 handed.unsent,
                 answers,
                 None if fetch is None else fetch.position,
-                fetch is not None and fetch.is_too_much,
+                fetch is not None and fetch.is_overloaded,
             )
         )
         self._remove(handed)

@@ -4,9 +4,9 @@ Such a consumer reads one partition and follows its end: its requests are the sa
 the correlation id, the fetch offset and the epoch of its session (bus/connection_handover.py). They
 are compared and not decoded, and the response is put around what the store has. A fetch that finds
 nothing waits here for the turn that appends something, or for its time. While records come all the
-time, a request is not even read before: see UNWATCHED_S. What the router has to
-answer is left to it: offsets outside the log, partitions that are not led here any more, aborted
-transactions, more records than RECORD_BYTES_MAX. Called by handed_connections.py
+time, a request is not even read before: see UNWATCHED_S. What the router has to answer is left to
+it: offsets outside the log, partitions that are not led here any more, aborted transactions, more
+records than RECORD_BYTES_MAX. Called by handed_connections.py
 (docs/adr/0027-connection-handover.md).
 """
 
@@ -50,7 +50,6 @@ class HandedFetch:
         "_offset_at",
         "_repeated",
         "_repeated_start",
-        "_request",
         "_request_start",
         "bytes_max",
         "correlation_id",
@@ -58,7 +57,7 @@ class HandedFetch:
         "epoch",
         "fetch_offset",
         "has_session",
-        "is_too_much",
+        "is_overloaded",
         "location",
         "record_bytes",
         "records",
@@ -89,7 +88,7 @@ class HandedFetch:
         """When to look for requests again, if they are not looked for."""
         self.records = self.record_bytes = 0
         """That were sent; counted by offsets."""
-        self.is_too_much = False
+        self.is_overloaded = False
         """The worker has no time for it."""
         self._expect_epoch()
 
@@ -113,11 +112,7 @@ class HandedFetch:
             if data[_BEHIND_AT:at] != self._before or data[at + 8 :] != self._behind:
                 return False
             (self.fetch_offset,) = _int64.unpack_from(data, at)
-        elif (
-            not self.has_session
-            or data[_BEHIND_AT:] != self._repeated
-            or start != self._repeated_start
-        ):
+        elif start != self._repeated_start or data[_BEHIND_AT:] != self._repeated:
             return False
         self.correlation_id = data[_START_BYTES:_BEHIND_AT]
         self.due_s = now_s + self.route.wait_ms / 1000
@@ -160,7 +155,7 @@ class HandedFetch:
             self._expect_epoch()
             if is_unchanged and not records:
                 body = route.unchanged_response
-                return _int32.pack(_LENGTH_BYTES + len(body)) + correlation_id + body
+                return _int32.pack(len(correlation_id) + len(body)) + correlation_id + body
         length = uvarint(record_bytes + 1) if route.is_flexible else _int32.pack(record_bytes)
         head, middle = route.head, route.middle
         told = _pack_offsets(high, stable, start)

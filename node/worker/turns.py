@@ -153,7 +153,7 @@ class TurnExecutor:
         """Of the requests that a router wants traced. Shared with the offload thread."""
         self._turn_traces = TurnTraces(self.traces, partitions.partition_name)
         self.awaited: set[PartitionLocation] = set() if part_of is None else part_of.awaited
-        """The partitions that this worker's own consumers wait for."""
+        """The partitions that consumers follow whom this worker serves itself."""
         self.advanced: list[PartitionLocation] = [] if part_of is None else part_of.advanced
         """Those of them that have advanced. Whoever adds to `awaited` empties it."""
         self._offload: tuple[OffloadThread, TurnExecutor] | None = None

@@ -14,7 +14,7 @@ from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.records import ClientQuotaChanged
 from odradek.node.bus.messages import WriteMarker
 from odradek.node.router.connection_handover import CONSUMERS_MAX, SERVED_MIN
-from odradek.node.router.fetch_routes import FEW_BYTES_MAX, HANDOVER_AFTER
+from odradek.node.router.fetch_routes import FEW_BYTES_MAX, HANDOVER_AFTER, WAIT_MS_MAX
 from odradek.node.router.idle_fetches import IdleFetch
 from odradek.node.worker.busy_share import WINDOW_S
 from odradek.node.worker.handed_connections import IDLE_S
@@ -186,14 +186,14 @@ def tail(tmp_path: Path) -> Iterator[Tail]:
 
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("has_session", [False, True])
+@pytest.mark.parametrize(
+    ("version", "has_session"),
+    [(version, False) for version in VERSIONS]
+    + [(version, True) for version in VERSIONS if version >= SESSIONS_SINCE],
+)
 def test_the_responses_have_the_same_bytes(
     tail: Tail, version: int, has_session: bool, isolation_level: int
 ) -> None:
-    if has_session and version < SESSIONS_SINCE:
-        return
-
     async def scenario() -> None:
         options = {"has_session": has_session, "isolation_level": isolation_level, "wait_ms": 30}
         handed = await tail.followed(version, **options)
@@ -465,7 +465,11 @@ def many_bytes(request: FetchRequest) -> None:
     request.min_bytes = 2
 
 
-@pytest.mark.parametrize("change", [several_partitions, many_bytes])
+def a_long_wait(request: FetchRequest) -> None:
+    request.max_wait_ms = WAIT_MS_MAX + 1
+
+
+@pytest.mark.parametrize("change", [several_partitions, many_bytes, a_long_wait])
 def test_other_fetches_stay_with_the_router(
     tail: Tail, change: Callable[[FetchRequest], None]
 ) -> None:
