@@ -22,7 +22,7 @@ _NOTHING: Final = (0, 0)
 
 
 @dataclass(slots=True, eq=False)
-class _ConnectionFetches:
+class ConnectionFetches:
     """The fetches of one connection."""
 
     client_id: str = ""
@@ -43,7 +43,7 @@ class FetchActivity:
     __slots__ = ("_connections", "sent")
 
     def __init__(self) -> None:
-        self._connections: dict[int, _ConnectionFetches] = {}
+        self._connections: dict[int, ConnectionFetches] = {}
         self.sent: dict[TopicKey, tuple[int, int]] = {}
         """Bytes and number of the records in responses, by topic."""
 
@@ -66,7 +66,7 @@ class FetchActivity:
         session). `is_reduced` says that this fetch removed some from the session."""
         fetches = self._connections.get(connection_id)
         if fetches is None:
-            fetches = self._connections[connection_id] = _ConnectionFetches()
+            fetches = self._connections[connection_id] = ConnectionFetches()
         fetches.client_id, fetches.client_host = client_id, client_host
         fetches.is_read_committed = is_read_committed
         if is_reduced or not session_id or session_id != fetches.session_id:
@@ -79,6 +79,11 @@ class FetchActivity:
         fetches.last_ms = now_ms
         if fetches.errors:
             fetches.errors.clear()
+
+    def of_connection(self, connection_id: int) -> ConnectionFetches | None:
+        """Whoever sees that the latest fetch is sent again sets its `last_ms`. Valid until the
+        connection is closed."""
+        return self._connections.get(connection_id)
 
     def repeat(self, connection_id: int, now_ms: int) -> None:
         """The connection's latest fetch was sent again."""

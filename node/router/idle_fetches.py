@@ -156,21 +156,21 @@ Begin = Callable[[Slot, memoryview], None]
 class IdleFetches:
     """Those of all connections of a router.
 
-    `count_request` is called with API key and version of each request that is answered here,
-    `begin_request` with those that found something.
+    `count_requests` is called with API key and version of requests that are answered here, and with
+    their number, `begin_request` with those that found something.
     """
 
     def __init__(
         self,
         services: Services,
-        count_request: Callable[[tuple[int, int]], None],
+        count_requests: Callable[[tuple[int, int], int], None],
         begin_request: Begin,
     ) -> None:
         self._services = services
         self._authorizer = services.authorizer
         self._metadata = services.metadata
         self._sessions = services.fetch_sessions
-        self._count_request = count_request
+        self.count_requests: Final = count_requests
         self._begin_request = begin_request
         self.consider_taking: Callable[[Connection, IdleFetch], None] | None = None
         """Called with each repeated fetch, while it begins to wait."""
@@ -205,10 +205,13 @@ class IdleFetches:
 
     def is_valid(self, idle: IdleFetch, client: Connection) -> bool:
         """Whether the response would be the same if the next request were decoded now."""
+        return idle.principal == client.peer_principal and self.has_same_response(idle)
+
+    def has_same_response(self, idle: IdleFetch) -> bool:
+        """`is_valid` if the client is the one it was."""
         if (
             idle.image_offset != self._metadata.image.offset
             or idle.rules is not self._authorizer.rules
-            or idle.principal != client.peer_principal
         ):
             return False
         session = idle.session
@@ -227,9 +230,8 @@ class IdleFetches:
                 return False
         return True
 
-    def answered(self, idle: IdleFetch) -> None:
+    def advance_session(self, idle: IdleFetch) -> None:
         """A request is answered with the response that is kept. `is_valid` said so when it came."""
-        self._count_request(idle.count_key)
         session = idle.session
         if (
             session is not None
@@ -248,7 +250,8 @@ class IdleFetches:
         waiting: Reply[bool],
     ) -> None:
         if not waiting.result():
-            self.answered(idle)
+            self.count_requests(idle.count_key, 1)
+            self.advance_session(idle)
             slot.complete((_pack_int32(correlation_id), idle.response))
             return
         frame = bytearray(_pack_int32(idle.key_and_version))

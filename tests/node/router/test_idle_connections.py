@@ -14,6 +14,7 @@ import pytest
 
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.node.router.idle_connections import (
+    LONG_WAIT_MS,
     PER_TURN_MAX,
     REPEATS_MIN,
     UNUSED_S,
@@ -158,6 +159,20 @@ def test_the_rest_of_the_time_is_waited(fixture: IdleFixture) -> None:
         answer = await client.receive(correlation_id, asked, V4, FetchResponse)
         assert partitions_of(answer)[0].records
         assert fixture.fixture.loop.time() - began < 0.15
+
+    fixture.run(scenario())
+
+
+@pytest.mark.parametrize("wait_ms", [LONG_WAIT_MS - 1, LONG_WAIT_MS, LONG_WAIT_MS + 77])
+def test_its_wait_ends_near_its_time(fixture: IdleFixture, wait_ms: int) -> None:
+    async def scenario() -> None:
+        client = await fixture.taken(fetch(wait_ms=wait_ms))
+        started_s = fixture.fixture.loop.time()
+        await ask(client, fetch(wait_ms=wait_ms), V4)
+        waited_ms = (fixture.fixture.loop.time() - started_s) * 1000
+        early_ms = wait_ms / 10 if wait_ms >= LONG_WAIT_MS else 0
+        assert waited_ms > wait_ms - early_ms - 2  # The loop's clock counts milliseconds.
+        assert fixture.idle.count == 1
 
     fixture.run(scenario())
 
