@@ -75,11 +75,14 @@ def up(
     from odradek.node.embedded import BrokerFailure
     from odradek.node.local_cluster import LocalCluster
 
-    with chosen_folder(data, is_temporary=temporary) as chosen, _locked(_folder(chosen)) as folder:
+    with (
+        chosen_folder(data, is_temporary=temporary) as chosen,
+        _locked(_folder(chosen)) as folder,
+        interruptions() as interrupted,
+    ):
         layout = _layout(folder, node_count, port)
         _check_ports(layout)
         nodes = LocalCluster(folder, layout, settings={"profile": "dev", **dict(settings)})
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         output.hint(f"Starting {len(nodes.nodes)} nodes in {folder} ...")
         try:
             nodes.start()
@@ -91,7 +94,7 @@ def up(
                         output.hint(f"Node {node_id} has joined as a voter.")
             with ControlServer(folder) as control:
                 _print_addresses(nodes, folder, output, is_default=chosen is None)
-                _NodeWatch(nodes, control, output, restarts=not no_restart).run()
+                _NodeWatch(nodes, control, output, restarts=not no_restart).run(interrupted)
         except BrokerFailure as failure:
             raise click.ClickException(str(failure)) from failure
         except KeyboardInterrupt:
@@ -147,6 +150,23 @@ def _folder(data: Path | None) -> Path:
     from odradek.node.default_folders import default_data_folder
 
     return data or default_data_folder().with_name("odradek-cluster")
+
+
+@contextmanager
+def interruptions() -> Iterator[int]:
+    """Let SIGTERM raise KeyboardInterrupt like Ctrl-C. The descriptor becomes readable with either,
+    for whoever waits: an exception is lost that is raised in a destructor, and comes too late a
+    moment before a system call that blocks."""
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        writing.setblocking(False)
+        terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        wakeup = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        try:
+            yield reading.fileno()
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            signal.signal(signal.SIGTERM, terminate)
 
 
 @contextmanager
@@ -256,17 +276,20 @@ class _NodeWatch:
         self._down: set[int] = set()
         """The nodes that are held down."""
 
-    def run(self) -> None:
-        """Until interrupted."""
+    def run(self, interrupted: int) -> None:
+        """Until the descriptor is readable: then it raises KeyboardInterrupt."""
         while True:
             running = [n for node_id, n in self._nodes.items() if node_id not in self._down]
             descriptors = [os.pidfd_open(node.pid) for node in running]
             try:
                 # One of a process is readable when it has ended.
-                ready, _, _ = select.select([*descriptors, self._control.fileno()], [], [])
+                awaited = [*descriptors, self._control.fileno(), interrupted]
+                ready, _, _ = select.select(awaited, [], [])
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
+            if interrupted in ready:
+                raise KeyboardInterrupt
             for node_id, node in self._nodes.items():
                 if node_id not in self._down and not node.is_running:
                     self._on_end(node_id, node)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from odradek.node.blocking_client import BlockingClient
 from odradek.node.child import python_command
 from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_up import interruptions
 from odradek.node.cli.connection import make_connection
 from odradek.node.cli.quorum import quorum_state
 from odradek.node.local_cluster import ClusterLayout, LocalNode, new_layout, write_layout
@@ -117,6 +119,27 @@ def test_without_restarts_a_node_that_has_ended_stays_down(tmp_path: Path, odrad
         assert odradek("cluster", "stop-node", "0", *where).stdout.startswith("Node 0 is down")
         assert odradek("cluster", "start-node", "0", *where).exit_code == 0
         assert is_listening(port)
+
+
+class RaisesInDestructor:
+    """Where it is lost, an exception of a signal handler is only printed."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_whose_exception_is_lost_ends_a_wait(number: signal.Signals) -> None:
+    with interruptions() as interrupted:
+        assert select.select([interrupted], [], [], 0)[0] == []
+        RaisesInDestructor(number)
+        assert select.select([interrupted], [], [], 0)[0] == [interrupted]
+    with pytest.raises(KeyboardInterrupt), interruptions():
+        signal.raise_signal(number)
 
 
 @pytest.mark.e2e
