@@ -5,10 +5,10 @@ completed in any order. The completed head of the queue is written at once. Larg
 are not copied: the transport refers to them until the kernel has taken them, and `hold` keeps their
 memory as long.
 
-Reading is paused while there is a reason: too many requests in flight, responses that the client
-does not read, a throttle, no room in the arena, too many requests in one iteration of the loop, or
-a large request that is still being decoded; or a worker reads instead. One invariant: the reasons
-are only set and cleared here, and the transport reads if and only if there are none.
+Reading is paused while there is a reason: too many requests in flight or bytes of them, responses
+that the client does not read, a throttle, no room in the arena, too many requests in one iteration
+of the loop, a large request that is still being decoded, or a worker that reads instead. One
+invariant: the reasons are only set and cleared here, and the transport reads if there are none.
 
 Called by the event loop (get_buffer, buffer_updated...) and by the code that completes slots.
 """
@@ -31,7 +31,7 @@ from odradek.node.wire.framing import (
     read_length,
 )
 from odradek.node.wire.listeners import ClientListener
-from odradek.node.wire.receive_buffer import FrameReceiver
+from odradek.node.wire.receive_buffer import KEPT_BYTES_MAX, FrameReceiver
 from odradek.node.wire.request_times import RequestTiming
 from odradek.node.wire.socket_server import SocketServer
 from odradek.protocol.errors import ProtocolError
@@ -49,7 +49,6 @@ TURN_NS_MAX = 2_000_000
 _JOINED_BYTES_MAX = 32 * 1024
 _WRITE_BYTES_MAX = 8 << 20
 
-
 # The reasons why a connection does not read, as bits.
 INFLIGHT, UNSENT, CONGESTED, THROTTLED, STARVED = 1, 2, 4, 8, 16
 TURN_LIMIT, CLOSING, DECODING, HANDED_OVER = 32, 64, 128, 256
@@ -62,22 +61,15 @@ ConnectionServer: TypeAlias = "SocketServer[Connection, Slot]"
 class Slot:
     """A request's place in its connection's queue."""
 
-    __slots__ = (
-        "_block",
-        "buffers",
-        "connection",
-        "hold",
-        "is_done",
-        "size",
-        "timing",
-    )
+    __slots__ = ("_block", "buffers", "connection", "hold", "is_done", "received", "size", "timing")
 
     def __init__(self, connection: "Connection") -> None:
         self.connection = connection
         self.timing: RequestTiming | None = None
         """Of a request that is measured or traced."""
         self.is_done = False
-        self.size = 0
+        self.size = self.received = 0
+        """Bytes of the response, and of the request if it counts."""
         self.buffers: Sequence[Buffer] | None = None
         self.hold: object = None
         self._block = NO_BLOCK
@@ -130,6 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_bytes_max",
         "_has_unparsed",
         "_holds",
+        "_inflight_bytes",
         "_is_in_flush_queue",
         "_is_parsing",
         "_is_reading",
@@ -189,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_in_flush_queue = False
         self._is_reading = True
         self._has_unparsed = False
-        self._unsent_bytes = 0
+        self._unsent_bytes = self._inflight_bytes = 0
         self._holds: list[object] | None = None
         self._throttle: asyncio.TimerHandle | None = None
         self._activity_ms = self._unparsed_since_ms = self._congested_since_ms = wire.now_ms
@@ -338,6 +331,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._stops |= INFLIGHT
             count += 1
             size = LENGTH_BYTES + length
+            if size > KEPT_BYTES_MAX:
+                slot.received = size
+                self._inflight_bytes += size
+                if self._inflight_bytes >= settings.inflight_bytes_max:
+                    self._stops |= INFLIGHT
             on_request(slot, view[frame_start:frame_end], frame_start)
             start = frame_end
         self.request_count += count
@@ -440,6 +438,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- responses ---------------------------------------------------------------------------------
 
     def completed(self, slot: Slot) -> None:
+        self._inflight_bytes -= slot.received
         self._unsent_bytes += slot.size
         if self._unsent_bytes > self.wire.settings.unsent_bytes_max:
             self._stops |= UNSENT
@@ -492,7 +491,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _clear_stops_after_write(self) -> None:
         settings = self.wire.settings
-        if len(self.slots) <= settings.inflight_requests_max // 2:
+        is_behind = self._inflight_bytes > settings.inflight_bytes_max // 2
+        if not is_behind and len(self.slots) <= settings.inflight_requests_max // 2:
             self._stops &= ~INFLIGHT
         if self._unsent_bytes <= settings.unsent_bytes_max // 2:
             self._stops &= ~UNSENT

@@ -36,6 +36,9 @@ class WireSettings:
     connections_per_ip_max_overrides: dict[str, int] = field(default_factory=dict)
     connections_idle_ms_max: int = 600_000  # Kafka's default: connections.max.idle.ms
     inflight_requests_max: int = 1_000
+    inflight_bytes_max: int = 8 << 20
+    """Of a connection's requests without a response. A client that sends without waiting would fill
+    the arena, with memory that is in no cache, and others would have no room."""
     unsent_bytes_max: int = 4 << 20
     half_open_ms_max: int = 60_000
     """Until a whole request has arrived, and until the first one begins. Large requests may take

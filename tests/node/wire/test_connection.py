@@ -255,6 +255,26 @@ def test_reading_stops_at_the_limit_of_requests_in_flight(world: World) -> None:
     world.run(scenario())
 
 
+@pytest.mark.parametrize("size", [5_000, 100_000, 300_000])
+def test_reading_stops_at_the_limit_of_bytes_in_flight(world: World, size: int) -> None:
+    async def scenario() -> None:
+        bytes_max = world.settings.inflight_bytes_max = 256 << 10
+        client = await world.connect()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(client.send(*(bytes([index]) * size for index in range(100))))
+            for expected in range(100):
+                await world.until(lambda: world.waiting)
+                assert len(the_connection(world).slots) <= bytes_max // size + 1
+                slot, frame = world.waiting.pop(0)
+                slot.complete([frame])
+                assert await client.receive() == bytes([expected]) * size
+        # Small ones do not count: their number is limited.
+        await client.send(*[b"small"] * 500)
+        await world.until(lambda: len(world.waiting) == 500)
+
+    world.run(scenario())
+
+
 def test_a_client_that_does_not_read_takes_bounded_memory(
     world: World,
 ) -> None:
