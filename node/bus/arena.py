@@ -70,6 +70,11 @@ class Arena:
         return cls(file, size, path)
 
     @classmethod
+    def anonymous(cls, size: int) -> Self:
+        """An arena of this process alone, of whole MiB."""
+        return cls(-1, size, None)
+
+    @classmethod
     def open(cls, path: Path) -> Self:
         """Map an arena of another process. Only its creator may allocate."""
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)

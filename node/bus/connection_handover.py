@@ -1,9 +1,9 @@
 """Client connections that a router hands over to a worker: the messages about them, and the channel
 that carries them with the sockets.
 
-A producer that sends no large requests, and to partitions of one worker, is served by that worker
-itself, over the connection's own socket, so that a request wakes one process instead of two, and
-one of them twice. So is a consumer that follows the end of one partition. The router keeps the
+A producer that sends to partitions of one worker, and no very large requests, is served by that
+worker itself, over the connection's own socket, so that a request wakes one process instead of two,
+and one of them twice. So is a consumer that follows the end of one partition. The router keeps the
 connection, reads nothing of it, and gets it back whenever there is something to do that a worker
 cannot do (docs/adr/0027-connection-handover.md).
 
@@ -24,10 +24,10 @@ import msgspec
 from odradek.node.bus.messages import AppendReply
 from odradek.protocol.types import NO_OFFSET
 
-REQUEST_BYTES_MAX: Final = 80 << 10
-"""Of a request that a worker reads itself. Larger batches keep both processes busy."""
 READ_BYTES: Final = 96 << 10
-"""What a worker reads of a connection at a time."""
+"""What a worker reads of a connection at a time, unless a larger request comes."""
+PIECE_BYTES_MAX: Final = 128 << 10
+"""Of the bytes that go with one message when a connection is handed back."""
 RECEIVED_BYTES_MAX: Final = 128 << 10
 """What is received of a connection and not answered when it is handed over."""
 _MESSAGE_BYTES_MAX: Final = 384 << 10
@@ -105,6 +105,8 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=1):
     routes: tuple[DirectRoute, ...]
     received: bytes
     fetch: DirectFetch | None = None
+    is_large: bool = False
+    """Whether the last request was larger than READ_BYTES."""
 
 
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -148,11 +150,18 @@ class HandedBack(msgspec.Struct, frozen=True, array_like=True, tag=5):
     position: FetchPosition | None = None
     """Of a consumer."""
     is_overloaded: bool = False
-    """The worker has no time for consumers."""
+    """The worker has no time for consumers and large requests, or no room for these."""
+
+
+class Unread(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Bytes that come before those in the message that hands the connection back."""
+
+    connection: int
+    piece: bytes
 
 
 ToWorkerMessage: TypeAlias = HandOver | Recall | Forget
-ToRouterMessage: TypeAlias = Served | HandedBack
+ToRouterMessage: TypeAlias = Served | Unread | HandedBack
 Message: TypeAlias = ToWorkerMessage | ToRouterMessage
 
 _encode = msgspec.msgpack.Encoder().encode

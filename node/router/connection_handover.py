@@ -1,11 +1,11 @@
 """Hands connections of producers and consumers over to workers, and takes them back.
 
-A connection whose requests have taken the routes of one worker for a while, none of them large, is
-handed over to it (docs/adr/0027-connection-handover.md): it is not read here any more, and the
-worker answers its requests itself (worker/handed_connections.py). It comes back with what a worker
-does not do, such as the end of a transaction and the first batch of the next. The more often it
-comes back soon, the longer it takes until it is handed over again. So it is with a connection that
-follows one partition (fetch_routes.py).
+A connection whose requests have taken the routes of one worker for a while, none of them very
+large, is handed over to it (docs/adr/0027-connection-handover.md): it is not read here any more,
+and the worker answers its requests itself (worker/handed_connections.py). It comes back with what a
+worker does not do, such as the end of a transaction and the first batch of the next. The more often
+it comes back soon, the longer it takes until it is handed over again. So it is with a connection
+that follows one partition (fetch_routes.py).
 
 The invariant of routes (produce_routes.py) holds for the worker, too: every CHECK_S they are
 compared with what they were made of, and a connection whose routes are not valid any more is
@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
+
 from odradek.node.bus.connection_handover import (
     RECEIVED_BYTES_MAX,
     DirectRoute,
@@ -27,6 +29,7 @@ from odradek.node.bus.connection_handover import (
     HandoverChannel,
     Recall,
     Served,
+    Unread,
     handover_path,
 )
 from odradek.node.router.context import Services
@@ -122,7 +125,9 @@ class _ProducedRequests:
         if not 0 < routes.prefix_end * len(by_prefix) <= _ROUTES_BYTES_MAX:
             return None
         direct = tuple(_direct_route(prefix, route) for prefix, route in by_prefix.items())
-        return HandOver(connection.id, routes.key_and_version, direct, received)
+        return HandOver(
+            connection.id, routes.key_and_version, direct, received, is_large=routes.is_large
+        )
 
     def is_valid(self, connection: Connection) -> bool:
         return all(self._routing.is_valid(route, connection) for route in self._taken)
@@ -143,7 +148,7 @@ class _ProducedRequests:
 class _HandedOver:
     """One connection that is handed over or about to be. A Handover of connection_hooks.py."""
 
-    __slots__ = ("_owner", "connection", "is_away", "is_recalled", "requests", "served")
+    __slots__ = ("_owner", "connection", "is_away", "is_recalled", "requests", "served", "unread")
 
     def __init__(
         self, owner: "ConnectionHandover", connection: Connection, requests: HandedRequests
@@ -153,6 +158,8 @@ class _HandedOver:
         self.requests = requests
         self.is_away = self.is_recalled = False
         self.served = 0
+        self.unread: list[bytes] = []
+        """What the worker has sent back so far."""
 
     def begin(self) -> None:
         if not self.is_away:
@@ -319,6 +326,10 @@ class ConnectionHandover:
             message, _ = received
             if isinstance(message, Served):
                 self._take_served(message)
+            elif isinstance(message, Unread):
+                unread = self._away.get(message.connection)
+                if unread is not None:
+                    unread.unread.append(message.piece)
             elif isinstance(message, HandedBack):
                 self._take_back(message)
 
@@ -361,6 +372,9 @@ class ConnectionHandover:
             pace.until_handover = pace.handover_after
         elif message.is_overloaded or not handed.is_recalled:
             _back_off(requests)
+        if handed.unread:
+            received = b"".join((*handed.unread, message.received))
+            message = msgspec.structs.replace(message, received=received)
         requests.take_back(handed.connection, message)
 
 

@@ -22,7 +22,7 @@ from time import perf_counter_ns
 from typing import Final
 
 from odradek.cluster.replication.partition import ANY_EPOCH
-from odradek.node.bus.connection_handover import REQUEST_BYTES_MAX
+from odradek.node.bus.connection_handover import READ_BYTES
 from odradek.node.bus.messages import UNSENT, Append, Appended, AppendReply
 from odradek.node.bus.produce_frames import FLEXIBLE_SINCE, NO_TAGS, PREFIX_AT, records_at
 from odradek.node.router.authorizer import CLUSTER_PRINCIPAL
@@ -45,12 +45,14 @@ from odradek.protocol.primitives import read_uvarint
 from odradek.protocol.records import HEADER_BYTES, MAGIC, MAGIC_AT, producer_of
 
 HANDOVER_AFTER: Final = 32
-"""Requests in a row, none of them large, before a connection is handed over to a worker for the
-first time."""
+"""Requests in a row, none of them very large, before a connection is handed over for the first
+time."""
 HANDOVER_AFTER_MIN: Final = 8
 """The same if handing it over has been of use."""
-HANDED_BATCH_BYTES_MAX: Final = 7 * REQUEST_BYTES_MAX // 8
-"""Larger batches are large. A worker takes somewhat larger ones, because sizes vary."""
+HANDED_BATCH_BYTES_MAX: Final = (1 << 20) + (32 << 10)
+"""Larger batches are very large. A worker takes somewhat larger ones, because sizes vary."""
+HANDED_TRANSACTION_BYTES_MAX: Final = 70 << 10
+"""The same for batches of transactions, which a worker takes only with what it reads at once."""
 ROUTES_MAX: Final = 128
 """Routes of one connection."""
 PREFIX_BYTES_MAX: Final = 1024
@@ -153,14 +155,23 @@ class ProduceRoutes:
     Only requests of the API version that was seen last are looked up, with as many bytes.
     """
 
-    __slots__ = ("by_prefix", "handover_after", "key_and_version", "prefix_end", "until_handover")
+    __slots__ = (
+        "by_prefix",
+        "handover_after",
+        "is_large",
+        "key_and_version",
+        "prefix_end",
+        "until_handover",
+    )
 
     def __init__(self) -> None:
         self.by_prefix: dict[bytes, ProduceRoute] = {}
         self.key_and_version = self.prefix_end = 0
         self.handover_after = self.until_handover = HANDOVER_AFTER
-        """So many requests in a row, none of them large, take a route before the connection is
+        """So many requests in a row, none of them very large, take a route before the connection is
         handed over to the worker: when it came last to the router, and from now on."""
+        self.is_large = False
+        """Whether a worker cannot read at once what it read last before a handover."""
 
 
 class _RoutedAppend:
@@ -282,11 +293,13 @@ class ProduceRouting:
             ),
             _RoutedAppend(self, slot, route, correlation_id),
         )
-        if size > HANDED_BATCH_BYTES_MAX:
+        bytes_max = HANDED_TRANSACTION_BYTES_MAX if is_transactional else HANDED_BATCH_BYTES_MAX
+        if size > bytes_max:
             routes.until_handover = routes.handover_after
         else:
             routes.until_handover -= 1
             if not routes.until_handover:
+                routes.is_large = size > READ_BYTES
                 self.consider_handover(slot.connection, routes, route.store)
         return True
 

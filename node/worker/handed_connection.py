@@ -8,10 +8,18 @@ from typing import Final
 
 import msgspec
 
-from odradek.node.bus.connection_handover import HandOver, HandoverChannel
-from odradek.node.bus.messages import Appended, AppendReply
+from odradek.node.bus.connection_handover import (
+    PIECE_BYTES_MAX,
+    HandedBack,
+    HandOver,
+    HandoverChannel,
+    Served,
+    Unread,
+)
+from odradek.node.bus.messages import Append, AppendBytes, Appended, AppendReply
 from odradek.node.bus.produce_frames import PREFIX_AT
 from odradek.node.worker.handed_fetches import HandedFetch
+from odradek.node.worker.large_requests import LargeRequest
 
 _LENGTH_BYTES: Final = 4
 
@@ -55,6 +63,36 @@ class Route:
             return self.encode(self.size, correlation_id, head, base_offset, append_ms, start, tail)
         return self.encode(self.size, correlation_id, head, base_offset, append_ms, tail)
 
+    def append(self, request_id: int, arena_offset: int, length: int) -> Append:
+        """Of the batch of a large request, for which there is room before it."""
+        return Append(
+            request_id,
+            self.store,
+            self.number,
+            arena_offset,
+            length,
+            acks=self.acks,
+            version=self.version,
+            has_headroom=True,
+            timeout_ms=self.timeout_ms,
+        )
+
+    def append_bytes(self, request_id: int, batch: bytes) -> AppendBytes:
+        """Of the batch of a request."""
+        return AppendBytes(
+            request_id,
+            self.store,
+            self.number,
+            batch,
+            True,
+            -1,
+            self.acks,
+            self.version,
+            self.timeout_ms,
+            -1,
+            self.is_transactional,
+        )
+
 
 class Unanswered(msgspec.Struct, eq=False):
     """A request in its connection's queue."""
@@ -66,6 +104,8 @@ class Unanswered(msgspec.Struct, eq=False):
     """0 if it is not measured."""
     done_ns: int = 0
     reply: AppendReply | None = None
+    large: LargeRequest | None = None
+    """Where the request is, if it is a large one."""
 
 
 class HandedConnection:
@@ -74,12 +114,16 @@ class HandedConnection:
     __slots__ = (
         "channel",
         "connection",
+        "expected_bytes",
         "fetch",
         "has_left",
         "is_active",
         "is_gone",
+        "is_overloaded",
         "is_paused",
         "key_and_version",
+        "large",
+        "large_count",
         "prefix_end",
         "queue",
         "received",
@@ -113,7 +157,15 @@ class HandedConnection:
         self.queue: deque[Unanswered] = deque()
         self.received = message.received
         """Not answered yet: a part of a request, or what the router has to answer."""
+        self.large: LargeRequest | None = None
+        """Of which a part has come. There is nothing in `received` then."""
+        self.expected_bytes = 0
+        """Of the next request, if the last one was large."""
+        self.large_count = 0
+        """Large requests without a reply."""
         self.unsent = b""
+        self.is_overloaded = False
+        """It is handed back because the worker has no time or no room for it."""
         self.is_active = True
         self.is_paused = False
         self.has_left = False
@@ -122,3 +174,57 @@ class HandedConnection:
         """It was handed back, or forgotten."""
         self.request_count = self.received_bytes = self.sent_bytes = 0
         self.timings: list[tuple[int, int, int]] = []
+
+    def take_answered(self) -> tuple[list[bytes], list[Unanswered], bool]:
+        """Take the first requests of the queue that have their replies: their responses, which of
+        them are measured, and whether the one behind them was refused."""
+        queue = self.queue
+        responses: list[bytes] = []
+        measured: list[Unanswered] = []
+        while queue and (reply := queue[0].reply) is not None:
+            if type(reply) is not Appended or reply.error_code:
+                return responses, measured, True
+            request = queue.popleft()
+            responses.append(request.route.response(request.correlation_id, reply))
+            if request.received_ns:
+                measured.append(request)
+        return responses, measured, False
+
+    def tell_served(self) -> None:
+        """Tell the router what was answered since it was last told."""
+        fetched = () if self.fetch is None else self.fetch.take_fetched()
+        self.channel.send(
+            Served(
+                self.connection,
+                self.request_count,
+                self.received_bytes,
+                self.sent_bytes,
+                tuple(self.timings),
+                *fetched,
+            )
+        )
+        self.request_count = self.received_bytes = self.sent_bytes = 0
+        self.timings.clear()
+
+    def send_back(self) -> None:
+        """Tell the router where it goes on. All requests have their replies."""
+        received = self.received
+        while len(received) > PIECE_BYTES_MAX:
+            self.channel.send(Unread(self.connection, received[:PIECE_BYTES_MAX]))
+            received = received[PIECE_BYTES_MAX:]
+        answers = tuple(
+            (each.correlation_id, each.route.index, each.reply)
+            for each in self.queue
+            if each.reply is not None
+        )
+        position = None if self.fetch is None else self.fetch.position
+        self.channel.send(
+            HandedBack(
+                self.connection, received, self.unsent, answers, position, self.is_overloaded
+            )
+        )
+
+
+def is_refused(reply: AppendReply | None) -> bool:
+    """Whether the router has to answer."""
+    return type(reply) is not Appended or bool(reply.error_code)

@@ -1,12 +1,13 @@
 """Client connections that a router has handed over: a worker reads their requests and answers them.
 
-The requests are Produce requests of one batch that is not large, and repeat an earlier one of their
-connection, but for correlation id and records. A batch of a transaction must continue one that is
-under way in its partition. `receive` makes appends of them, which run in the worker's turn like
-those of routers; `send_replies` writes the responses, in the order of the requests. Or they are
-fetches of one partition (handed_fetches.py). Whatever else arrives, the connection is handed back
-with it: other requests, larger ones, a closed connection, a client that does not read. So it is
-when an append is refused (the router answers those), after IDLE_S, and when the router asks for it.
+The requests are Produce requests of one batch, and repeat an earlier one of their connection, but
+for correlation id and records; the large ones are received elsewhere (large_requests.py). A batch
+of a transaction must continue one that is under way in its partition, and not be large. `receive`
+makes appends of them, which run in the worker's turn like those of routers; `send_replies` writes
+the responses, in the order of the requests. Or they are fetches of one partition
+(handed_fetches.py). Whatever else arrives, the connection is handed back with it: other requests,
+very large ones, a closed connection, a client that does not read. So it is when an append is
+refused (the router answers those), after IDLE_S, and when the router asks for it.
 
 Invariant: a connection is handed back once, after all its requests were answered by the turns, and
 then with what the router needs to go on as if it had read everything itself. Called by the worker's
@@ -25,35 +26,45 @@ from typing import Final, TypeAlias
 
 from odradek.node.bus.connection_handover import (
     READ_BYTES,
-    REQUEST_BYTES_MAX,
     Forget,
     HandedBack,
     HandOver,
     HandoverChannel,
-    Served,
     listen,
 )
-from odradek.node.bus.messages import AppendBytes, Appended, AppendReply
 from odradek.node.bus.produce_frames import PREFIX_AT, records_at
 from odradek.node.wire.request_times import SAMPLE_MASK
 from odradek.node.worker.busy_share import BusyShare
-from odradek.node.worker.handed_connection import HandedConnection, Unanswered
+from odradek.node.worker.handed_connection import (
+    HandedConnection,
+    Route,
+    Unanswered,
+    is_refused,
+)
 from odradek.node.worker.handed_fetches import (
     NEVER_S,
     UNWATCHED_S,
     HandedFetch,
     HandedFetches,
 )
+from odradek.node.worker.large_requests import LARGE_BYTES_MAX, LargeRequest, LargeRequests
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.records import producer_of
 
 IDLE_S: Final = 1.0
 """A connection goes back when it was not used for so long, up to twice that."""
 BUSY_SHARE_MAX: Final = 0.85
-"""A worker that is busy for more than this part of the time hands its consumers back: then two
-processors do more than one."""
+"""A worker that is busy for more than this part of the time hands back its consumers, and producers
+of large requests: then two processors do more than one."""
+LARGE_WINDOW_S: Final = 0.1
+"""What the share is about for large requests."""
 INFLIGHT_MAX: Final = 128
 """Requests of a connection without a response; then it is not read."""
+LARGE_INFLIGHT_MAX: Final = 6
+"""Large ones among them."""
+BUSY_SHARE_FOR_LARGE_MAX: Final = 0.6
+"""A worker that is busier than this does not take over producers of large requests, because reading
+them adds a third to its work."""
 EVENTS_MAX: Final = 64
 REQUESTS_PER_TURN: Final = 512
 REQUEST_BYTES_PER_TURN: Final = 1 << 20
@@ -96,7 +107,8 @@ class HandedConnections:
         """By the channel's descriptor and the connection."""
         self._unanswered: dict[int, Unanswered] = {}
         self._next_id = 0
-        self._state = RouterState()
+        self.large: Final = LargeRequests()
+        self._state = RouterState(self.large.view)
         """Of the appends: the turns put the replies here."""
         self._turn_bytes = 0
         self._buffer = memoryview(bytearray(READ_BYTES))
@@ -105,6 +117,8 @@ class HandedConnections:
         """Descriptors that were readable and had to wait for the next turn: they come first."""
         self._tick_s = 0.0
         self._busy_share = BusyShare(used_s)
+        self._large_busy_share = BusyShare(used_s, LARGE_WINDOW_S)
+        self._large_share = 0.0
         self._is_stopping = False
 
     @property
@@ -154,6 +168,9 @@ class HandedConnections:
                 request = self._unanswered.pop(getattr(reply, "request_id", 0), None)
                 if request is not None:
                     request.reply = reply  # type: ignore[assignment]  # of an append
+                    if request.large is not None:
+                        self.large.release(request.large)
+                        request.handed.large_count -= 1
                     if request.received_ns:
                         request.done_ns = perf_counter_ns()
                     answered[request.handed] = None
@@ -177,24 +194,28 @@ class HandedConnections:
                 self._answer_fetch(following, fetch, is_due=True)
 
     def tick(self, now_s: float) -> None:
-        """Serve what is due, tell routers what was served, and hand back what is idle, or consumers
-        if the worker is too busy. To be called often."""
+        """Serve what is due, tell routers what was served, and hand back what is idle, or what
+        others can do if the worker is too busy. To be called often."""
         self.serve_due(now_s)
-        followers = self._fetches.all()
-        if followers and self._busy_share.of_last_window(now_s) > BUSY_SHARE_MAX:
-            for following, fetch in followers:
-                fetch.is_overloaded = True
-                self._leave(following, b"")
+        self._large_share = self._large_busy_share.of_last_window(now_s)
+        if self._busy_share.of_last_window(now_s) > BUSY_SHARE_MAX:
+            for following, _ in self._fetches.all():
+                self._leave_overloaded(following)
+        if self._large_share > BUSY_SHARE_MAX:
+            for handed in list(self._by_id.values()):
+                if handed.expected_bytes:
+                    self._leave_overloaded(handed)
         if now_s < self._tick_s:
             return
         self._tick_s = now_s + IDLE_S
         self._fetches.release_segments()
+        self.large.trim()
         for channel in self._channels.values():
             channel.flush()
         for handed in list(self._by_id.values()):
             if handed.is_active:
                 handed.is_active = False
-                self._tell_served(handed)
+                handed.tell_served()
             elif not handed.queue:
                 self._leave(handed, handed.received)
 
@@ -211,6 +232,7 @@ class HandedConnections:
         self._listening.close()
         self._epoll.close()
         self._fetches.close()
+        self.large.close()
 
     def next_ms(self) -> int:
         """When `serve_due` has something to do, by the monotonic clock."""
@@ -248,10 +270,14 @@ class HandedConnections:
                 return
             message, file = received
             if isinstance(message, HandOver):
-                if file is None or self._is_stopping:
+                is_overloaded = message.is_large and self._large_share > BUSY_SHARE_FOR_LARGE_MAX
+                if file is None or self._is_stopping or is_overloaded:
                     if file is not None:
                         os.close(file)
-                    channel.send(HandedBack(message.connection, message.received))
+                    back = HandedBack(
+                        message.connection, message.received, is_overloaded=is_overloaded
+                    )
+                    channel.send(back)
                     continue
                 handed = HandedConnection(channel, message, socket.socket(fileno=file))
                 self._by_id[descriptor, message.connection] = handed
@@ -280,8 +306,13 @@ class HandedConnections:
     # -- requests ----------------------------------------------------------------------------------
 
     def _read(self, handed: HandedConnection, requests: _Requests) -> None:
+        large = handed.large
+        if large is None and handed.expected_bytes > len(handed.received):
+            large = handed.large = self.large.begin(handed.received, handed.expected_bytes)
+            handed.received = handed.received if large is None else b""
+        buffer = self._buffer if large is None else self.large.rest_of(large)
         try:
-            count = handed.socket.recv_into(self._buffer)
+            count = handed.socket.recv_into(buffer)
         except BlockingIOError:
             if handed.fetch is not None and handed.is_paused:
                 self._watch_fetch(handed, handed.fetch)
@@ -294,6 +325,11 @@ class HandedConnections:
             return
         handed.received_bytes += count
         self._turn_bytes += count
+        if large is not None:
+            handed.is_active = True
+            large.filled += count
+            self._take_large(handed, large, requests)
+            return
         data = self._buffer[:count].tobytes()
         self._take(handed, handed.received + data if handed.received else data, requests)
 
@@ -316,11 +352,14 @@ class HandedConnections:
         prefix_end, routes = handed.prefix_end, handed.routes
         while size - at >= PREFIX_AT + _LENGTH_BYTES:
             length, key_and_version, correlation_id = _read_start(data, at)
-            if key_and_version != handed.key_and_version or not 0 <= length <= REQUEST_BYTES_MAX:
+            if key_and_version != handed.key_and_version or not 0 <= length <= LARGE_BYTES_MAX:
                 self._leave(handed, data[at:])
                 return
             end = at + _LENGTH_BYTES + length
             if end > size:
+                if length > READ_BYTES:
+                    self._begin_large(handed, data[at:], _LENGTH_BYTES + length, requests)
+                    return
                 break
             frame = at + _LENGTH_BYTES
             route = routes.get(data[frame + PREFIX_AT : frame + prefix_end])
@@ -343,35 +382,82 @@ class HandedConnections:
                 # The first batch of a transaction: the router asks its coordinator.
                 self._leave(handed, data[at:])
                 return
-            self._next_id = request_id = self._next_id + 1
-            measured_ns = 0 if correlation_id & SAMPLE_MASK else perf_counter_ns()
-            request = Unanswered(handed, route, correlation_id, measured_ns)
-            handed.queue.append(request)
-            self._unanswered[request_id] = request
-            requests.append(
-                (
-                    self._state,
-                    AppendBytes(
-                        request_id,
-                        route.store,
-                        route.number,
-                        data[start : start + batch_size],
-                        True,
-                        -1,
-                        route.acks,
-                        route.version,
-                        route.timeout_ms,
-                        -1,
-                        route.is_transactional,
-                    ),
-                )
-            )
-            handed.request_count += 1
+            request_id = self._expect_reply(handed, route, correlation_id)
+            append = route.append_bytes(request_id, data[start : start + batch_size])
+            requests.append((self._state, append))
             at = end
         handed.received = data[at:]
-        if len(handed.queue) >= INFLIGHT_MAX and not handed.is_paused:
+        if len(handed.queue) >= INFLIGHT_MAX:
+            self._pause(handed)
+
+    def _expect_reply(
+        self,
+        handed: HandedConnection,
+        route: Route,
+        correlation_id: int,
+        large: LargeRequest | None = None,
+    ) -> int:
+        """The id of an append."""
+        self._next_id = request_id = self._next_id + 1
+        measured_ns = 0 if correlation_id & SAMPLE_MASK else perf_counter_ns()
+        request = Unanswered(handed, route, correlation_id, measured_ns, large=large)
+        handed.queue.append(request)
+        self._unanswered[request_id] = request
+        handed.request_count += 1
+        return request_id
+
+    def _pause(self, handed: HandedConnection) -> None:
+        if not handed.is_paused:
             handed.is_paused = True
             self._set_mask(handed, 0)
+
+    # -- large requests ----------------------------------------------------------------------------
+
+    def _begin_large(
+        self, handed: HandedConnection, received: bytes, size: int, requests: _Requests
+    ) -> None:
+        """Go on with a request of so many bytes, of which these have come."""
+        handed.large = large = self.large.begin(received, size)
+        if large is None:
+            handed.received = received
+            self._leave_overloaded(handed)
+        else:
+            self._read(handed, requests)
+
+    def _take_large(
+        self, handed: HandedConnection, large: LargeRequest, requests: _Requests
+    ) -> None:
+        """Make an append of the request if it is whole."""
+        if large.filled < PREFIX_AT + _LENGTH_BYTES:
+            return
+        size = self.large.whole_size(large)
+        _, key_and_version, correlation_id = _read_start(self.large.view, large.start)
+        if size is None or key_and_version != handed.key_and_version:
+            handed.is_overloaded = size is None
+            self._leave(handed, b"")
+            return
+        if not size:
+            return
+        frame = self.large.view[large.start + _LENGTH_BYTES : large.start + size]
+        route = handed.routes.get(frame[PREFIX_AT : handed.prefix_end].tobytes())
+        found = None
+        if route is not None and not route.is_transactional:
+            found = records_at(frame, handed.prefix_end, len(frame), route.version)
+        if route is None or found is None:
+            self._leave(handed, b"")
+            return
+        start, batch_size = found
+        request_id = self._expect_reply(handed, route, correlation_id, large)
+        append = route.append(request_id, large.start + _LENGTH_BYTES + start, batch_size)
+        requests.append((self._state, append))
+        handed.large = None
+        handed.large_count += 1
+        handed.expected_bytes = size if size > READ_BYTES else 0
+        if handed.large_count >= LARGE_INFLIGHT_MAX:
+            self._pause(handed)
+        rest = self.large.bytes_of(large, size)
+        if rest:
+            self._take(handed, rest, requests)
 
     # -- responses ---------------------------------------------------------------------------------
 
@@ -379,33 +465,22 @@ class HandedConnections:
         """Write the responses to the first requests of the queue that have their replies."""
         if handed.is_gone:
             return
-        queue = handed.queue
-        responses: list[bytes] = []
-        measured: list[Unanswered] = []
-        is_refused = False
-        while queue:
-            request = queue[0]
-            reply = request.reply
-            if reply is None:
-                break
-            if type(reply) is not Appended or reply.error_code:
-                is_refused = True
-                break
-            queue.popleft()
-            responses.append(request.route.response(request.correlation_id, reply))
-            if request.received_ns:
-                measured.append(request)
+        responses, measured, was_refused = handed.take_answered()
         if responses:
             self._send(handed, responses[0] if len(responses) == 1 else b"".join(responses))
         if measured and len(handed.timings) < _TIMINGS_MAX:
             sent_ns = perf_counter_ns()
             handed.timings += [(each.received_ns, each.done_ns, sent_ns) for each in measured]
-        if is_refused:
+        if was_refused:
             # The router makes this response, and those after it.
             self._leave(handed, handed.received)
         if handed.has_left:
             self._hand_back_if_answered(handed)
-        elif handed.is_paused and len(queue) <= INFLIGHT_MAX // 2:
+        elif (
+            handed.is_paused
+            and len(handed.queue) <= INFLIGHT_MAX // 2
+            and handed.large_count <= LARGE_INFLIGHT_MAX // 2
+        ):
             handed.is_paused = False
             self._set_mask(handed, select.EPOLLIN)
 
@@ -426,9 +501,7 @@ class HandedConnections:
         if not is_due and not handed.has_left:
             handed.is_active = True
             fetch.watch_s = monotonic() + UNWATCHED_S
-            if not handed.is_paused:
-                handed.is_paused = True
-                self._set_mask(handed, 0)
+            self._pause(handed)
         if done_ns and len(handed.timings) < _TIMINGS_MAX:
             handed.timings.append((handed.received_ns, done_ns, perf_counter_ns()))
 
@@ -464,39 +537,30 @@ class HandedConnections:
         if handed.has_left:
             return
         handed.has_left = True
-        handed.received = self._release_fetch(handed) + received
+        handed.received = self._release_fetch(handed) + self._release_large(handed) + received
         self._stop_reading(handed)
         self._hand_back_if_answered(handed)
+
+    def _leave_overloaded(self, handed: HandedConnection) -> None:
+        """Hand back what takes more time or room than there is."""
+        handed.is_overloaded = True
+        self._leave(handed, handed.received)
 
     def _hand_back_if_answered(self, handed: HandedConnection) -> None:
         queue = handed.queue
         if handed.is_gone or any(request.reply is None for request in queue):
             return
-        if queue and not _is_refused(queue[0].reply):
+        if queue and not is_refused(queue[0].reply):
             return  # `_answer` writes it first
-        self._tell_served(handed)
-        answers = tuple(
-            (each.correlation_id, each.route.index, each.reply)
-            for each in queue
-            if each.reply is not None
-        )
-        fetch = handed.fetch
-        handed.channel.send(
-            HandedBack(
-                handed.connection,
-                handed.received,
-                handed.unsent,
-                answers,
-                None if fetch is None else fetch.position,
-                fetch is not None and fetch.is_overloaded,
-            )
-        )
+        handed.tell_served()
+        handed.send_back()
         self._remove(handed)
 
     def _forget(self, handed: HandedConnection) -> None:
         """The connection is closed. What becomes of its requests is told to nobody."""
         handed.has_left = True
         self._release_fetch(handed)
+        self._release_large(handed)
         self._stop_reading(handed)
         self._remove(handed)
 
@@ -508,6 +572,15 @@ class HandedConnections:
         self._fetches.end(handed, fetch)
         return fetch.release(monotonic())
 
+    def _release_large(self, handed: HandedConnection) -> bytes:
+        """What has come of a large request. Empty if there is none."""
+        large, handed.large = handed.large, None
+        if large is None:
+            return b""
+        received = self.large.bytes_of(large)
+        self.large.release(large)
+        return received
+
     def _stop_reading(self, handed: HandedConnection) -> None:
         descriptor = handed.socket.fileno()
         if self._by_descriptor.pop(descriptor, None) is not None:
@@ -517,22 +590,3 @@ class HandedConnections:
         handed.is_gone = True
         del self._by_id[handed.channel.fileno(), handed.connection]
         handed.socket.close()
-
-    def _tell_served(self, handed: HandedConnection) -> None:
-        fetched = () if handed.fetch is None else handed.fetch.take_fetched()
-        handed.channel.send(
-            Served(
-                handed.connection,
-                handed.request_count,
-                handed.received_bytes,
-                handed.sent_bytes,
-                tuple(handed.timings),
-                *fetched,
-            )
-        )
-        handed.request_count = handed.received_bytes = handed.sent_bytes = 0
-        handed.timings.clear()
-
-
-def _is_refused(reply: AppendReply | None) -> bool:
-    return type(reply) is not Appended or bool(reply.error_code)

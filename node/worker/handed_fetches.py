@@ -57,7 +57,6 @@ class HandedFetch:
         "epoch",
         "fetch_offset",
         "has_session",
-        "is_overloaded",
         "location",
         "record_bytes",
         "records",
@@ -88,8 +87,6 @@ class HandedFetch:
         """When to look for requests again, if they are not looked for."""
         self.records = self.record_bytes = 0
         """That were sent; counted by offsets."""
-        self.is_overloaded = False
-        """The worker has no time for it."""
         self._expect_epoch()
 
     @property

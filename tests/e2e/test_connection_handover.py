@@ -4,10 +4,11 @@ partition gets each once, also when that worker is killed.
 """
 
 import asyncio
+import itertools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 from urllib.request import urlopen
 
 import kafka
@@ -22,6 +23,8 @@ from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
 from tests.support.waiting import wait_until
 
 RECORDS: Final = 200
+BULK_RECORDS_MAX: Final = 30_000
+"""Of 10 KB."""
 _SAMPLE: Final = re.compile(r"^odradek_connections_handed_over\S* ([0-9.]+)$", re.MULTILINE)
 
 
@@ -270,6 +273,126 @@ def test_records_are_where_their_acknowledgements_say(
 
     log = read(nodes, topic, max(positions))
     assert {offset: log[offset] for offset in positions} == positions
+
+
+class BulkWriter(ABC):
+    """A client that sends batches of half a megabyte, one behind the other, to partition 0."""
+
+    batch_bytes = 500_000
+    acked: dict[int, int]
+    """Numbers by offset."""
+
+    @abstractmethod
+    def send(self, number: int) -> None:
+        """Send a record, later if too many are under way."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Wait until all are acknowledged."""
+
+
+class LibrdkafkaBulkWriter(BulkWriter):
+    is_idempotent = True
+
+    def __init__(self, nodes: Cluster, topic: str) -> None:
+        self.topic = topic
+        self.acked = {}
+        self._producer = Producer(
+            {
+                "bootstrap.servers": nodes.bootstrap_servers,
+                "enable.idempotence": self.is_idempotent,
+                "acks": "all",
+                "linger.ms": 5,
+                "batch.size": self.batch_bytes,
+                "queue.buffering.max.messages": 1_000,
+                "log_level": 0,
+            }
+        )
+
+    def send(self, number: int) -> None:
+        def on_delivery(error: object, message: object) -> None:
+            assert error is None, error
+            self.acked[message.offset()] = number  # type: ignore[attr-defined]  # a Message
+
+        while True:
+            try:
+                self._producer.produce(
+                    self.topic, padded(number), partition=0, on_delivery=on_delivery
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                self._producer.poll(0)
+                return
+
+    def flush(self) -> None:
+        assert self._producer.flush(WAIT_S) == 0
+
+
+class PlainLibrdkafkaBulkWriter(LibrdkafkaBulkWriter):
+    """It has no limit of requests in flight."""
+
+    is_idempotent = False
+
+
+class KafkaPythonBulkWriter(BulkWriter):
+    def __init__(self, nodes: Cluster, topic: str) -> None:
+        self.topic = topic
+        self.acked = {}
+        self._sent: list[tuple[int, Any]] = []
+        self._producer = KafkaProducer(
+            bootstrap_servers=nodes.bootstrap_servers,
+            acks="all",
+            linger_ms=5,
+            batch_size=self.batch_bytes,
+            max_request_size=2 * self.batch_bytes,
+        )
+
+    def send(self, number: int) -> None:
+        self._sent.append((number, self._producer.send(self.topic, padded(number), partition=0)))
+
+    def flush(self) -> None:
+        self._producer.flush(WAIT_S)
+        self.acked |= {sent.get(WAIT_S).offset: number for number, sent in self._sent}
+        self._producer.close()
+
+
+def padded(number: int) -> bytes:
+    """A value that `int` reads."""
+    return b"%d" % number + b" " * 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make", [LibrdkafkaBulkWriter, PlainLibrdkafkaBulkWriter, KafkaPythonBulkWriter]
+)
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_large_batches_are_where_their_acknowledgements_say(
+    nodes: Cluster, make: Callable[[Cluster, str], BulkWriter], replicas: int
+) -> None:
+    """While they come, the worker of the partition is killed."""
+    topic = f"{make.__name__}-{replicas}"
+    nodes.create_at(topic, [[0, 1, 2][:replicas]])
+    if replicas == 3:
+        nodes.wait_until_whole(topic)
+    leader = nodes.leader_of(topic)
+    writer = make(nodes, topic)
+    numbers = iter(range(BULK_RECORDS_MAX))
+
+    def is_handed_over() -> bool:
+        for number in itertools.islice(numbers, 100):
+            writer.send(number)
+        return handed_over(nodes, leader) == 1
+
+    try:
+        wait_until(is_handed_over, timeout_s=WAIT_S, what="the worker has the connection")
+        nodes[leader].kill_worker()
+        for number in itertools.islice(numbers, 3_000):
+            writer.send(number)
+    finally:
+        writer.flush()
+    assert sorted(writer.acked.values()) == list(range(next(numbers)))
+    assert read(nodes, topic, max(writer.acked)).items() >= writer.acked.items()
 
 
 @pytest.mark.slow

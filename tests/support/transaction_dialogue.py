@@ -57,9 +57,10 @@ class TransactionDialogue:
         ((result,),) = [each.partitions for each in answer.results_by_topic_v3_and_below]
         assert result.error_code == ErrorCode.NONE
 
-    async def send(self) -> int:
+    async def send(self, size: int = 10) -> int:
         batch = batch_of(
             1,
+            size=size,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=self.sequence,

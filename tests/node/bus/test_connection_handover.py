@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from odradek.node.bus.connection_handover import (
-    READ_BYTES,
+    PIECE_BYTES_MAX,
     RECEIVED_BYTES_MAX,
-    REQUEST_BYTES_MAX,
     DirectRoute,
     Forget,
     HandedBack,
@@ -136,7 +135,7 @@ def test_a_message_that_cannot_be_sent_ends_the_channel(ends: Ends) -> None:
 
 
 def test_the_largest_message_arrives(ends: Ends) -> None:
-    received = max(RECEIVED_BYTES_MAX, REQUEST_BYTES_MAX + READ_BYTES)
+    received = max(RECEIVED_BYTES_MAX, PIECE_BYTES_MAX)
     message = HandedBack(1, bytes(received), bytes(128 * 1_200))
     ends.worker.send(message)
     assert ends.router.receive() == (message, None)

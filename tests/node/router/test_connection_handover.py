@@ -15,7 +15,7 @@ import pytest
 
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.records import ClientQuotaChanged
-from odradek.node.bus.connection_handover import REQUEST_BYTES_MAX, handover_path, listen
+from odradek.node.bus.connection_handover import READ_BYTES, handover_path, listen
 from odradek.node.router.connection_handover import (
     HANDOVER_AFTER_MAX,
     SERVED_MIN,
@@ -23,13 +23,14 @@ from odradek.node.router.connection_handover import (
 )
 from odradek.node.router.produce_routes import (
     HANDED_BATCH_BYTES_MAX,
+    HANDED_TRANSACTION_BYTES_MAX,
     HANDOVER_AFTER,
     HANDOVER_AFTER_MIN,
     ProduceRoutes,
 )
 from odradek.node.router.tracing.trace_filter import TraceFilter
 from odradek.node.wire.connection import Connection
-from odradek.node.worker.handed_connections import HandedConnections
+from odradek.node.worker.handed_connections import LARGE_WINDOW_S, HandedConnections
 from odradek.node.worker.handed_fetches import HandedFetches
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.apis import ApiKey
@@ -258,23 +259,74 @@ def test_another_partition_is_learned(fixture: HandoverFixture) -> None:
     fixture.run(scenario())
 
 
-def test_a_large_batch_comes_back(fixture: HandoverFixture) -> None:
+def test_a_very_large_batch_comes_back(fixture: HandoverFixture) -> None:
     async def scenario() -> None:
         client = await fixture.handed_over()
-        for offset in range(3):
-            partition = await ask(client, batch_of(1, size=2 * REQUEST_BYTES_MAX))
-            assert partition.base_offset == HANDOVER_AFTER + 1 + offset
+        for _ in range(3):
+            partition = await ask(client, batch_of(1, size=2 * HANDED_BATCH_BYTES_MAX))
+            assert partition.error_code == ErrorCode.MESSAGE_TOO_LARGE
         assert not fixture.handover.count
+        assert (await ask(client)).base_offset == HANDOVER_AFTER + 1
 
     fixture.run(scenario())
 
 
-def test_large_batches_stay_with_the_router(fixture: HandoverFixture) -> None:
+@pytest.mark.parametrize("size", [70_000, 100_000, 300_000, 1_000_000])
+def test_large_batches_are_served_by_the_worker(fixture: HandoverFixture, size: int) -> None:
     async def scenario() -> None:
         client = await fixture.connect()
-        for _ in range(2 * HANDOVER_AFTER):
-            await ask(client, batch_of(1, size=HANDED_BATCH_BYTES_MAX))
-        assert not fixture.handover.handed_over_count
+        for offset in range(2 * HANDOVER_AFTER):
+            batch = batch_of(1, size=size + 1_000 * (offset % 3))
+            assert (await ask(client, batch)).base_offset == offset
+        assert fixture.handover.count == 1
+        assert (await ask(client)).base_offset == 2 * HANDOVER_AFTER
+        assert fixture.handover.count == 1
+
+    fixture.run(scenario())
+
+
+@pytest.mark.parametrize("at", [2, 50, 5_000, 200_000, 900_000])
+def test_a_connection_may_come_back_within_a_large_request(
+    fixture: HandoverFixture, at: int
+) -> None:
+    async def scenario() -> None:
+        client = await fixture.connect()
+        batch = batch_of(1, size=900_000)
+        for _ in range(HANDOVER_AFTER + 1):
+            assert not (await ask(client, batch)).error_code
+        await fixture.until(lambda: fixture.handover.count)
+        frame = frame_of(request_of(batch), FLEXIBLE, 8)
+        client.writer.write(frame[:at])
+        await client.writer.drain()
+        fixture.handover.stop()
+        await fixture.until(lambda: not fixture.handover.count)
+        client.writer.write(frame[at:] + frame_of(request_of(batch), FLEXIBLE, 9))
+        for correlation_id in (8, 9):
+            assert struct.unpack_from(">i", await client.frame()) == (correlation_id,)
+        assert (await ask(client)).base_offset == HANDOVER_AFTER + 3
+
+    fixture.run(scenario())
+
+
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_a_busy_worker_gives_producers_of_large_batches_back(
+    fixture: HandoverFixture, size: int
+) -> None:
+    async def scenario() -> None:
+        client = await fixture.connect()
+        for _ in range(HANDOVER_AFTER + 3):
+            await ask(client, batch_of(1, size=size))
+        assert fixture.handover.count == 1
+        now_s = monotonic()
+        fixture.worker.tick(now_s)
+        fixture.used_s = LARGE_WINDOW_S
+        fixture.worker.tick(now_s + LARGE_WINDOW_S)
+        is_away = fixture.worker.count == 1
+        assert is_away is (size == 10)
+        if not is_away:
+            await fixture.until(lambda: not fixture.handover.count)
+            assert fixture.routes.handover_after > HANDOVER_AFTER
+        assert not (await ask(client)).error_code
 
     fixture.run(scenario())
 
@@ -464,6 +516,25 @@ def test_a_connection_in_transactions_is_handed_over_in_each(tmp_path: Path, ver
             store, number = fixture.fixture.harness.place("t", 0)
             log = fixture.fixture.harness.partitions.stores[store].partitions()[number]
             assert log.log_end_offset == log.last_stable_offset == transaction * (count + 1)
+
+    with handover_fixture(tmp_path, GroupHarness) as fixture:
+        fixture.run(scenario(fixture))
+
+
+def test_large_batches_of_transactions_are_the_routers(tmp_path: Path) -> None:
+    async def scenario(fixture: HandoverFixture) -> None:
+        producer = TransactionDialogue(await fixture.connect(), 12)
+        await producer.begin()
+        for _ in range(2 * HANDOVER_AFTER):
+            assert await producer.send(HANDED_TRANSACTION_BYTES_MAX) == ErrorCode.NONE
+        assert not fixture.handover.handed_over_count
+        for size in (10, READ_BYTES, 1_000_000):
+            while not fixture.handover.count:
+                assert await producer.send() == ErrorCode.NONE
+            assert await producer.send(size) == ErrorCode.NONE
+            assert fixture.handover.count == (size == 10)
+        await producer.end()
+        await producer.wait_until_complete()
 
     with handover_fixture(tmp_path, GroupHarness) as fixture:
         fixture.run(scenario(fixture))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from odradek.node.bus.connection_handover import (
-    REQUEST_BYTES_MAX,
+    READ_BYTES,
     DirectRoute,
     Forget,
     HandedBack,
@@ -25,7 +25,13 @@ from odradek.node.bus.connection_handover import (
     Served,
     handover_path,
 )
-from odradek.node.bus.messages import AppendBytes, Appended, AppendReply, RequestFailed
+from odradek.node.bus.messages import (
+    Append,
+    AppendBytes,
+    Appended,
+    AppendReply,
+    RequestFailed,
+)
 from odradek.node.worker.handed_connections import (
     INFLIGHT_MAX,
     REQUEST_BYTES_PER_TURN,
@@ -33,6 +39,7 @@ from odradek.node.worker.handed_connections import (
     HandedConnections,
 )
 from odradek.node.worker.handed_fetches import HandedFetches
+from odradek.node.worker.large_requests import LARGE_BYTES_MAX
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL
@@ -88,6 +95,8 @@ class Scene:
         if outer is not None:
             self._stranger[0].send(b"x")
             outer.register(self._stranger[1], select.EPOLLIN)
+        self.used_s = 0.0
+        """Processor time of the worker."""
         self.transactions: set[tuple[int, int, int, int]] = set()
         """Those under way: store, partition, producer id and epoch."""
         fetches = HandedFetches[Any](lambda store: StoreReader(folder / str(store)), set(), [])
@@ -96,13 +105,14 @@ class Scene:
             lambda *transaction: transaction in self.transactions,
             fetches,
             outer,
+            lambda: self.used_s,
         )
         channel = HandoverChannel.connect(handover_path(folder, 0))
         assert channel is not None
         self.router = channel
         self.client, self._server = socket.socketpair()
         self.client.settimeout(10)
-        self.requests: list[tuple[RouterState, AppendBytes]] = []
+        self.requests: list[tuple[RouterState, Append | AppendBytes]] = []
 
     def hand_over(self, received: bytes = b"", identifier: int = ID) -> None:
         message = HandOver(identifier, KEY_AND_VERSION, ROUTES, received)
@@ -129,10 +139,11 @@ class Scene:
         return True
 
     def expect(self, count: int) -> list[AppendBytes]:
-        """Wait until there are so many appends that are not answered."""
+        """Wait until there are so many appends that are not answered, of requests that are not
+        large."""
         wait_until(lambda: self.receives() and len(self.requests) >= count, what="requests")
         assert len(self.requests) == count
-        return [request for _, request in self.requests]
+        return [request for _, request in self.requests if isinstance(request, AppendBytes)]
 
     def answer(self, *replies: AppendReply | None) -> None:
         """Reply to as many of the first requests; None: to that one later."""
@@ -157,6 +168,10 @@ class Scene:
         while len(received) < count:
             received += self.client.recv(count - len(received))
         return received
+
+    def received_bytes(self) -> int:
+        """What the worker has read of the connection since it was handed over."""
+        return self.handed._by_id[next(iter(self.handed._by_id))].received_bytes
 
     def messages(self) -> list[Message]:
         """What the router receives."""
@@ -186,9 +201,9 @@ class Scene:
             each.close()
 
 
-def _append(each: tuple[RouterState, Request]) -> tuple[RouterState, AppendBytes]:
+def _append(each: tuple[RouterState, Request]) -> tuple[RouterState, Append | AppendBytes]:
     state, request = each
-    assert isinstance(request, AppendBytes)
+    assert isinstance(request, Append | AppendBytes)
     return state, request
 
 
@@ -298,7 +313,7 @@ def test_responses_leave_in_the_order_of_requests(scene: Scene) -> None:
         frame(9, b"client, topic, partition 2"),
         frame(9, key=3),
         frame(9, batch=BATCH[:40]),
-        frame(9, batch=batch_of(1, size=REQUEST_BYTES_MAX)),
+        frame(9, batch=batch_of(1, size=LARGE_BYTES_MAX))[:1_000],
         _int32(-1) + bytes(20),
         _int32(2**30) + bytes(20),
     ],
@@ -469,7 +484,7 @@ def test_a_turn_has_a_bounded_number_of_bytes_and_who_had_to_wait_comes_first(
     scene: Scene,
 ) -> None:
     pairs = [socket.socketpair() for _ in range(20)]
-    large = frame(0, batch=batch_of(1, size=REQUEST_BYTES_MAX - 1_000))
+    large = frame(0, batch=batch_of(1, size=READ_BYTES - 1_000))
     for identifier, (_, server) in enumerate(pairs):
         message = HandOver(identifier, KEY_AND_VERSION, ROUTES, b"")
         assert scene.router.try_send(message, server.fileno())
