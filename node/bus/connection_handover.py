@@ -107,6 +107,8 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=1):
     fetch: DirectFetch | None = None
     is_large: bool = False
     """Whether the last request was larger than READ_BYTES."""
+    bytes_max: int = 104_857_600
+    """Of a request: socket.request.max.bytes."""
 
 
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -113,6 +113,7 @@ class _ProducedRequests:
         self.worker = worker_of(store)
         self._taken: list[ProduceRoute] = []
         """The routes that the worker has."""
+        self._bytes_max = 0
 
     def message(self, connection: Connection, received: bytes) -> HandOver | None:
         routes = self.pace
@@ -125,11 +126,19 @@ class _ProducedRequests:
         if not 0 < routes.prefix_end * len(by_prefix) <= _ROUTES_BYTES_MAX:
             return None
         direct = tuple(_direct_route(prefix, route) for prefix, route in by_prefix.items())
+        self._bytes_max = connection.wire.settings.request_bytes_max
         return HandOver(
-            connection.id, routes.key_and_version, direct, received, is_large=routes.is_large
+            connection.id,
+            routes.key_and_version,
+            direct,
+            received,
+            is_large=routes.is_large,
+            bytes_max=self._bytes_max,
         )
 
     def is_valid(self, connection: Connection) -> bool:
+        if self._bytes_max != connection.wire.settings.request_bytes_max:
+            return False
         return all(self._routing.is_valid(route, connection) for route in self._taken)
 
     def served(self, _connection: Connection, message: Served) -> None:

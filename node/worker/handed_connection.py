@@ -19,7 +19,7 @@ from odradek.node.bus.connection_handover import (
 from odradek.node.bus.messages import Append, AppendBytes, Appended, AppendReply
 from odradek.node.bus.produce_frames import PREFIX_AT
 from odradek.node.worker.handed_fetches import HandedFetch
-from odradek.node.worker.large_requests import LargeRequest
+from odradek.node.worker.large_requests import LARGE_BYTES_MAX, LargeRequest
 
 _LENGTH_BYTES: Final = 4
 
@@ -112,6 +112,7 @@ class HandedConnection:
     """One connection that this worker serves."""
 
     __slots__ = (
+        "bytes_max",
         "channel",
         "connection",
         "expected_bytes",
@@ -145,6 +146,8 @@ class HandedConnection:
         self.socket = connected
         connected.setblocking(False)
         self.key_and_version = message.key_and_version
+        self.bytes_max = min(LARGE_BYTES_MAX, message.bytes_max)
+        """Of a request."""
         self.routes = {
             route.prefix: Route(message, index) for index, route in enumerate(message.routes)
         }

@@ -47,9 +47,10 @@ from odradek.node.worker.handed_fetches import (
     HandedFetch,
     HandedFetches,
 )
-from odradek.node.worker.large_requests import LARGE_BYTES_MAX, LargeRequest, LargeRequests
+from odradek.node.worker.large_requests import LargeRequest, LargeRequests, room_bytes
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.records import producer_of
+from odradek.storage.container_limits import memory_limit_bytes
 
 IDLE_S: Final = 1.0
 """A connection goes back when it was not used for so long, up to twice that."""
@@ -107,7 +108,7 @@ class HandedConnections:
         """By the channel's descriptor and the connection."""
         self._unanswered: dict[int, Unanswered] = {}
         self._next_id = 0
-        self.large: Final = LargeRequests()
+        self.large: Final = LargeRequests(room_bytes(memory_limit_bytes()))
         self._state = RouterState(self.large.view)
         """Of the appends: the turns put the replies here."""
         self._turn_bytes = 0
@@ -352,7 +353,7 @@ class HandedConnections:
         prefix_end, routes = handed.prefix_end, handed.routes
         while size - at >= PREFIX_AT + _LENGTH_BYTES:
             length, key_and_version, correlation_id = _read_start(data, at)
-            if key_and_version != handed.key_and_version or not 0 <= length <= LARGE_BYTES_MAX:
+            if key_and_version != handed.key_and_version or not 0 <= length <= handed.bytes_max:
                 self._leave(handed, data[at:])
                 return
             end = at + _LENGTH_BYTES + length
@@ -430,7 +431,7 @@ class HandedConnections:
         """Make an append of the request if it is whole."""
         if large.filled < PREFIX_AT + _LENGTH_BYTES:
             return
-        size = self.large.whole_size(large)
+        size = self.large.whole_size(large, handed.bytes_max)
         _, key_and_version, correlation_id = _read_start(self.large.view, large.start)
         if size is None or key_and_version != handed.key_and_version:
             handed.is_overloaded = size is None

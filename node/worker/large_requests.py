@@ -13,9 +13,17 @@ from odradek.node.bus.arena import UNIT_BYTES, Arena
 
 LARGE_BYTES_MAX: Final = UNIT_BYTES + (64 << 10)
 """Of such a request: Kafka's default of message.max.bytes, and what is around the batch."""
-_ARENA_UNITS: Final = 48
+ROOM_BYTES_MAX: Final = 48 << 20
+_SHARE_OF_LIMIT: Final = 16
 _LENGTH_BYTES: Final = 4
 _read_length = Struct(">i").unpack_from
+
+
+def room_bytes(memory_limit_bytes: int | None) -> int:
+    """How much memory they may take, by the limit of the container: a part of it."""
+    if memory_limit_bytes is None:
+        return ROOM_BYTES_MAX
+    return max(UNIT_BYTES, min(ROOM_BYTES_MAX, memory_limit_bytes // _SHARE_OF_LIMIT))
 
 
 class LargeRequest:
@@ -36,8 +44,8 @@ class LargeRequest:
 class LargeRequests:
     """The memory. A request is released once."""
 
-    def __init__(self) -> None:
-        self._arena = Arena.anonymous(_ARENA_UNITS * UNIT_BYTES)
+    def __init__(self, room: int) -> None:
+        self._arena = Arena.anonymous(room)
         self.view: Final = self._arena.view
 
     def begin(self, received: bytes, capacity: int) -> LargeRequest | None:
@@ -54,11 +62,12 @@ class LargeRequests:
         """Where its next bytes go: never empty before it is whole."""
         return self.view[request.end : request.start + request.capacity]
 
-    def whole_size(self, request: LargeRequest) -> int | None:
+    def whole_size(self, request: LargeRequest, bytes_max: int) -> int | None:
         """The bytes of the request with its length, which has come, if it is whole; else 0, and it
-        has room for them. None if it cannot have it. What follows behind it has come, too."""
+        has room for them. None if it cannot have it, or if its length is none, or more than
+        `bytes_max`. What follows behind it may have come, too."""
         (length,) = _read_length(self.view, request.start)
-        if not 0 <= length <= LARGE_BYTES_MAX:
+        if not 0 <= length <= bytes_max:
             return None
         size: int = _LENGTH_BYTES + length
         if request.filled >= size:

@@ -285,6 +285,24 @@ def test_large_batches_are_served_by_the_worker(fixture: HandoverFixture, size: 
     fixture.run(scenario())
 
 
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_the_limit_of_requests_holds_for_the_worker(
+    fixture: HandoverFixture, is_changed: bool
+) -> None:
+    async def scenario() -> None:
+        settings = fixture.fixture.wire.settings
+        if not is_changed:
+            settings.request_bytes_max = 100_000
+        client = await fixture.handed_over()
+        if is_changed:
+            settings.request_bytes_max = 100_000
+            await fixture.until(lambda: not fixture.handover.count)
+        client.post(request_of(batch_of(1, size=100_000)), FLEXIBLE)
+        assert await client.is_closed()
+
+    fixture.run(scenario())
+
+
 @pytest.mark.parametrize("at", [2, 50, 5_000, 200_000, 900_000])
 def test_a_connection_may_come_back_within_a_large_request(
     fixture: HandoverFixture, at: int

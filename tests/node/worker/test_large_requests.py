@@ -22,7 +22,12 @@ from odradek.node.worker.handed_connections import (
     LARGE_INFLIGHT_MAX,
     LARGE_WINDOW_S,
 )
-from odradek.node.worker.large_requests import LARGE_BYTES_MAX, LargeRequests
+from odradek.node.worker.large_requests import (
+    LARGE_BYTES_MAX,
+    ROOM_BYTES_MAX,
+    LargeRequests,
+    room_bytes,
+)
 from odradek.storage.layout import STAMP_SIZE
 from tests.node.worker.test_handed_connections import (
     ID,
@@ -241,22 +246,22 @@ def test_without_memory_a_connection_goes_back(scene: Scene) -> None:
 
 
 def test_the_memory_is_bounded() -> None:
-    requests = LargeRequests()
+    requests = LargeRequests(ROOM_BYTES_MAX)
     begun = []
     while (request := requests.begin(b"bytes", LARGE)) is not None:
         begun.append(request)
-    assert len(begun) * LARGE < 64 << 20
+    assert len(begun) << 20 == ROOM_BYTES_MAX
     assert requests.used_bytes
     grown = begun.pop()
     requests.view[grown.start : grown.start + 4] = _int32(LARGE_BYTES_MAX)
-    assert requests.whole_size(grown) is None, "it would need two blocks"
+    assert requests.whole_size(grown, LARGE_BYTES_MAX) is None, "it would need two blocks"
     requests.release(begun.pop())
     requests.release(begun.pop())
     for request in begun[:6]:
         requests.release(request)
     requests.trim()
     requests.trim()
-    assert requests.whole_size(grown) == 0
+    assert requests.whole_size(grown, LARGE_BYTES_MAX) == 0
     assert requests.bytes_of(grown) == _int32(LARGE_BYTES_MAX) + b"s"
     assert len(requests.rest_of(grown)) == LARGE_BYTES_MAX + 4 - 5
     requests.close()
@@ -264,8 +269,23 @@ def test_the_memory_is_bounded() -> None:
 
 @pytest.mark.parametrize("length", [-1, LARGE_BYTES_MAX + 1])
 def test_a_length_that_is_none_or_too_much_has_no_size(length: int) -> None:
-    requests = LargeRequests()
+    requests = LargeRequests(ROOM_BYTES_MAX)
     request = requests.begin(_int32(length), LARGE)
     assert request is not None
-    assert requests.whole_size(request) is None
+    assert requests.whole_size(request, LARGE_BYTES_MAX) is None
+    requests.close()
+
+
+def test_a_container_has_less_room() -> None:
+    assert room_bytes(None) == room_bytes(16 << 30) == ROOM_BYTES_MAX
+    assert room_bytes(512 << 20) == 32 << 20
+    assert room_bytes(1 << 20) == 1 << 20
+
+
+def test_a_request_may_have_less_bytes() -> None:
+    requests = LargeRequests(ROOM_BYTES_MAX)
+    request = requests.begin(_int32(LARGE), LARGE + 4)
+    assert request is not None
+    assert requests.whole_size(request, LARGE) == 0
+    assert requests.whole_size(request, LARGE - 1) is None
     requests.close()
