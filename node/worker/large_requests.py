@@ -14,13 +14,15 @@ from odradek.node.bus.arena import UNIT_BYTES, Arena
 LARGE_BYTES_MAX: Final = UNIT_BYTES + (64 << 10)
 """Of such a request: Kafka's default of message.max.bytes, and what is around the batch."""
 ROOM_BYTES_MAX: Final = 48 << 20
+"""Of all such requests of a worker."""
 _SHARE_OF_LIMIT: Final = 16
 _LENGTH_BYTES: Final = 4
 _read_length = Struct(">i").unpack_from
 
 
 def room_bytes(memory_limit_bytes: int | None) -> int:
-    """How much memory they may take, by the limit of the container: a part of it."""
+    """How many bytes of memory they may take in each worker, by the limit of the container: a
+    sixteenth of it, but at least one block."""
     if memory_limit_bytes is None:
         return ROOM_BYTES_MAX
     return max(UNIT_BYTES, min(ROOM_BYTES_MAX, memory_limit_bytes // _SHARE_OF_LIMIT))
@@ -33,7 +35,7 @@ class LargeRequest:
 
     def __init__(self, block: int, start: int, capacity: int) -> None:
         self.block, self.start, self.capacity = block, start, capacity
-        """The request is read up to `capacity` bytes."""
+        """It is read up to `capacity` bytes: its size if that is known, else that of the last."""
         self.filled = 0
 
     @property
@@ -91,6 +93,7 @@ class LargeRequests:
 
     @property
     def used_bytes(self) -> int:
+        """The memory of requests that are not released."""
         return self._arena.used_bytes
 
     def trim(self) -> None:
