@@ -89,6 +89,7 @@ _MODULES: Final = (
     "odradek.node.wire.tls_context",
     "odradek.node.worker.hosted_partitions",
     "odradek.node.worker.process",
+    "odradek.node.worker.processor_settings",
     "odradek.node.worker.replica_fetch_server",
     "odradek.node.worker.replica_fetchers",
     "odradek.node.worker.replica_moves",

@@ -12,7 +12,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -41,7 +40,6 @@ from odradek.node.bus.messages import (
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.bus.replica_link import tcp_address, worker_address
 from odradek.node.config import NodeConfig
-from odradek.node.cpu_affinity import set_affinity
 from odradek.node.machine_defaults import compaction_keys_max, usable_processors
 from odradek.node.metrics.histogram import DurationHistogram
 from odradek.node.observability import ProcessReady, SupervisorLink
@@ -54,6 +52,7 @@ from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLoc
 from odradek.node.worker.interpreter_settings import settle_interpreter
 from odradek.node.worker.moving_workers import MovingWorkers
 from odradek.node.worker.partition_metrics import PartitionMetrics, register_disk_metrics
+from odradek.node.worker.processor_settings import settle_processors
 from odradek.node.worker.replica_fetchers import ReplicaNetwork
 from odradek.node.worker.replica_moves import ReplicaMoves
 from odradek.node.worker.replication import Replication
@@ -569,13 +568,8 @@ def main() -> None:
     link = SupervisorLink.connect(f"worker-{index}", path)
     link.wait_for_turn()
     config = NodeConfig.load_json(path)
-    pin_offload_thread = None
     processors = usable_processors()
-    placement = config.placement()
-    if placement is not None:
-        # The offload thread runs on the routers' processors: they wait for the answers.
-        pin_offload_thread = partial(set_affinity, placement.routers)
-        set_affinity(placement.workers)
+    pin_offload_thread = settle_processors(config.placement())
     settle_interpreter()
     exit_code = 0
     if IS_COMPILED:

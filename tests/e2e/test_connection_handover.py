@@ -410,7 +410,7 @@ def test_transactions_are_whole_also_when_the_worker_is_killed_in_one(
     producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, **configs})
     producer.init_transactions(WAIT_S)
     expected: list[int] = []
-    served_by_worker = 0
+    served_by_worker = 0.0
     for transaction in range(9):
         producer.begin_transaction()
         numbers = range(RECORDS * transaction, RECORDS * (transaction + 1))
@@ -423,7 +423,7 @@ def test_transactions_are_whole_also_when_the_worker_is_killed_in_one(
         if transaction in (4, 8):
             # A worker that is busy for a moment hands the connection back until the next one.
             assert served_by_worker >= 1
-            served_by_worker = 0
+            served_by_worker = 0.0
         if transaction % 3 == 1:
             producer.abort_transaction(WAIT_S)
         else:
