@@ -47,10 +47,9 @@ from odradek.node.worker.handed_fetches import (
     HandedFetch,
     HandedFetches,
 )
-from odradek.node.worker.large_requests import LargeRequest, LargeRequests, room_bytes
+from odradek.node.worker.large_requests import ROOM_BYTES_MAX, LargeRequest, LargeRequests
 from odradek.node.worker.turn_requests import Request, RouterState
 from odradek.protocol.records import producer_of
-from odradek.storage.container_limits import memory_limit_bytes
 
 IDLE_S: Final = 1.0
 """A connection goes back when it was not used for so long, up to twice that."""
@@ -91,11 +90,13 @@ class HandedConnections:
         fetches: "HandedFetches[HandedConnection]",
         outer: select.epoll | None = None,
         used_s: Callable[[], float] = process_time,
+        room: int = ROOM_BYTES_MAX,
     ) -> None:
         """`has_transaction` tells by store, number of the partition, id and epoch of a producer
         whether a transaction of this producer is under way there. All descriptors are registered
         with `outer`, too: whoever waits there gives the events to `receive`, and saves a look into
-        an epoll within an epoll. `used_s` is the processor time that the worker has used."""
+        an epoll within an epoll. `used_s` is the processor time that the worker has used, `room`
+        the bytes of memory for requests that are too large for one read."""
         self._has_transaction = has_transaction
         self._fetches = fetches
         self._epoll = select.epoll()
@@ -108,7 +109,7 @@ class HandedConnections:
         """By the channel's descriptor and the connection."""
         self._unanswered: dict[int, Unanswered] = {}
         self._next_id = 0
-        self.large: Final = LargeRequests(room_bytes(memory_limit_bytes()))
+        self.large: Final = LargeRequests(room)
         self._state = RouterState(self.large.view)
         """Of the appends: the turns put the replies here."""
         self._turn_bytes = 0

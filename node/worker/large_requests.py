@@ -20,12 +20,13 @@ _LENGTH_BYTES: Final = 4
 _read_length = Struct(">i").unpack_from
 
 
-def room_bytes(memory_limit_bytes: int | None) -> int:
-    """How many bytes of memory they may take in each worker, by the limit of the container: a
-    sixteenth of it, but at least one block."""
+def room_bytes(memory_limit_bytes: int | None, *, worker_count: int) -> int:
+    """How many bytes of memory they may take in each worker, by the limit of the container: all
+    workers together have a sixteenth of it, but each at least one block."""
     if memory_limit_bytes is None:
         return ROOM_BYTES_MAX
-    return max(UNIT_BYTES, min(ROOM_BYTES_MAX, memory_limit_bytes // _SHARE_OF_LIMIT))
+    share = memory_limit_bytes // _SHARE_OF_LIMIT // worker_count
+    return max(UNIT_BYTES, min(ROOM_BYTES_MAX, share))
 
 
 class LargeRequest:

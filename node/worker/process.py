@@ -50,6 +50,7 @@ from odradek.node.worker.handed_connections import EVENTS_MAX, HandedConnections
 from odradek.node.worker.handed_fetches import HandedFetches
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.interpreter_settings import settle_interpreter
+from odradek.node.worker.large_requests import room_bytes
 from odradek.node.worker.moving_workers import MovingWorkers
 from odradek.node.worker.partition_metrics import PartitionMetrics, register_disk_metrics
 from odradek.node.worker.processor_settings import settle_processors
@@ -67,6 +68,7 @@ from odradek.node.worker.worker_metrics import (
 )
 from odradek.protocol.record_walker import IS_COMPILED
 from odradek.protocol.types import NEVER
+from odradek.storage.container_limits import memory_limit_bytes
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import store_folder
 from odradek.storage.reader import StoreReader
@@ -162,6 +164,7 @@ class WorkerProcess:
             self._partitions.has_transaction,
             HandedFetches(self._open_reader, self._turns.awaited, self._turns.advanced),
             self._descriptors,
+            room=room_bytes(memory_limit_bytes(), worker_count=config.worker_count),
         )
         self._handed_events: list[tuple[int, int]] | None = None
         self._wakeup_descriptor = self._routers.wakeup_pipe.fileno()

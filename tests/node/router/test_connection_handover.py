@@ -335,10 +335,10 @@ def test_a_busy_worker_gives_producers_of_large_batches_back(
         for _ in range(HANDOVER_AFTER + 3):
             await ask(client, batch_of(1, size=size))
         assert fixture.handover.count == 1
-        now_s = monotonic()
-        fixture.worker.tick(now_s)
-        fixture.used_s = LARGE_WINDOW_S
-        fixture.worker.tick(now_s + LARGE_WINDOW_S)
+        window_s = monotonic() + 2 * LARGE_WINDOW_S
+        fixture.worker.tick(window_s)  # the next window begins here
+        fixture.used_s = 1.5 * LARGE_WINDOW_S
+        fixture.worker.tick(window_s + 1.5 * LARGE_WINDOW_S)
         is_away = fixture.worker.count == 1
         assert is_away is (size == 10)
         if not is_away:

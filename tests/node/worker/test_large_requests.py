@@ -277,9 +277,11 @@ def test_a_length_that_is_none_or_too_much_has_no_size(length: int) -> None:
 
 
 def test_a_container_has_less_room() -> None:
-    assert room_bytes(None) == room_bytes(16 << 30) == ROOM_BYTES_MAX
-    assert room_bytes(512 << 20) == 32 << 20
-    assert room_bytes(1 << 20) == 1 << 20
+    assert room_bytes(None, worker_count=4) == ROOM_BYTES_MAX
+    assert room_bytes(16 << 30, worker_count=4) == ROOM_BYTES_MAX
+    assert room_bytes(512 << 20, worker_count=1) == 32 << 20
+    assert room_bytes(512 << 20, worker_count=4) == 8 << 20
+    assert room_bytes(1 << 20, worker_count=1) == 1 << 20
 
 
 def test_a_request_may_have_less_bytes() -> None:
