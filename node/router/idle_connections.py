@@ -44,6 +44,9 @@ LONG_WAIT_MS: Final = 500
 response that is one of two hundred takes half of the Python time of one of forty. MaxWaitMs of the
 protocol guide is the most that a fetch wants to wait."""
 _TICKS_OF_LONG_WAITS: Final = 5
+_LATE_TICKS: Final = 0.2
+"""They may be answered two milliseconds late, as by Kafka: a client that asks again at a tick, and
+is read a moment before it by the clock of the loop, has to wait for the whole time."""
 WOKEN_PER_TURN_MAX: Final = 32
 """Connections that go back because there is something to read, which they do at once."""
 _LENGTH_BYTES: Final = 4
@@ -261,7 +264,7 @@ class IdleConnections:
         if wait_ms < LONG_WAIT_MS:
             tick = int(ticks) + 1
         else:
-            tick = int(ticks) // _TICKS_OF_LONG_WAITS * _TICKS_OF_LONG_WAITS
+            tick = int(ticks + _LATE_TICKS) // _TICKS_OF_LONG_WAITS * _TICKS_OF_LONG_WAITS
         due = self._by_tick.get(tick)
         if due is None:
             due = self._by_tick[tick] = []
