@@ -1,9 +1,9 @@
-"""Where a worker runs, and whom it interrupts (ADR 5).
+"""On which processors a worker runs, and that it preempts nobody there (ADR 5).
 
-A worker that is woken by a request takes the processor from whoever runs there, which on a small
+A worker that is woken by a request preempts whoever runs on its processor, which on a small
 machine is the client, in the middle of sending the next ones. Then each request is a turn of the
 log, with a commit and two context switches of its own. Under SCHED_BATCH a process takes an idle
-processor as soon as any other, its share of a busy one, too, but it interrupts nobody: the client
+processor as soon as any other, its share of a busy one, too, but it preempts nobody: the client
 sends what it has, and one turn serves it all.
 """
 
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 def settle_processors(placement: ProcessorSets | None) -> Callable[[], None] | None:
     """To be called once by the first thread. Returns what the offload thread is to call."""
-    _interrupt_nobody()
+    _use_batch_scheduling()
     if placement is None:
         return None
     set_affinity(placement.workers)
@@ -27,7 +27,7 @@ def settle_processors(placement: ProcessorSets | None) -> Callable[[], None] | N
     return partial(set_affinity, placement.routers)
 
 
-def _interrupt_nobody() -> None:
+def _use_batch_scheduling() -> None:
     """Of the calling thread and those that it starts: sched(7). A policy that somebody has chosen
     is kept."""
     if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_OTHER:

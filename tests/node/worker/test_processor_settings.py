@@ -1,4 +1,4 @@
-"""A worker interrupts nobody; what somebody has chosen for it stays."""
+"""A worker preempts nobody; what somebody has chosen for it stays."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def test_a_process_and_its_threads_have_the_policy(before: str, after: str) -> N
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_a_worker_interrupts_nobody_and_a_router_may(tmp_path: Path) -> None:
+def test_a_worker_preempts_nobody_and_a_router_may(tmp_path: Path) -> None:
     """What a router does for one client another one waits for."""
     with EmbeddedBroker(tmp_path) as broker:
         policies = {name: os.sched_getscheduler(pid) for name, pid in broker.processes.items()}
