@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -50,6 +50,8 @@ class BenchmarkCase(Figure):
     """A load, and the figure of it that is compared."""
 
     run: Callable[[Broker, "Bench"], Result]
+    writes_much: bool = False
+    """Whether the page cache is filled before (page_cache.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +152,13 @@ class Bench:
         )
 
 
+DELETED_S: Final = 1.0
+
+
 def new_topic(partitions: int) -> NewTopic:
-    """A topic of any name. What is deleted is gone a second later, and not in the middle of a later
-    case, whose CPU time that would be."""
-    config = {"file.delete.delay.ms": "1000"}
+    """A topic of any name. What is deleted is gone DELETED_S later, and not in the middle of a
+    later case, whose CPU time that would be."""
+    config = {"file.delete.delay.ms": str(int(1000 * DELETED_S))}
     return NewTopic(f"bench-{uuid4().hex[:8]}", partitions, config=config)
 
 
@@ -207,6 +212,7 @@ def raw_produce(*, size: int, per_batch: int, in_flight: int, partitions: int) -
         unit="requests/s" if per_batch == 1 else "MB/s",
         is_lower_better=False,
         run=run,
+        writes_much=per_batch > 1,
     )
 
 

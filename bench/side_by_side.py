@@ -17,7 +17,15 @@ import click
 
 from bench import brokers, processes, promises, real_clients, report
 from bench.brokers import Broker
-from bench.cases import CLIENT_CASES, RAW_CASES, Bench, BenchmarkCase, Result, raw_produce
+from bench.cases import (
+    CLIENT_CASES,
+    DELETED_S,
+    RAW_CASES,
+    Bench,
+    BenchmarkCase,
+    Result,
+    raw_produce,
+)
 from bench.options import (
     REPOSITORY,
     log_progress,
@@ -26,6 +34,7 @@ from bench.options import (
     with_rounds,
     with_warm_up,
 )
+from bench.page_cache import PageCache
 
 PAGE = REPOSITORY / "docs" / "benchmarks.md"
 QUIET_LOAD_PER_CORE = 0.75
@@ -64,11 +73,16 @@ def main(
         footprints = {broker.name: _footprint(broker) for broker in both}
         for broker in both:
             _warm_up(broker, directory, warm_up)
+        cache = PageCache(directory / "cached")
         results: dict[tuple[str, str], list[Result]] = {}
         for number in range(rounds):
             for case in cases:
                 # The order alternates, so that neither always runs after the other.
                 for broker in both if number % 2 == 0 else reversed(both):
+                    if case.writes_much:
+                        # After the files of the case before are deleted.
+                        time.sleep(2 * DELETED_S)
+                        cache.fill()
                     result = case.run(broker, bench)
                     results.setdefault((case.name, broker.name), []).append(result)
                     log_progress(

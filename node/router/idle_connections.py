@@ -57,6 +57,15 @@ _pack_start = Struct(">ii").pack
 _write_int32 = Struct(">i").pack_into
 
 
+def tick_after(now_s: float, wait_ms: int) -> int:
+    """The tick of TICK_S at which a fetch that waits from now on is answered: the first one after
+    its time, or one of several before it if it waits LONG_WAIT_MS or more."""
+    ticks = (now_s + wait_ms / 1000) / TICK_S
+    if wait_ms < LONG_WAIT_MS:
+        return int(ticks) + 1
+    return int(ticks + _LATE_TICKS) // _TICKS_OF_LONG_WAITS * _TICKS_OF_LONG_WAITS
+
+
 class _IdleConnection:
     """One connection that is taken, or about to be. A Handover of connection_hooks.py."""
 
@@ -260,11 +269,7 @@ class IdleConnections:
 
     def _due_after(self, now_s: float, wait_ms: int) -> tuple[int, list[_IdleConnection]]:
         """When a fetch that waits so long is answered, and those that are answered then."""
-        ticks = (now_s + wait_ms / 1000) / TICK_S
-        if wait_ms < LONG_WAIT_MS:
-            tick = int(ticks) + 1
-        else:
-            tick = int(ticks + _LATE_TICKS) // _TICKS_OF_LONG_WAITS * _TICKS_OF_LONG_WAITS
+        tick = tick_after(now_s, wait_ms)
         due = self._by_tick.get(tick)
         if due is None:
             due = self._by_tick[tick] = []

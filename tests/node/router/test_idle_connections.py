@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.metadata.acls import AclOperation, ResourceType
+from odradek.node.router.fetch_purgatory import TICK_S
 from odradek.node.router.idle_connections import (
     LONG_WAIT_MS,
     PER_TURN_MAX,
     REPEATS_MIN,
     UNUSED_S,
     IdleConnections,
+    tick_after,
 )
 from odradek.node.router.tracing.trace_filter import TraceFilter
 from odradek.protocol.apis import APIS, ApiKey
@@ -42,6 +44,23 @@ from tests.support.wire import frame_of
 VERSIONS = range(4, APIS[ApiKey.FETCH].max_version + 1)
 DEADLINE_S = 10.0
 LONG_MS = 5_000
+
+
+@pytest.mark.parametrize("early_s", [0.0, 0.001])
+def test_who_asks_again_at_a_tick_waits_for_the_whole_time(early_s: float) -> None:
+    """Also if the clock of the loop, a float of milliseconds, is a little before the tick."""
+    for tick in range(0, 1_000_000, 5):
+        after = tick_after(tick * TICK_S - early_s, LONG_WAIT_MS)
+        assert after * TICK_S - tick * TICK_S == pytest.approx(LONG_WAIT_MS / 1000)
+
+
+@pytest.mark.parametrize("wait_ms", [1, 100, LONG_WAIT_MS - 1, LONG_WAIT_MS, LONG_MS])
+def test_a_fetch_waits_its_time_or_a_tenth_less(wait_ms: int) -> None:
+    early_s = wait_ms / 10_000 if wait_ms >= LONG_WAIT_MS else 0
+    for tenths in range(1_000):
+        now_s = 1234.5 + tenths * TICK_S / 10
+        waits_s = tick_after(now_s, wait_ms) * TICK_S - now_s
+        assert wait_ms / 1000 - early_s - 1e-6 <= waits_s <= wait_ms / 1000 + TICK_S + 1e-6
 
 
 class IdleFixture:
