@@ -125,14 +125,17 @@ def kafka_version(jars: Path) -> str:
 
 
 def revision(repository: Path) -> str:
-    """`git describe` of the measured commit."""
-    described = subprocess.run(
-        ["git", "-C", str(repository), "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return described.stdout.strip() or "unknown"
+    """The measured commit; `-dirty` if anything but a page of figures differs from it."""
+
+    def git(*command: str) -> str:
+        ran = subprocess.run(
+            ["git", "-C", str(repository), *command], capture_output=True, text=True, check=False
+        )
+        return ran.stdout.strip()
+
+    commit = git("describe", "--always")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs")
+    return f"{commit}-dirty" if commit and changed else commit or "unknown"
 
 
 @contextmanager
