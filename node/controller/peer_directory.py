@@ -52,6 +52,7 @@ class PeerDirectory:
         PeerBusError if peer.listen cannot be bound."""
         self._own = own = _header(config, own_id)
         self._secrets = config.cluster_secrets
+        self._announces_secrets = False
         self.bus: PeerBus | None = None
         """None on a single node."""
         if config.is_clustered:
@@ -112,6 +113,16 @@ class PeerDirectory:
         self._secrets = config.cluster_secrets
         self._own = msgspec.structs.replace(self._own, secrets=fingerprints(config))
         self.bus.change_secrets(self._secrets, self._own)
+        self._announces_secrets = True
+        for member in self.bus.others:
+            self.announce_secrets(member)
+
+    def announce_secrets(self, member: int) -> None:
+        """Tell a member our secrets, if they have changed: followers have nothing else to tell each
+        other. To be called when it is connected again, because a change may end connections."""
+        if self._announces_secrets and self.bus is not None:
+            # The header says it.
+            self.bus.send(member, PeerDirectoryUpdate(()))
 
     def record_header(self, header: PeerHeader, now_ms: int) -> None:
         """A frame with this header has arrived."""

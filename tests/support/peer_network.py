@@ -52,7 +52,8 @@ class PeerNode:
     def listen(self) -> None:
         bus = self.directory.bus
         assert bus is not None
-        bus.poll_events()
+        for member in bus.poll_events():
+            self.directory.announce_secrets(member)
         for header, messages in bus.receive():
             self.directory.record_header(header, self.now_ms)
             for message in messages:

@@ -119,8 +119,9 @@ def test_killed_at_any_moment_it_copies_each_record_once(
         for seed in range(5)
     ]
     assert any(kills)
+    # Nothing is left for it where one of the others came to its end before it was killed.
     ended = run_command(arguments)
-    assert (ended.returncode, ended.stdout.startswith("0 records")) == (0, False), ended
+    assert ended.returncode == 0, ended
     copied = settled_records(target, "cli-killed")
     assert [each._replace(offset=0) for each in copied] == [
         each._replace(offset=0) for each in expected
