@@ -125,7 +125,7 @@ def kafka_version(jars: Path) -> str:
 
 
 def revision(repository: Path) -> str:
-    """The measured commit; `-dirty` if anything but a page of figures differs from it."""
+    """The measured commit; `-dirty` if anything outside of docs/ differs from it."""
 
     def git(*command: str) -> str:
         ran = subprocess.run(

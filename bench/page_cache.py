@@ -8,6 +8,7 @@ each page is what a benchmark of large batches measures (2 to 20 us instead of 0
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -37,12 +38,11 @@ def size_of_file(memory_bytes: int, disk_bytes: int) -> int:
 class PageCache:
     """Free memory, filled with the pages of one file that it makes."""
 
-    def __init__(self, file: Path, *, most_bytes: int | None = None) -> None:
-        """The file gets the size of the free memory, `most_bytes` at most. None is made where that
-        would take more than half of the free disk."""
-        free = free_memory_bytes()
-        memory_bytes = free if most_bytes is None else min(free, most_bytes + KEPT_FREE_BYTES)
-        self.size = size_of_file(memory_bytes, shutil.disk_usage(file.parent).free)
+    def __init__(self, file: Path, free_bytes: Callable[[], int] = free_memory_bytes) -> None:
+        """The file gets the size of the memory that `free_bytes` tells, less a reserve. It is empty
+        where that would take more than half of the free disk."""
+        self.size = size_of_file(free_bytes(), shutil.disk_usage(file.parent).free)
+        self._free_bytes = free_bytes
         self._file = file
         self._read_to = 0
         if self.size:
@@ -62,7 +62,7 @@ class PageCache:
         count = 0
         with self._file.open("rb", buffering=0) as pages:
             pages.seek(self._read_to)
-            while count < self.size and free_memory_bytes() > KEPT_FREE_BYTES:
+            while count < self.size and self._free_bytes() > KEPT_FREE_BYTES:
                 read = len(pages.read(_BLOCK_BYTES))
                 count += read
                 if read < _BLOCK_BYTES:

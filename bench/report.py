@@ -13,9 +13,10 @@ INTRODUCTION = """\
 Odradek beside Apache Kafka, written by `make bench`; do not edit it by hand. Both brokers run on
 one machine with their default settings and get the same load in turns. They are compared by the
 **ratio of the medians** of {rounds} rounds. The load generator runs on the same machine. Compare
-ratios: absolute figures depend on the machine. Before each case that writes much, free memory is
-filled with cached pages, as it is where a broker has run for hours: what a machine takes to give
-memory that was free would be measured otherwise.
+ratios: absolute figures depend on the machine. Before each case of the load
+generator with several records a request, free memory is filled with cached pages, as it is where a
+broker has run for hours: what a machine takes to give memory that was free would be measured
+otherwise.
 """
 
 

@@ -73,13 +73,15 @@ def main(
         footprints = {broker.name: _footprint(broker) for broker in both}
         for broker in both:
             _warm_up(broker, directory, warm_up)
-        cache = PageCache(directory / "cached")
+        cache = None
+        if any(case.writes_much for case in cases):
+            cache = PageCache(directory / "cached")
         results: dict[tuple[str, str], list[Result]] = {}
         for number in range(rounds):
             for case in cases:
                 # The order alternates, so that neither always runs after the other.
                 for broker in both if number % 2 == 0 else reversed(both):
-                    if case.writes_much:
+                    if cache is not None and case.writes_much:
                         # After the files of the case before are deleted.
                         time.sleep(2 * DELETED_S)
                         cache.fill()
