@@ -52,7 +52,6 @@ class PeerDirectory:
         PeerBusError if peer.listen cannot be bound."""
         self._own = own = _header(config, own_id)
         self._secrets = config.cluster_secrets
-        self._announces_secrets = False
         self.bus: PeerBus | None = None
         """None on a single node."""
         if config.is_clustered:
@@ -113,14 +112,13 @@ class PeerDirectory:
         self._secrets = config.cluster_secrets
         self._own = msgspec.structs.replace(self._own, secrets=fingerprints(config))
         self.bus.change_secrets(self._secrets, self._own)
-        self._announces_secrets = True
         for member in self.bus.others:
-            self.announce_secrets(member)
+            self.announce(member)
 
-    def announce_secrets(self, member: int) -> None:
-        """Tell a member our secrets, if they have changed: followers have nothing else to tell each
-        other. To be called when it is connected again, because a change may end connections."""
-        if self._announces_secrets and self.bus is not None:
+    def announce(self, member: int) -> None:
+        """Tell a member who this node is, and which secrets it has: followers have nothing else to
+        tell each other. To be called when it is connected: it may have restarted, or this node."""
+        if self.bus is not None:
             # The header says it.
             self.bus.send(member, PeerDirectoryUpdate(()))
 

@@ -90,7 +90,7 @@ class PeerDispatch:
         if bus is None:
             return
         for member in bus.poll_events():
-            self._peer_directory.announce_secrets(member)
+            self._peer_directory.announce(member)
             self._failure_detector.peer_reconnected(member)
             self._forwarding.member_reconnected(member, now_ms)
         self._failure_detector.report_unreachable(bus.disconnected_since, self._report_unreachable)

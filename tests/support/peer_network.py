@@ -53,7 +53,7 @@ class PeerNode:
         bus = self.directory.bus
         assert bus is not None
         for member in bus.poll_events():
-            self.directory.announce_secrets(member)
+            self.directory.announce(member)
         for header, messages in bus.receive():
             self.directory.record_header(header, self.now_ms)
             for message in messages:

@@ -49,7 +49,7 @@ def test_a_joining_member_gets_the_addresses_of_the_others(network: PeerNetwork)
     wait_until(is_told, what="it knows everybody, and no address twice")
     wait_until_received(network, first, REPLICA, joining)
     wait_until_received(network, joining, 2, third)
-    assert third.known == {REPLICA: joining.address}
+    assert third.known == {0: first.address, REPLICA: joining.address}
     header = third.directory.header_of(REPLICA)
     assert header is not None
     assert (header.node_id, header.port) == (5, joining.config.peer_port)
@@ -79,6 +79,32 @@ def test_members_say_which_secrets_they_have(network: PeerNetwork) -> None:
         change(second, secrets, [0, 0])
     assert first.directory.bus is not None
     assert first.watched == set(first.directory.bus.sockets)
+
+
+def test_a_restarted_member_says_which_secrets_it_has(network: PeerNetwork) -> None:
+    """A follower that comes back with what is in its configuration now, and with nothing to say to
+    the other follower, which has heard it before."""
+    following = "the secret that comes after it"
+    other = network.come(0, cluster_secret=f"{SECRET}\n{following}")
+    before = network.come(1, join=str(other.address))
+    wait_until_received(network, before, -1, other)
+    assert other.directory.other_secrets_count == 1
+    network.nodes.remove(before)
+    before.close()
+    after = network.come(
+        1,
+        peers=f"0@{other.address},1@{before.address}",
+        peer_listen=str(before.address),
+        cluster_secret=f"{SECRET}\n{following}",
+    )
+
+    def is_told() -> bool:
+        network.talk()
+        directories = [each.directory for each in (other, after)]
+        is_known = all(directory.header_of(1) is not None for directory in directories)
+        return is_known and all(each.other_secrets_count == 0 for each in directories)
+
+    wait_until(is_told, what="each knows the other's secrets")
 
 
 def test_voters_are_connected_at_the_addresses_of_the_log(network: PeerNetwork) -> None:
