@@ -100,9 +100,10 @@ def test_a_restarted_member_says_which_secrets_it_has(network: PeerNetwork) -> N
 
     def is_told() -> bool:
         network.talk()
-        directories = [each.directory for each in (other, after)]
-        is_known = all(directory.header_of(1) is not None for directory in directories)
-        return is_known and all(each.other_secrets_count == 0 for each in directories)
+        # The one has heard the other before, the other nobody.
+        is_heard = after.directory.header_of(0) is not None
+        counts = [each.directory.other_secrets_count for each in network.nodes]
+        return is_heard and counts == [0, 0]
 
     wait_until(is_told, what="each knows the other's secrets")
 
