@@ -4,35 +4,50 @@
 .PHONY: check serve test lint types format-check fix docs bench bench-node bench-cluster bench-coordinators bench-pipeline \
 	conformance sim nemesis bank soak raftos spark clean
 
-PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+ifndef PYTHON
+PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+endif
+export PYTHON
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP = $$(cat .venv/.pip) --quiet --disable-pip-version-check
 ARGS ?=
 
 check: format-check lint types test
 
-.venv/.made:
+# Without a pip of its own: to unpack one takes as long as a third of everything else. Where PYTHON has none
+# either, the environment gets one.
+.venv/.pip:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
-	$(PYTHON) -m venv .venv
-	@touch $@
+	$(PYTHON) -m venv --without-pip .venv
+	@if $(PYTHON) -c 'import pip, sys; sys.exit(int(pip.__version__.split(".")[0]) < 23)' 2>/dev/null; \
+		then echo "$(PYTHON) -m pip --python $(BIN)/python install" >$@; \
+		else $(PYTHON) -m venv .venv && echo "$(BIN)/python -m pip install" >$@; fi
 
-# A process that dies is back once its successor has read its modules: half a second sooner if
-# somebody has compiled them, which Python is often told not to do by itself.
-COMPILE := $(BIN)/python -m compileall -q protocol storage cluster coordinator node
+# What pyproject.toml lists, and nothing is built. A process that dies is back once its successor has read its
+# modules: half a second sooner if somebody has compiled them, which Python is often told not to do by itself.
+.venv/.dependencies: .venv/.pip pyproject.toml
+	@$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+		>.venv/requirements.txt
+	$(PIP) --no-compile --requirement .venv/requirements.txt
+	$(BIN)/python -m compileall -q -j 0 -x /pygments/ .venv/lib protocol storage cluster coordinator node
+	@touch $@
 
 # What setup.py compiles. An installation compiles anew; without a C compiler it does not fail.
 COMPILED := protocol/message_converter.py protocol/record_walker.py pipeline/wire/record_decoder.py setup.py
 
-.venv/.serve: .venv/.made pyproject.toml $(COMPILED)
-	$(PIP) --editable .
-	$(COMPILE)
+.venv/.built: .venv/.pip pyproject.toml $(COMPILED)
+	PIP_COMPILE=0 $(PIP) --no-deps --editable .
 	@touch $@
 
-.venv/.test: .venv/.made pyproject.toml $(COMPILED)
-	$(PIP) --editable '.[test]'
-	$(COMPILE)
-	@touch $@ .venv/.serve
+# Beside each other: both are busy with one processor most of the time.
+.venv/.serve: .venv/.pip pyproject.toml $(COMPILED)
+	@$(MAKE) --no-print-directory -j 2 .venv/.dependencies .venv/.built
+	@touch $@
+
+.venv/.test: .venv/.serve
+	$(PIP) 'odradek[test]'
+	@touch $@
 
 # What the tests of the data pipeline need besides: its extras, and Spark's stock Kafka connector where
 # there is Maven.
@@ -40,7 +55,7 @@ EXTRAS := spark,delta,iceberg,avro
 CONNECTOR := .venv/spark-kafka-jars
 
 .venv/.spark: .venv/.test
-	$(PIP) --editable '.[test,$(EXTRAS)]'
+	$(PIP) 'odradek[test,$(EXTRAS)]'
 	@touch $@
 
 $(CONNECTOR): tests/e2e/spark/connector/pom.xml
@@ -49,7 +64,7 @@ $(CONNECTOR): tests/e2e/spark/connector/pom.xml
 
 # An environment of its own: raftos stays out of every other one. uv, because pip cannot override the
 # pins that raftos comes with.
-.venv/raftos/.made: .venv/.made pyproject.toml
+.venv/raftos/.made: .venv/.pip pyproject.toml
 	$(PIP) uv
 	$(PYTHON) -m venv .venv/raftos
 	$(BIN)/uv pip install --quiet --python .venv/raftos/bin/python --editable '.[test]' --group raftos
