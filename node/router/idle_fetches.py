@@ -23,10 +23,10 @@ from typing import Final, TypeAlias
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.reply import Reply
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.fetch_routes import WAIT_MS_MAX
 from odradek.node.router.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession
 from odradek.node.router.logs import LocatedLog
 from odradek.node.router.request_sampling import SAMPLE_MASK_OF_API
+from odradek.node.router.single_fetches import WAIT_MS_MAX
 from odradek.node.wire.connection import Connection, Slot
 from odradek.node.wire.request_times import RequestTiming
 from odradek.protocol.apis import ApiKey

@@ -13,12 +13,14 @@ from typing import Any, Final
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.fetch_routes import FetchRouting
 from odradek.node.router.idle_fetches import IdleFetch, IdleFetchCandidate, IdleFetches
+from odradek.node.router.large_fetches import LargeFetch, LargeFetchRouting
 from odradek.node.router.produce_routes import (
     FinishProduce,
     ProduceRoutes,
     ProduceRouting,
     RouteCandidate,
 )
+from odradek.node.router.single_fetches import SingleFetches, is_single, single_record_bytes
 from odradek.node.structured_log import get_logger
 from odradek.node.wire.connection import Connection, Slot
 from odradek.protocol.apis import ApiKey
@@ -51,7 +53,9 @@ class RepeatedRequests:
     ) -> None:
         self.routing: Final = ProduceRouting(services, count_request, finish_produce)
         self.idle_fetches: Final = IdleFetches(services, count_request, self._begin_late)
-        self.fetch_routing: Final = FetchRouting(services, count_request)
+        single_fetches = SingleFetches(services)
+        self.fetch_routing: Final = FetchRouting(services, single_fetches, count_request)
+        self._large_fetches = LargeFetchRouting(services, single_fetches, count_request)
         self._begin_request = begin_request
 
     def begin(self, slot: Slot, frame: memoryview, arena_offset: int) -> bool:
@@ -61,6 +65,8 @@ class RepeatedRequests:
             return self.routing.begin(remembered, slot, frame, arena_offset)
         if type(remembered) is IdleFetch:
             return self.idle_fetches.begin(remembered, slot, frame)
+        if type(remembered) is LargeFetch:
+            return self._large_fetches.begin(remembered, slot, frame)
         return False
 
     def remembering(
@@ -82,7 +88,9 @@ class RepeatedRequests:
             fetch = self.idle_fetches.candidate(request, context, body_offset)
             if fetch is not None:
                 finish = partial(self._finish_fetch, client, fetch, finish)
-            if self.fetch_routing.begin(client, request, context, body_offset):
+            if is_single(request, context.api_version):
+                self.fetch_routing.begin(client, request, context, body_offset)
+                self._large_fetches.remember(client, request, context, body_offset)
                 return partial(self._finish_single_fetch, client, finish)
         return finish
 
@@ -118,7 +126,9 @@ class RepeatedRequests:
         error: BaseException | None,
     ) -> None:
         if response is not None:
-            self.fetch_routing.note(client, response)
+            record_bytes = single_record_bytes(response)
+            self.fetch_routing.note(client, record_bytes)
+            self._large_fetches.note(client, record_bytes)
         finish(response, error)
 
     def _begin_late(self, slot: Slot, frame: memoryview) -> None:

@@ -14,8 +14,9 @@ from odradek.cluster.metadata.acls import AclOperation, ResourceType
 from odradek.cluster.metadata.records import ClientQuotaChanged
 from odradek.node.bus.messages import WriteMarker
 from odradek.node.router.connection_handover import CONSUMERS_MAX, SERVED_MIN
-from odradek.node.router.fetch_routes import FEW_BYTES_MAX, HANDOVER_AFTER, WAIT_MS_MAX
+from odradek.node.router.fetch_routes import FEW_BYTES_MAX, HANDOVER_AFTER
 from odradek.node.router.idle_fetches import IdleFetch
+from odradek.node.router.single_fetches import WAIT_MS_MAX
 from odradek.node.worker.busy_share import WINDOW_S
 from odradek.node.worker.handed_connections import IDLE_S
 from odradek.node.worker.handed_fetches import RECORD_BYTES_MAX
