@@ -20,7 +20,7 @@ from odradek.node.router.produce_routes import (
     ProduceRouting,
     RouteCandidate,
 )
-from odradek.node.router.single_fetches import SingleFetches, is_single, single_record_bytes
+from odradek.node.router.single_fetches import SingleFetches, single_record_bytes
 from odradek.node.structured_log import get_logger
 from odradek.node.wire.connection import Connection, Slot
 from odradek.protocol.apis import ApiKey
@@ -53,9 +53,9 @@ class RepeatedRequests:
     ) -> None:
         self.routing: Final = ProduceRouting(services, count_request, finish_produce)
         self.idle_fetches: Final = IdleFetches(services, count_request, self._begin_late)
-        single_fetches = SingleFetches(services)
-        self.fetch_routing: Final = FetchRouting(services, single_fetches, count_request)
-        self._large_fetches = LargeFetchRouting(services, single_fetches, count_request)
+        fetches = self._single_fetches = SingleFetches(services)
+        self.fetch_routing: Final = FetchRouting(services, fetches, count_request)
+        self._large_fetches = LargeFetchRouting(services, fetches, count_request)
         self._begin_request = begin_request
 
     def begin(self, slot: Slot, frame: memoryview, arena_offset: int) -> bool:
@@ -88,7 +88,7 @@ class RepeatedRequests:
             fetch = self.idle_fetches.candidate(request, context, body_offset)
             if fetch is not None:
                 finish = partial(self._finish_fetch, client, fetch, finish)
-            if is_single(request, context.api_version):
+            if self._single_fetches.is_single(request, context.api_version):
                 self.fetch_routing.begin(client, request, context, body_offset)
                 self._large_fetches.remember(client, request, context, body_offset)
                 return partial(self._finish_single_fetch, client, finish)

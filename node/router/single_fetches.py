@@ -219,6 +219,14 @@ class SingleFetches:
         self.activity: Final = services.fetch_activity
         self.now_ms: Final = services.now_ms
 
+    def is_single(self, request: FetchRequest, version: int) -> bool:
+        """Whether the request is for one partition, and waits for anything that comes. The response
+        to one of a session has all of its partitions."""
+        if not is_single(request, version):
+            return False
+        session = self.sessions.get(request.session_id) if request.session_id else None
+        return session is None or len(session.partitions) == 1
+
     def resolve(
         self, request: FetchRequest, context: RequestContext, body_offset: int
     ) -> SingleFetch | None:
@@ -301,7 +309,7 @@ class SingleFetches:
 
 
 def is_single(request: FetchRequest, version: int) -> bool:
-    """Whether the request is for one partition, and waits for anything that comes."""
+    """SingleFetches.is_single, whatever its session has."""
     topics = request.topics
     if (
         version < _LOG_START_SINCE

@@ -10,7 +10,7 @@ from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import ConfigChanged
 from odradek.node.bus.connection_handover import FetchPosition
 from odradek.node.router.context import RequestContext
-from odradek.node.router.fetch_sessions import FetchSession
+from odradek.node.router.fetch_sessions import FetchSession, requested_partitions
 from odradek.node.router.single_fetches import (
     SingleFetch,
     SingleFetches,
@@ -194,6 +194,20 @@ def test_a_session_of_several_partitions_is_none_of_one(harness: RouterHarness) 
     assert (cached.topic, cached.partition, cached.fetch_offset) == (topic_id(1), 1, 8)
     session.partitions[topic_id(1), 0] = cached
     assert fetch.cached_in(session) is None
+
+
+def test_a_fetch_whose_session_has_other_partitions_is_not_single(harness: RouterHarness) -> None:
+    fetches, cache = SingleFetches(harness.services), harness.services.fetch_sessions
+    request = request_at(0, session_id=0, epoch=0)
+    partitions = requested_partitions(request, NEWEST)
+    session = cache.new_context(request, NEWEST, partitions, 0).session
+    assert session is not None
+    request.session_id, request.session_epoch = session.session_id, session.epoch
+    assert fetches.is_single(request, NEWEST)
+    session.partitions[topic_id(1), 0] = partitions[0]
+    assert not fetches.is_single(request, NEWEST)
+    request.session_id += 1  # nobody's
+    assert fetches.is_single(request, NEWEST)
 
 
 @pytest.mark.parametrize(
