@@ -49,7 +49,6 @@ _note_read = MAPPED_PAGES.note
 _SEGMENTS_OPEN_MAX = 64
 BATCHES_PER_READ_MAX = 4_000
 """What one read returns at most: a few milliseconds of looking at batches, however small."""
-_EACH_BATCH = range(BATCHES_PER_READ_MAX)
 OFFSET_MAX = 2**63 - 1
 _ATTEMPTS = 3
 
@@ -64,6 +63,7 @@ class ReadResult(NamedTuple):
     first_offset: int
     next_offset: int
     hold: object
+    batch_count: int = 0
 
 
 class StoreReader:
@@ -111,12 +111,13 @@ class StoreReader:
         max_bytes: int,
         end_offset: int,
         min_one_batch: bool = True,
+        batches_max: int = BATCHES_PER_READ_MAX,
     ) -> ReadResult:
         """Whole batches, starting with the one that contains `offset` (or the next one, if
         compaction removed it): those that start below `end_offset` and fit into `max_bytes`. With
         `min_one_batch` the first one is returned even if it is larger.
 
-        Returns less at the end of a segment, and after BATCHES_PER_READ_MAX. The caller checks the
+        Returns less at the end of a segment, and after `batches_max`. The caller checks the
         offset range with `status`.
         """
         for segment, segment_end in self._segments_from(number, offset):
@@ -127,6 +128,7 @@ class StoreReader:
                 max_bytes,
                 segment_end if segment_end < end_offset else end_offset,
                 min_one_batch,
+                batches_max,
             )
             if result is not None:
                 _note_read(result.byte_count)
@@ -326,12 +328,13 @@ def _read_segment(
     max_bytes: int,
     end_offset: int,
     min_one_batch: bool,
+    batches_max: int,
 ) -> ReadResult | None:
     """StoreReader.read for one segment. None if it has no such batches."""
     buffers: list[memoryview | bytes] = []
     small: list[memoryview] = []
     large_size = segment.large_value_size
-    byte_count = 0
+    byte_count = batch_count = 0
     first_offset = next_offset = offset
     hold: Segment | None = None
     transaction = segment.begin()
@@ -341,7 +344,7 @@ def _read_segment(
             return None
         value: memoryview | None = None
         following: memoryview
-        for _, following in zip(_EACH_BATCH, cursor.iternext(False, True), strict=False):
+        for following in cursor.iternext(False, True):
             at_number, base_offset = _unpack_place(following)
             if at_number != number or base_offset >= end_offset:
                 break
@@ -350,6 +353,7 @@ def _read_segment(
                 break
             value = following
             byte_count += size
+            batch_count += 1
             if size > large_size:
                 if small:
                     buffers.append(b"".join(small))
@@ -358,12 +362,14 @@ def _read_segment(
                 hold = segment
             else:
                 small.append(value[STAMP_SIZE:])
-            if byte_count == size:
+            if batch_count == 1:
                 first_offset = base_offset
+            if batch_count == batches_max:
+                break
         if small:
             buffers.append(b"".join(small))
         if value is not None:
             next_offset = _unpack_place(value)[1] + last_delta_and_timestamp(value)[0] + 1
     finally:
         transaction.abort()
-    return ReadResult(buffers, byte_count, first_offset, next_offset, hold)
+    return ReadResult(buffers, byte_count, first_offset, next_offset, hold, batch_count)

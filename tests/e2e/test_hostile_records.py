@@ -33,7 +33,12 @@ from odradek.protocol.messages.partitions import (
     TopicOffsets,
     TopicPartitions,
 )
-from odradek.protocol.messages.produce import ProduceRequest, ProduceResponse
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from odradek.protocol.messages.transactions import (
     WritableTxnMarker,
     WriteTxnMarkersRequest,
@@ -55,6 +60,10 @@ from tests.support.poison_batches import raw_batch
 from tests.support.wire import WireClient, frame_of
 
 LOG, COMPACTED, ABORTED, OPEN = "log", "compacted", "aborted", "open"
+UNBATCHED = "unbatched"
+UNBATCHED_PARTITIONS: Final = 50
+UNBATCHED_RECORDS: Final = 3_000
+"""Of each partition, each in a batch of its own."""
 RECORDS: Final = 100_000
 HOUR_MS: Final = 3_600_000
 TINY: Final = b"\x0c\0\0\0\x01\x01\0"
@@ -160,6 +169,47 @@ def test_a_log_of_tiny_records_is_fetched(
     request = FetchRequest(max_bytes=50 << 20, topics=[topic])
     answer = attack(ground, [frame_of(request, version, 1)], report)
     assert set(error_codes(answer)) == {ErrorCode.NONE}
+
+
+@pytest.fixture(scope="module")
+def unbatched(ground: Ground) -> int:
+    """The number of partitions of a topic whose producers send single records."""
+    ground.broker.create_topic(UNBATCHED, partitions=UNBATCHED_PARTITIONS)
+    batch = memoryview(build_batch(tiny_records(1, now_ms())))
+    partitions = [
+        PartitionProduceData(index=index, records=batch) for index in range(UNBATCHED_PARTITIONS)
+    ]
+    topic = TopicProduceData(name=UNBATCHED, partition_data=partitions)
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+    with WireClient(ground.broker.bootstrap_servers) as wire:
+        at_a_time = 20
+        for _ in range(UNBATCHED_RECORDS // at_a_time):
+            for _ in range(at_a_time):
+                wire.post(request, 9)
+            for _ in range(at_a_time):
+                assert set(error_codes(wire.receive(ProduceResponse))) == {ErrorCode.NONE}
+    return UNBATCHED_PARTITIONS
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+def test_many_logs_of_single_records_are_fetched(
+    ground: Ground, report: Report, unbatched: int, isolation_level: int
+) -> None:
+    """A batch is looked at in two microseconds, however small it is."""
+    partitions = [
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+        for index in range(unbatched)
+    ]
+    request = FetchRequest(
+        max_bytes=50 << 20,
+        isolation_level=isolation_level,
+        topics=[FetchTopic(topic=UNBATCHED, partitions=partitions)],
+    )
+    answer = attack(ground, [frame_of(request, 12, number) for number in range(5)], report)
+    assert isinstance(answer, FetchResponse)
+    sizes = [len(bytes(data.records or b"")) for data in answer.responses[0].partitions]  # type: ignore[arg-type]
+    assert len(sizes) == unbatched
+    assert set(sizes) == {UNBATCHED_RECORDS * len(build_batch(tiny_records(1, 0)))}
 
 
 def list_offsets(topic: str, timestamp: int, isolation_level: int = 0) -> ListOffsetsRequest:

@@ -21,7 +21,7 @@ from odradek.storage.catalog import PartitionRow
 from odradek.storage.log_append import LogAppend
 from odradek.storage.partition_log import NewPartition, PartitionLog
 from odradek.storage.producer_state import ActiveProducer, describe_producers
-from odradek.storage.reader import ReadResult
+from odradek.storage.reader import BATCHES_PER_READ_MAX, ReadResult
 from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.status import ReplicaRole
 from odradek.storage.validation import (
@@ -303,6 +303,7 @@ class SimulatedStore:
         max_bytes: int,
         end_offset: int,
         min_one_batch: bool = True,
+        batches_max: int = BATCHES_PER_READ_MAX,
     ) -> ReadResult:
         return read_log(
             self.by_number[number],
@@ -310,6 +311,7 @@ class SimulatedStore:
             max_bytes=max_bytes,
             end_offset=end_offset,
             min_one_batch=min_one_batch,
+            batches_max=batches_max,
         )
 
     def begin(self, now_ms: int) -> "SimulatedTurn":
@@ -317,13 +319,20 @@ class SimulatedStore:
 
 
 def read_log(
-    log: DiskLog, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool
+    log: DiskLog,
+    offset: int,
+    *,
+    max_bytes: int,
+    end_offset: int,
+    min_one_batch: bool,
+    batches_max: int = BATCHES_PER_READ_MAX,
 ) -> ReadResult:
     """As `StoreReader.read`."""
     batches, size = log.batches, 0
     buffers: list[memoryview | bytes] = []
     first = index = log.index_of(offset)
-    while index < len(batches) and batches[index].base_offset < end_offset:
+    last = min(len(batches), first + batches_max)
+    while index < last and batches[index].base_offset < end_offset:
         data = batches[index].data
         if size + len(data) > max_bytes and (buffers or not min_one_batch):
             break
@@ -332,9 +341,8 @@ def read_log(
         index += 1
     if not buffers:
         return ReadResult([], 0, offset, offset, None)
-    return ReadResult(
-        buffers, size, batches[first].base_offset, batches[index - 1].end_offset, None
-    )
+    start, end = batches[first].base_offset, batches[index - 1].end_offset
+    return ReadResult(buffers, size, start, end, None, index - first)
 
 
 class SimulatedTurn:

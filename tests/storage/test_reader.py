@@ -374,9 +374,12 @@ def test_a_read_of_very_many_small_batches_ends_early(store: Store, reader: Stor
         append(turn, number, batch_of(1))
     turn.commit()
     first = reader.read(number, 0, max_bytes=1 << 30, end_offset=count)
-    assert first.next_offset == BATCHES_PER_READ_MAX
+    assert first.next_offset == first.batch_count == BATCHES_PER_READ_MAX
     rest = reader.read(number, first.next_offset, max_bytes=1 << 30, end_offset=count)
     assert (rest.first_offset, rest.next_offset) == (BATCHES_PER_READ_MAX, count)
+    few = reader.read(number, 5, max_bytes=1 << 30, end_offset=count, batches_max=3)
+    assert (few.first_offset, few.next_offset, few.batch_count) == (5, 8, 3)
+    assert reader.read(number, count, max_bytes=1 << 30, end_offset=count).batch_count == 0
 
 
 def test_aborted_transactions_overlap_the_range_in_all_segments(

@@ -51,7 +51,11 @@ READ_COMMITTED = 1
 CONVERTED_BYTES_MAX = 1 << 20
 """Bytes of messages that a partition returns to Fetch 0 to 3."""
 PARTITIONS_PER_TURN = 100
-"""Partitions that are read in one slice of the loop: about three milliseconds."""
+"""Partitions that are read in one slice of the loop: about three milliseconds, if they have nothing
+new."""
+BATCHES_PER_TURN = 2_000
+"""Batches after which a slice of the loop ends: a few milliseconds, however small they are. The
+last partition of a slice may have twice as many."""
 ABORTED_PER_TURN = 1_000
 """Aborted transactions after which a slice of the loop ends, and so do the records of a partition:
 about three milliseconds."""
@@ -73,6 +77,7 @@ class _ReadResult:
     sent: list[tuple[TopicKey, int, int]] = field(default_factory=list)
     """For each partition with records: its topic, their bytes, and their number by offsets."""
     aborted_count: int = 0
+    batch_count: int = 0
     must_respond: bool = False
     """Respond at once: there is an error, a diverging epoch or a preferred read replica."""
     has_more: bool = False
@@ -229,7 +234,10 @@ class _FetchRead:
         allowed: dict[TopicKey, bool] = {}
         stop = min(len(partitions), start + PARTITIONS_PER_TURN)
         aborted_max = result.aborted_count + ABORTED_PER_TURN
-        while start < stop and result.aborted_count < aborted_max:
+        batches_max = result.batch_count + BATCHES_PER_TURN
+        while (
+            start < stop and result.aborted_count < aborted_max and result.batch_count < batches_max
+        ):
             wanted = partitions[start]
             start += 1
             topic: TopicImage | None = topics.get(wanted.topic)  # type: ignore[arg-type]  # key kind follows the version
@@ -356,6 +364,7 @@ class _FetchRead:
                 ]
                 result.aborted_count += len(aborted)
             result.record_bytes += read.byte_count
+            result.batch_count += read.batch_count
             reached = read.next_offset
             result.sent.append((wanted.topic, read.byte_count, reached - offset))
             data.records = read.buffers

@@ -16,6 +16,7 @@ from odradek.protocol.control_records import ControlType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import AbortedTransaction, FetchEpochEndOffset
 from odradek.protocol.messages.responses import LeaderIdAndEpoch, NodeEndpoint
+from odradek.storage.reader import BATCHES_PER_READ_MAX
 from tests.support.controller_harness import topic_id
 from tests.support.fetching import (
     NEWEST,
@@ -326,6 +327,18 @@ def test_the_records_end_where_the_list_of_aborted_transactions_does(
         assert first_offsets == [*range(offset + 1 - offset % 2, 2 * stop, 2), 0]
         offset = bases(data)[-1] + 1
         assert offset == 2 * stop + (1 if stop < count else 2)
+
+
+def test_partitions_of_many_batches_are_read_in_turns(
+    harness: RouterHarness, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Each of them takes as long as a slice of the loop may."""
+    batches = [batch_of(1)] * BATCHES_PER_READ_MAX
+    for partition in (0, 1):
+        harness.append("t", *batches, partition=partition)
+    response = harness.call_in_turns(handle_fetch, request({0: 0, 1: 0}, max_bytes=50 << 20), loop)
+    for data in answers(response).values():
+        assert bases(data) == [*range(BATCHES_PER_READ_MAX)]
 
 
 def test_a_waiting_read_committed_fetch_is_woken_by_the_commit(
