@@ -92,3 +92,5 @@ class ReplicaFetchResponse(_Message, frozen=True, array_like=True, tag="fetched"
     error_code: int
     partitions: tuple[ReplicaPartitionData, ...] = ()
     version: int = REPLICATION_VERSION
+    batch_count: int = 0
+    """How many batches follow: what it costs to append them. 0 if the leader does not say."""

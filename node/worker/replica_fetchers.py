@@ -39,6 +39,10 @@ from odradek.storage.partition_log import PartitionLog
 
 log = get_logger(__name__)
 
+BATCHES_PER_TURN = 1_000
+"""Fetched batches after which no more responses are received before a turn: about ten milliseconds,
+however small they are."""
+
 Addresses = Callable[[int, int], str | None]
 """Maps (node id, store) to the address of the worker with this store. None: not known."""
 
@@ -157,8 +161,9 @@ class ReplicaFetchers:
 
     def receive(self, now_ms: int) -> list[ReplicaAppend]:
         """Receive responses, and truncate diverged logs. Returns the batches that the next turn
-        must append."""
-        for leader in self._leaders.values():
+        must append. With many of them, not all responses are received yet."""
+        batch_count = 0
+        for address, leader in self._leaders.items():
             link = leader.link
             if link.take_connected():
                 leader.is_connected = True
@@ -169,6 +174,11 @@ class ReplicaFetchers:
                 if receiver is not None:
                     effects = receiver.handle_response(fetched, now_ms)
                     self._apply_effects(receiver, effects, payload, now_ms)
+                batch_count += fetched.batch_count
+                if batch_count >= BATCHES_PER_TURN:
+                    # The other leaders come first the next time.
+                    self._leaders[address] = self._leaders.pop(address)
+                    return [append for _, _, append in self._appends]
         return [append for _, _, append in self._appends]
 
     def after_turn(self, now_ms: int) -> None:

@@ -16,7 +16,10 @@ from odradek.cluster.replication.messages import (
     ReplicaPartitionData,
 )
 from odradek.node.bus.replica_link import LeaderResponse, ReplicaLink
-from odradek.node.worker.replica_fetch_server import WATERMARK_LINGER_MS
+from odradek.node.worker.replica_fetch_server import (
+    BATCHES_PER_RESPONSE_MAX,
+    WATERMARK_LINGER_MS,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.layout import unlink_segment
 from tests.support.replica_harness import CLUSTER_ID, TOPIC_ID, ReplicaHarness
@@ -134,6 +137,19 @@ def test_batches_are_sent_unchanged_and_the_next_after_the_followers_position(
     second = scripted.hear()
     assert bytes(second.payload[PAYLOAD_HEAD:]) == as_stored(batch_of(size=5_000, fill=1), 1, 5)
     assert scripted.leader.log().high_watermark == 1
+
+
+def test_a_response_has_so_many_batches_at_most_and_the_rest_follows(
+    scripted: ScriptedFollower,
+) -> None:
+    count = BATCHES_PER_RESPONSE_MAX + 5
+    for number in range(count):
+        scripted.leader.append(number, batch_of(), acks=1)
+    size = len(batch_of())
+    scripted.ask(is_full=True, subscribed=(scripted.wanted(),))
+    assert part_of(scripted.hear()).byte_count == BATCHES_PER_RESPONSE_MAX * size
+    scripted.ask(reached=(ReplicaFetchPosition(1, BATCHES_PER_RESPONSE_MAX, 5),))
+    assert part_of(scripted.hear()).byte_count == 5 * size
 
 
 def test_a_segment_that_was_dropped_is_released_although_nothing_is_fetched(

@@ -14,7 +14,9 @@ from odradek.cluster.replication.messages import (
     ReplicaPartitionData,
 )
 from odradek.node.bus.replica_link import ReplicaListener, requests, send_response
+from odradek.node.worker.replica_fetchers import BATCHES_PER_TURN
 from odradek.protocol.errors import ErrorCode
+from odradek.storage.append import AppendResult
 from odradek.storage.environment import StorageError
 from tests.support.replica_harness import ReplicaHarness
 from tests.support.stores import as_stored, batch_of
@@ -137,6 +139,30 @@ def test_a_failed_truncation_is_retried(
     scripted.answer(fourth, diverging)
     assert scripted.hear().reached[0].fetch_offset == 2
     assert scripted.follower.log().epochs.entries == ((3, 0),)
+
+
+def test_a_turn_has_not_the_batches_of_all_responses(scripted: ScriptedLeader) -> None:
+    """Of several stores, say. Here nobody has asked for most of them, and they are ignored."""
+    first = scripted.hear()
+    batch = as_stored(batch_of(2), 0, 3)
+    part = ReplicaPartitionData(first.subscribed[0].handle, 0, 0, 0, 100, len(batch))
+    count = 20
+    for number in range(count):
+        answer = ReplicaFetchResponse(
+            first.request_id + number, 0, ErrorCode.NONE, (part,), batch_count=BATCHES_PER_TURN
+        )
+        payload = [bytes(PAYLOAD_HEAD), batch]
+        assert send_response(scripted.socket, scripted.identity, answer, payload)
+    fetchers = scripted.follower.replication.fetchers
+    (leader,) = fetchers._leaders.values()
+    for number in range(count):
+        assert leader.link.socket.poll(10_000), "an earlier turn has taken several"
+        appends = fetchers.receive(scripted.harness.now_ms)
+        assert len(appends) == (number == 0)
+        for append in appends:
+            append.result = AppendResult(ErrorCode.NONE)
+        fetchers.after_turn(scripted.harness.now_ms)
+    assert not leader.link.socket.poll(0)
 
 
 def test_a_leader_without_an_address_is_not_fetched_from(tmp_path: Path) -> None:
