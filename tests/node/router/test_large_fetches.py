@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cluster.metadata.acls import AclOperation, ResourceType
-from odradek.cluster.metadata.records import ClientQuotaChanged
 from odradek.node.bus.messages import WriteMarker
 from odradek.node.router.fetch_routes import FEW_BYTES_MAX, HANDOVER_AFTER
 from odradek.node.router.idle_fetches import IdleFetch
@@ -23,7 +21,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 from odradek.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from odradek.protocol.records import TRANSACTIONAL
-from tests.node.router.test_connection_handover import handover_fixture, trace
+from tests.node.router.test_connection_handover import handover_fixture
 from tests.node.router.test_fetch_routes import (
     FLEXIBLE_SINCE,
     FOLLOWERS_SINCE,
@@ -33,6 +31,11 @@ from tests.node.router.test_fetch_routes import (
     VERSIONS,
     Tail,
     TailConsumer,
+    begin_a_trace,
+    deny_reads,
+    of_an_old_epoch,
+    of_no_partition,
+    set_a_quota,
 )
 from tests.support.controller_harness import topic_id
 from tests.support.stores import NOW_MS, as_stored, batch_of
@@ -165,18 +168,6 @@ def before_the_start(consumer: TailConsumer) -> tuple[FetchRequest, int]:
     return consumer.request(), ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def of_an_old_epoch(consumer: TailConsumer) -> tuple[FetchRequest, int]:
-    request = consumer.request()
-    request.topics[0].partitions[0].current_leader_epoch = 5
-    return request, ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
-def of_no_partition(consumer: TailConsumer) -> tuple[FetchRequest, int]:
-    request = consumer.request()
-    request.topics[0].partitions[0].partition = 7
-    return request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 @pytest.mark.parametrize(
     "make", [behind_the_end, before_the_start, of_an_old_epoch, of_no_partition]
 )
@@ -283,21 +274,23 @@ def test_a_session_that_has_got_another_partition_answers_of_both(log: Log) -> N
     log.run(scenario())
 
 
-def deny_reads(log: Log) -> int:
-    log.fixture.harness.deny(AclOperation.READ, ResourceType.TOPIC, "t")
-    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-
-def lead_elsewhere(log: Log) -> int:
+def lead_elsewhere(log: Tail) -> None:
     log.fixture.harness.lead("t", epoch=7, leader=2)
-    return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-@pytest.mark.parametrize("change", [deny_reads, lead_elsewhere])
-def test_a_change_is_told_with_the_next_fetch(log: Log, change: Callable[[Log], int]) -> None:
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (deny_reads, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (lead_elsewhere, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+def test_a_change_is_told_with_the_next_fetch(
+    log: Log, change: Callable[[Tail], None], expected: ErrorCode
+) -> None:
     async def scenario() -> None:
         consumer = await log.catching_up(FOLLOWERS_SINCE - 1)
-        expected = change(log)
+        change(log)
         answer = await consumer.client.ask(consumer.request(), consumer.version, FetchResponse)
         (data,) = answer.responses[0].partitions
         assert data.error_code == expected
@@ -305,18 +298,8 @@ def test_a_change_is_told_with_the_next_fetch(log: Log, change: Callable[[Log], 
     log.run(scenario())
 
 
-def set_a_quota(log: Log) -> None:
-    quota = ClientQuotaChanged((("client-id", "x"),), "consumer_byte_rate", 1e9)
-    log.fixture.harness.controller.write(quota)
-    log.fixture.harness.follow()
-
-
-def begin_a_trace(log: Log) -> None:
-    trace(log.handover)
-
-
 @pytest.mark.parametrize("change", [set_a_quota, begin_a_trace])
-def test_what_is_counted_or_traced_is_decoded(log: Log, change: Callable[[Log], None]) -> None:
+def test_what_is_counted_or_traced_is_decoded(log: Log, change: Callable[[Tail], None]) -> None:
     async def scenario() -> None:
         consumer = await log.catching_up()
         kept = log.remembered
