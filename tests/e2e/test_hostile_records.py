@@ -9,16 +9,29 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from confluent_kafka import ShareConsumer
 
+from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.node.router.handlers.fetch import ABORTED_PER_TURN
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.legacy_records import down_convert
+from odradek.protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from odradek.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
+)
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
 )
 from odradek.protocol.messages.offsets import (
     DeleteRecordsRequest,
@@ -39,6 +52,12 @@ from odradek.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from odradek.protocol.messages.share import (
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareRequestPartition,
+    ShareRequestTopic,
+)
 from odradek.protocol.messages.transactions import (
     WritableTxnMarker,
     WriteTxnMarkersRequest,
@@ -48,6 +67,7 @@ from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
 from odradek.protocol.sliced_work import finish
 from tests.e2e.conftest import Report
 from tests.support.hostile_work import (
+    GROUP,
     WIDE,
     Ground,
     attack,
@@ -57,6 +77,7 @@ from tests.support.hostile_work import (
     produce,
 )
 from tests.support.poison_batches import raw_batch
+from tests.support.waiting import wait_until
 from tests.support.wire import WireClient, frame_of
 
 LOG, COMPACTED, ABORTED, OPEN = "log", "compacted", "aborted", "open"
@@ -210,6 +231,53 @@ def test_many_logs_of_single_records_are_fetched(
     sizes = [len(bytes(data.records or b"")) for data in answer.responses[0].partitions]  # type: ignore[arg-type]
     assert len(sizes) == unbatched
     assert set(sizes) == {UNBATCHED_RECORDS * len(build_batch(tiny_records(1, 0)))}
+
+
+def test_many_logs_of_single_records_are_acquired(
+    ground: Ground, report: Report, unbatched: int
+) -> None:
+    with WireClient(ground.broker.bootstrap_servers) as wire:
+        named = MetadataRequest(topics=[MetadataRequestTopic(name=UNBATCHED)])
+        topic_id = wire.ask(named, 12, MetadataResponse).topics[0].topic_id
+        earliest = IncrementalAlterableConfig(
+            name="share.auto.offset.reset", config_operation=0, value="earliest"
+        )
+        resource = IncrementalAlterConfigsResource(
+            resource_type=ConfigResourceType.GROUP, resource_name=GROUP, configs=[earliest]
+        )
+        altered = wire.ask(
+            IncrementalAlterConfigsRequest(resources=[resource]), 1, IncrementalAlterConfigsResponse
+        )
+        assert set(error_codes(altered)) == {ErrorCode.NONE}
+    client = {
+        "bootstrap.servers": ground.broker.bootstrap_servers,
+        "group.id": GROUP,
+        "log_level": 0,
+    }
+    member = ShareConsumer(client)
+    member.subscribe([UNBATCHED])
+    wait_until(lambda: member.poll(1.0), timeout_s=30, what="the group has begun with the topic")
+    member.close()
+    topic = ShareRequestTopic(
+        topic_id=topic_id,
+        partitions=[ShareRequestPartition(partition_index=index) for index in range(unbatched)],
+    )
+    request = ShareFetchRequest(
+        group_id=GROUP,
+        member_id="AAAAAAAAAAAAAAAAAAAAAw",
+        share_session_epoch=0,
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=50 << 20,
+        max_records=2**31 - 1,
+        batch_size=2**31 - 1,
+        topics=[topic],
+    )
+    answer = attack(ground, [frame_of(request, 1, 1)], report)
+    assert isinstance(answer, ShareFetchResponse)
+    assert not answer.error_code
+    assert set(error_codes(answer)) == {ErrorCode.NONE}
+    assert all(data.acquired_records for data in answer.responses[0].partitions)
 
 
 def list_offsets(topic: str, timestamp: int, isolation_level: int = 0) -> ListOffsetsRequest:

@@ -32,7 +32,7 @@ from odradek.node.router.share.sessions import ShareSession, ShareSessions, Topi
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages import share_state as messages
-from odradek.storage.reader import ReadResult, StoreReader
+from odradek.storage.reader import BATCHES_PER_READ_MAX, ReadResult, StoreReader
 from tests.simulation.shards import Loop, ShardRouter, SimulatedShards
 from tests.simulation.store import DiskLog, Identity, read_log
 
@@ -161,6 +161,7 @@ class _Logs:
         max_bytes: int,
         end_offset: int,
         min_one_batch: bool = True,
+        batches_max: int = BATCHES_PER_READ_MAX,
     ) -> ReadResult:
         return read_log(
             self._log(number),
@@ -168,6 +169,7 @@ class _Logs:
             max_bytes=max_bytes,
             end_offset=end_offset,
             min_one_batch=min_one_batch,
+            batches_max=batches_max,
         )
 
     def _log(self, number: int) -> DiskLog:

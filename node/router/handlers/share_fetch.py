@@ -16,7 +16,7 @@ from functools import partial
 from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions
 from odradek.node.router.addresses import endpoints_of
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.cooperative_iteration import iterate_cooperatively, take_turn
 from odradek.node.router.fetch_purgatory import ExclusiveWatch
 from odradek.node.router.handlers.share_acknowledge import (
     AcknowledgeOutcome,
@@ -47,6 +47,9 @@ from odradek.protocol.messages.share import (
 BATCH_OPTIMIZED = 0
 RECORD_LIMIT = 1
 """The acquire mode in which the number of records is a strict limit (KIP-1206)."""
+
+BATCHES_PER_TURN = 1_000
+"""Batches that are read, or acquired from, in one slice of the loop: about ten milliseconds."""
 
 
 @dataclass(slots=True)
@@ -130,7 +133,7 @@ async def _acquire_records(
         remaining_ms = deadline_ms - services.now_ms()
         is_over = remaining_ms <= 0 or not result.ends
         if result.byte_count >= request.min_bytes or result.errors or is_over:
-            is_any = _acquire(result, request, session, acquisition, caller)
+            is_any = await _acquire(result, request, session, acquisition, caller)
             if acquisition.record_count or result.errors or is_over or request.min_bytes <= 0:
                 break
             if is_any:
@@ -158,7 +161,7 @@ async def _read_partitions(
 ) -> _ReadResult:
     partitions = caller.services.share_partitions
     result = _ReadResult()
-    record_count = 0
+    record_count = batch_count = 0
     async for topic_partition in iterate_cooperatively(list(session.partitions), caller.context):
         partition, log, error = find_led_partition(topic_partition, caller)
         if partition is None or log is None:
@@ -187,25 +190,37 @@ async def _read_partitions(
         )
         if read is not None:
             result.reads.append((hosted, read))
+            batch_count += read.result.batch_count
+            if batch_count >= BATCHES_PER_TURN:
+                batch_count = 0
+                await take_turn(caller.context)
             result.byte_count += read.result.byte_count
             record_count += sum(batch.end - max(batch.start, read.offset) for batch in read.batches)
     return result
 
 
-def _acquire(
+async def _acquire(
     result: _ReadResult,
     request: ShareFetchRequest,
     session: ShareSession,
     acquisition: _AcquireResult,
     caller: ShareMemberContext,
 ) -> bool:
-    """Acquire from what was read. Returns whether anything was read."""
+    """Acquire from what was read, unless the session has ended meanwhile. Returns whether anything
+    was read."""
     acquisition.errors = result.errors
     is_exact = request.share_acquire_mode == RECORD_LIMIT
+    batch_count = 0
     for hosted, read in result.reads:
         left = request.max_records - acquisition.record_count
         if left <= 0:
             break
+        if batch_count >= BATCHES_PER_TURN:
+            batch_count = 0
+            await take_turn(caller.context)
+        if not session.is_open:
+            break
+        batch_count += read.result.batch_count
         options = AcquireOptions(
             records_max=left,
             batch_size=request.batch_size if request.batch_size > 0 else left,
@@ -233,7 +248,8 @@ def _acquire(
             caller.context.holds.append(read.result.hold)
         # A partition that returned records goes to the end: a full response would starve those
         # behind it.
-        session.partitions.move_to_end(topic_partition)
+        if topic_partition in session.partitions:
+            session.partitions.move_to_end(topic_partition)
     return bool(result.reads)
 
 

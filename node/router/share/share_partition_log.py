@@ -19,6 +19,8 @@ READ_BYTES_MIN: Final = 65_536
 """Read at least this much."""
 _READ_AHEAD_FACTOR: Final = 1.25
 """Read this much more than records of average size take, so that one read is enough."""
+_BATCHES_MAX: Final = 1_000
+"""Of a read. Each of them is looked at again, and acquired from: ten milliseconds together."""
 
 
 class SharePartitionRead(NamedTuple):
@@ -100,6 +102,7 @@ class SharePartitionLog(NamedTuple):
             max_bytes=min(bytes_max, wanted),
             end_offset=limit,
             min_one_batch=min_one_batch,
+            batches_max=_BATCHES_MAX,
         )
         if not result.buffers:
             if not min_one_batch or not self._is_hole(position.offset, limit):
