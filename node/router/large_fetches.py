@@ -36,9 +36,9 @@ REPEATED_AFTER: Final = 4
 
 _SAMPLE_MASK: Final = SAMPLE_MASK_OF_API[ApiKey.FETCH]
 _NOWHERE: Final = FetchPosition(0, 0, -1, -1)
+_KEY_AND_VERSION_BYTES: Final = 4
 _BEHIND_CORRELATION_ID: Final = 8
 _ZEROES: Final = bytes(8)
-_read_start = Struct(">ii").unpack_from
 _read_int32 = Struct(">i").unpack_from
 _read_int64 = Struct(">q").unpack_from
 _pack_int32 = Struct(">i").pack
@@ -46,11 +46,13 @@ _pack_offsets = Struct(">qqq").pack
 
 
 class LargeFetches:
-    """What is remembered of a connection: how many fetches in a row had large responses."""
+    """What is remembered of a connection: how many fetches in a row had large responses, and of
+    which partition."""
 
-    __slots__ = ("until_repeated",)
+    __slots__ = ("partition", "until_repeated")
 
     def __init__(self) -> None:
+        self.partition: tuple[str, bytes, int] | None = None
         self.until_repeated = REPEATED_AFTER
 
 
@@ -110,10 +112,16 @@ class LargeFetchRouting:
     def remember(
         self, client: Connection, request: FetchRequest, context: RequestContext, body_offset: int
     ) -> None:
-        """A request that is single, and begun. If those before it had large responses, it is
-        kept."""
+        """A request that is single, and begun. If those before it were for the same partition and
+        had large responses, it is kept."""
         large = client.remembered
-        if type(large) is LargeFetches and large.until_repeated <= 0:
+        if type(large) is not LargeFetches:
+            return
+        (topic,) = request.topics
+        partition = topic.topic, topic.topic_id, topic.partitions[0].partition
+        if partition != large.partition:
+            large.partition, large.until_repeated = partition, REPEATED_AFTER
+        elif large.until_repeated <= 0:
             large.until_repeated = REPEATED_AFTER
             fetch = self._fetches.resolve(request, context, body_offset)
             if fetch is not None:
@@ -134,12 +142,11 @@ class LargeFetchRouting:
 
     def begin(self, large: LargeFetch, slot: Slot, frame: memoryview) -> bool:
         """Answer the request if it repeats the one that is kept. False if it has to be decoded:
-        nothing has been done with it then, and it is not kept any more."""
-        connection = slot.connection
+        nothing has been done with it then. After another fetch it is not kept any more."""
         if len(frame) == len(large.request) and self._answer(large, slot, frame):
             return True
-        if type(connection.remembered) is LargeFetch:
-            connection.remembered = None
+        if frame[:_KEY_AND_VERSION_BYTES] == large.request[:_KEY_AND_VERSION_BYTES]:
+            slot.connection.remembered = None
         return False
 
     def _answer(self, large: LargeFetch, slot: Slot, frame: memoryview) -> bool:
@@ -170,7 +177,7 @@ class LargeFetchRouting:
                 return False
         except StorageError:
             return False  # it is said by whoever decodes it
-        _, correlation_id = _read_start(frame)
+        (correlation_id,) = _read_int32(frame, _KEY_AND_VERSION_BYTES)
         if not correlation_id & _SAMPLE_MASK:
             slot.timing = RequestTiming(ApiKey.FETCH, connection.received_ns, perf_counter_ns())
         cached = fetch.cached_at(offset)

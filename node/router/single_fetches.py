@@ -213,18 +213,18 @@ class SingleFetches:
 
     def __init__(self, services: Services) -> None:
         self._logs = services.logs
-        self.metadata: Final = services.metadata
+        self._metadata = services.metadata
         self._authorizer = services.authorizer
-        self.sessions: Final = services.fetch_sessions
-        self.activity: Final = services.fetch_activity
+        self._sessions = services.fetch_sessions
+        self._activity = services.fetch_activity
         self.now_ms: Final = services.now_ms
 
     def is_single(self, request: FetchRequest, version: int) -> bool:
         """Whether the request is for one partition, and waits for anything that comes. The response
         to one of a session has all of its partitions."""
-        if not is_single(request, version):
+        if not is_for_one_partition(request, version):
             return False
-        session = self.sessions.get(request.session_id) if request.session_id else None
+        session = self._sessions.get(request.session_id) if request.session_id else None
         return session is None or len(session.partitions) == 1
 
     def resolve(
@@ -232,7 +232,7 @@ class SingleFetches:
     ) -> SingleFetch | None:
         """What repetitions of the request are told as long as it `is_unchanged`. None if that
         depends on more. For requests that are `is_single`."""
-        version, image = context.api_version, self.metadata.image
+        version, image = context.api_version, self._metadata.image
         header = bytes(context.frame[_BEHIND_CORRELATION_ID:body_offset])
         body = b"".join(encode_request(ApiKey.FETCH, version, request))
         (asked,) = request.topics
@@ -253,7 +253,7 @@ class SingleFetches:
         log = self._logs.open(topic.topic_id, wanted.partition)
         if (
             log is None
-            or partition.leader != self.metadata.node_id
+            or partition.leader != self._metadata.node_id
             or wanted.current_leader_epoch not in (partition.leader_epoch, ANY_EPOCH)
             # A consumer that has read records of the current epoch cannot diverge from the log.
             or wanted.last_fetched_epoch not in (partition.leader_epoch, ANY_EPOCH)
@@ -267,14 +267,14 @@ class SingleFetches:
             log,
             image_offset=image.offset,
             rules=self._authorizer.rules,
-            fetch_bytes_max=self.metadata.broker_settings().fetch_max_bytes,
+            fetch_bytes_max=self._metadata.broker_settings().fetch_max_bytes,
         )
 
     def is_unchanged(self, fetch: SingleFetch, connection: Connection) -> bool:
         """Whether everything but its session is as it was."""
         log = fetch.log
         return (
-            fetch.image_offset == self.metadata.image.offset
+            fetch.image_offset == self._metadata.image.offset
             and fetch.rules is self._authorizer.rules
             and fetch.principal == connection.peer_principal
             and fetch.generation == log.reader.status.generation
@@ -289,7 +289,7 @@ class SingleFetches:
         sent: tuple[int, int],
     ) -> None:
         """Such a fetch was answered. `sent` has bytes and number of the records."""
-        activity = self.activity
+        activity = self._activity
         activity.record_fetch(
             connection.id,
             fetch.client_id,
@@ -304,11 +304,11 @@ class SingleFetches:
             activity.record_sent([(fetch.key, *sent)])
 
     def _may_prefer_another_replica(self, request: FetchRequest) -> bool:
-        selector = self.metadata.broker_settings().replica_selector_class
+        selector = self._metadata.broker_settings().replica_selector_class
         return bool(request.rack_id) and selector == RACK_AWARE_SELECTOR
 
 
-def is_single(request: FetchRequest, version: int) -> bool:
+def is_for_one_partition(request: FetchRequest, version: int) -> bool:
     """SingleFetches.is_single, whatever its session has."""
     topics = request.topics
     if (

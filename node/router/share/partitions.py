@@ -194,9 +194,12 @@ class SharePartitions:
         member_id: str,
         options: AcquireOptions,
     ) -> list[AcquiredRange]:
-        """Lock the records that were just read for a member."""
+        """Lock the records that were just read for a member. No records if the partition was
+        dropped since then: others may hand them out."""
         machine = hosted.machine
         assert machine is not None, "records were read for it"
+        if hosted.is_dropped:
+            return []
         acquired = machine.acquire(
             member_id, reading.offset, reading.batches, options, now_ms=self.now_ms()
         )

@@ -44,7 +44,7 @@ from tests.support.wire import frame_of
 LARGE = batch_of(1, size=FEW_BYTES_MAX)
 """Too large for two of them in a response."""
 SMALL = batch_of(1)
-AFTER = REPEATED_AFTER + 2
+AFTER = REPEATED_AFTER + 3
 """Fetches until one is answered without being decoded. With a session one more: it is created."""
 
 
@@ -215,7 +215,7 @@ def test_a_session_is_told_what_it_does_not_know(log: Log) -> None:
         assert bytes(data.records or b"") == as_stored(LARGE, offset)  # type: ignore[arg-type]
         consumer.epoch += 1
         for at in range(AFTER):
-            offset = consumer.offset = log.end - 2 + at % 2
+            offset = consumer.offset = log.end - 2 + (AFTER + at) % 2
             assert await consumer.receive(consumer.post()) == as_stored(LARGE, offset)
         assert log.is_repeated
         consumer.wait_ms = 1
@@ -318,15 +318,29 @@ def test_what_is_counted_or_traced_is_decoded(log: Log, change: Callable[[Tail],
 def test_other_requests_between_fetches_do_not_matter(log: Log) -> None:
     async def scenario() -> None:
         consumer = await log.catching_up(has_session=True)
+        kept = log.remembered
         for _ in range(3):
             await consumer.client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+            offset = consumer.offset
+            assert await consumer.receive(consumer.post()) == as_stored(LARGE, offset)
+            assert log.remembered is kept
+
+    log.run(scenario())
+
+
+def test_fetches_of_partitions_in_turns_are_not_kept(log: Log) -> None:
+    """They would not be repeated by the next one."""
+
+    async def scenario() -> None:
+        log.fill(1)
+        log.fixture.harness.append("t", LARGE, partition=1)
+        consumer = await log.reader()
+        for number in range(3 * AFTER):
+            request = consumer.request()
+            request.topics[0].partitions[0].partition = number % 2
+            answer = await consumer.client.ask(request, NEWEST, FetchResponse)
+            assert answer.responses[0].partitions[0].records
             assert not log.is_repeated
-            for at in range(AFTER):
-                offset = consumer.offset
-                if offset == log.end:
-                    log.fill(1)
-                assert await consumer.receive(consumer.post()) == as_stored(LARGE, offset), at
-            assert log.is_repeated
 
     log.run(scenario())
 

@@ -14,7 +14,7 @@ from odradek.node.router.fetch_sessions import FetchSession, requested_partition
 from odradek.node.router.single_fetches import (
     SingleFetch,
     SingleFetches,
-    is_single,
+    is_for_one_partition,
     single_record_bytes,
 )
 from odradek.protocol.apis import APIS, ApiKey
@@ -88,7 +88,7 @@ def resolved(
     context = context_of(version, frame)
     decoded = decode_request(ApiKey.FETCH, version, frame, header.body_offset)
     assert isinstance(decoded, FetchRequest)
-    assert is_single(decoded, version)
+    assert is_for_one_partition(decoded, version)
     return SingleFetches(harness.services).resolve(decoded, context, header.body_offset)
 
 
@@ -224,9 +224,9 @@ def test_a_fetch_whose_session_has_other_partitions_is_not_single(harness: Route
 )
 def test_other_fetches_are_not_single(name: str, value: object) -> None:
     request = request_at(0)
-    assert is_single(request, NEWEST)
+    assert is_for_one_partition(request, NEWEST)
     setattr(request, name, value)
-    assert not is_single(request, NEWEST)
+    assert not is_for_one_partition(request, NEWEST)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,22 @@ def test_the_state_after_an_expired_lock_is_written_until_it_succeeds(
     assert ranges(harness.member("c", connection=3).fetch(0)[0]) == [(0, 1, 2)]
 
 
+def test_nothing_is_acquired_of_a_share_partition_that_was_dropped_since_it_was_read(
+    harness: ShareFetchHarness,
+) -> None:
+    """A fetch that reads and acquires much yields in between."""
+    harness.append(TOPIC, batch_of(2))
+    member, led = harness.member(), harness.led
+    member.fetch(0)
+    assert member.acknowledge_partition(batch(0, 1, RELEASE)).error_code == ErrorCode.NONE
+    hosted = led.hosted(GROUP)[harness.topic_partition()]
+    read = led.read(hosted, 10, 1 << 20, min_one_batch=True)
+    assert read is not None
+    led.forget(GROUP, [harness.topic_partition()])
+    assert led.acquire(hosted, read, "a", AcquireOptions(records_max=10)) == []
+    assert ranges(member.fetch()[0])
+
+
 def test_a_gap_that_compaction_left_is_skipped(harness: ShareFetchHarness) -> None:
     harness.append(TOPIC, batch_of(2), batch_of(2))
     member = harness.member()
