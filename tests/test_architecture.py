@@ -68,6 +68,7 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
         "single_fetches",
         "fetch_routes",
         "large_fetches",
+        "sessionless_fetches",
         "idle_fetches",
         "idle_connections",
         "repeated_requests",

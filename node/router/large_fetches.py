@@ -1,11 +1,11 @@
-"""Consumers that catch up on one partition: their fetches are answered without being decoded.
+"""Consumers with a fetch session that catch up on its one partition: their fetches are not decoded.
 
 A consumer that reads a log from far behind its end asks for a megabyte at a time, and its requests
-are the same bytes but for the correlation id, the fetch offset and the epoch of its session. After
-a few responses that were large the request is kept as a `LargeFetch`; a repetition of it is
-compared with it, and its response is the records between bytes that are known
-(single_fetches.py). Decoding, resolving and encoding was 30 % of the processor time of a fetch of
-a megabyte, the kernel's copy included.
+are the same bytes but for the correlation id, the fetch offset and the epoch of its session. (Those
+without a session are in sessionless_fetches.py.) After a few responses that were large the request
+is kept as a `LargeFetch`; a repetition of it is compared with it, and its response is the records
+between bytes that are known (single_fetches.py). Decoding, resolving and encoding was 30 % of the
+processor time of a fetch of a megabyte, the kernel's copy included.
 
 Invariant as for all repeated requests: a fetch is answered here only while everything that it was
 told when it was decoded still holds. Anything else goes the way of all requests: errors, the end of
@@ -75,9 +75,7 @@ class LargeFetch:
         template = fetch.template(_NOWHERE)
         api_key, version = fetch.count_key
         self.offset_at: Final = _BEHIND_CORRELATION_ID + template.offset_at
-        has_session = template.epoch_at >= 0
-        self.epoch_at: Final = _BEHIND_CORRELATION_ID + template.epoch_at if has_session else 0
-        """0 without a session."""
+        self.epoch_at: Final = _BEHIND_CORRELATION_ID + template.epoch_at
         start = _pack_int32((api_key << 16) + version) + bytes(4)
         self.request: Final = self.without_changes(start + template.request)
         self.head: Final = template.head
@@ -90,8 +88,7 @@ class LargeFetch:
         found = bytearray(frame)
         found[4:8] = _ZEROES[:4]
         found[self.offset_at : self.offset_at + 8] = _ZEROES
-        if self.epoch_at:
-            found[self.epoch_at : self.epoch_at + 4] = _ZEROES[:4]
+        found[self.epoch_at : self.epoch_at + 4] = _ZEROES[:4]
         return found
 
 
@@ -112,8 +109,8 @@ class LargeFetchRouting:
     def remember(
         self, client: Connection, request: FetchRequest, context: RequestContext, body_offset: int
     ) -> None:
-        """A request that is single, and begun. If those before it were for the same partition and
-        had large responses, it is kept."""
+        """A request with a session that is single, and begun. If those before it were for the same
+        partition and had large responses, it is kept."""
         large = client.remembered
         if type(large) is not LargeFetches:
             return
@@ -155,12 +152,10 @@ class LargeFetchRouting:
             fetch, connection
         ):
             return False
-        session, session_id = None, fetch.request.session_id
-        if session_id:
-            session = self._sessions.get(session_id)
-            (epoch,) = _read_int32(frame, large.epoch_at)
-            if session is None or session.epoch != epoch or fetch.cached_in(session) is None:
-                return False
+        session = self._sessions.get(fetch.request.session_id)
+        (epoch,) = _read_int32(frame, large.epoch_at)
+        if session is None or session.epoch != epoch or fetch.cached_in(session) is None:
+            return False
         (offset,) = _read_int64(frame, large.offset_at)
         reader, _, number = fetch.log
         start, stable, high = OFFSETS.unpack(reader.status.consumer_offsets(number))
@@ -181,10 +176,9 @@ class LargeFetchRouting:
         if not correlation_id & _SAMPLE_MASK:
             slot.timing = RequestTiming(ApiKey.FETCH, connection.received_ns, perf_counter_ns())
         cached = fetch.cached_at(offset)
-        if session is not None:
-            cached.sent_high_watermark, cached.sent_log_start_offset = high, start
-            fetch.replace_in(session, cached)
-            self._sessions.advance(session, fetches.now_ms())
+        cached.sent_high_watermark, cached.sent_log_start_offset = high, start
+        fetch.replace_in(session, cached)
+        self._sessions.advance(session, fetches.now_ms())
         size = read.byte_count
         fetches.record(fetch, connection, cached, (size, read.next_offset - offset))
         self._count_requests(fetch.count_key, 1)

@@ -20,7 +20,16 @@ from odradek.node.router.produce_routes import (
     ProduceRouting,
     RouteCandidate,
 )
-from odradek.node.router.single_fetches import SingleFetches, single_record_bytes
+from odradek.node.router.sessionless_fetches import (
+    SessionlessFetch,
+    SessionlessFetchRouting,
+    is_sessionless,
+)
+from odradek.node.router.single_fetches import (
+    SingleFetches,
+    record_bytes_of,
+    single_record_bytes,
+)
 from odradek.node.structured_log import get_logger
 from odradek.node.wire.connection import Connection, Slot
 from odradek.protocol.apis import ApiKey
@@ -56,6 +65,7 @@ class RepeatedRequests:
         fetches = self._single_fetches = SingleFetches(services)
         self.fetch_routing: Final = FetchRouting(services, fetches, count_request)
         self._large_fetches = LargeFetchRouting(services, fetches, count_request)
+        self._sessionless_fetches = SessionlessFetchRouting(services, fetches, count_request)
         self._begin_request = begin_request
 
     def begin(self, slot: Slot, frame: memoryview, arena_offset: int) -> bool:
@@ -67,6 +77,8 @@ class RepeatedRequests:
             return self.idle_fetches.begin(remembered, slot, frame)
         if type(remembered) is LargeFetch:
             return self._large_fetches.begin(remembered, slot, frame)
+        if type(remembered) is SessionlessFetch:
+            return self._sessionless_fetches.answer(remembered, slot, frame)
         return False
 
     def remembering(
@@ -88,10 +100,19 @@ class RepeatedRequests:
             fetch = self.idle_fetches.candidate(request, context, body_offset)
             if fetch is not None:
                 finish = partial(self._finish_fetch, client, fetch, finish)
-            if self._single_fetches.is_single(request, context.api_version):
+            version = context.api_version
+            is_single = self._single_fetches.is_single(request, version)
+            if is_single:
                 self.fetch_routing.begin(client, request, context, body_offset)
-                self._large_fetches.remember(client, request, context, body_offset)
-                return partial(self._finish_single_fetch, client, finish)
+            if request.session_id:
+                if is_single:
+                    self._large_fetches.remember(client, request, context, body_offset)
+                    finish = partial(self._finish_single_fetch, client, finish)
+            elif is_sessionless(request, version):
+                kept = self._sessionless_fetches.begin(client, request, context, body_offset)
+                finish = partial(
+                    self._finish_sessionless_fetch, client, kept, finish, is_single=is_single
+                )
         return finish
 
     def _finish_produce(
@@ -129,6 +150,23 @@ class RepeatedRequests:
             record_bytes = single_record_bytes(response)
             self.fetch_routing.note(client, record_bytes)
             self._large_fetches.note(client, record_bytes)
+        finish(response, error)
+
+    def _finish_sessionless_fetch(
+        self,
+        client: Connection,
+        kept: SessionlessFetch | None,
+        finish: Finish,
+        response: FetchResponse | None,
+        error: BaseException | None,
+        *,
+        is_single: bool,
+    ) -> None:
+        if response is not None:
+            record_bytes = record_bytes_of(response)
+            if is_single:
+                self.fetch_routing.note(client, record_bytes)
+            self._sessionless_fetches.note(client, kept, record_bytes)
         finish(response, error)
 
     def _begin_late(self, slot: Slot, frame: memoryview) -> None:

@@ -31,6 +31,7 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import encode_request, encode_response, encode_response_header
 from odradek.protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -50,7 +51,19 @@ _NO_REPLICA: Final = -1
 _MARK: Final = b"records of this response"
 
 
-class SingleFetch:
+class Told:
+    """What holds for all partitions of a request: the metadata, the rules of the authorizer and who
+    the client is."""
+
+    __slots__ = ("image_offset", "principal", "rules")
+
+    def __init__(self, image_offset: int, rules: object, principal: str) -> None:
+        self.image_offset: Final = image_offset
+        self.rules: Final = rules
+        self.principal: Final = principal
+
+
+class SingleFetch(Told):
     """The fetches of one partition by one client, with what the first of them was told."""
 
     __slots__ = (
@@ -64,29 +77,25 @@ class SingleFetch:
         "count_key",
         "fetch_offset",
         "generation",
-        "image_offset",
         "key",
         "log",
-        "principal",
         "request",
-        "rules",
     )
 
     def __init__(
         self,
+        told: Told,
         request: FetchRequest,
         context: RequestContext,
         header: bytes,
         topic: TopicImage,
         log: LocatedLog,
         *,
-        image_offset: int,
-        rules: object,
         fetch_bytes_max: int,
     ) -> None:
-        """`header` is what comes before the request's body, from behind the correlation id on. The
-        rest is what the request was told: the metadata and the authorizer's rules of that time, and
-        fetch.max.bytes."""
+        """`header` is what comes before the request's body, from behind the correlation id on.
+        `fetch_bytes_max` is fetch.max.bytes of that time."""
+        super().__init__(told.image_offset, told.rules, told.principal)
         # Copies: the request itself is still to be answered.
         (asked,) = request.topics
         asked = copy(asked)
@@ -102,13 +111,10 @@ class SingleFetch:
         """Of the first request."""
         self.client_id: Final = context.client_id or ""
         self.client_host: Final = context.client_host
-        self.principal: Final = context.principal
         self._header = header
         self._topic = topic
         self.log: Final = log
         self.generation: Final = log.reader.status.generation
-        self.image_offset: Final = image_offset
-        self.rules: Final = rules
         self.bytes_max: Final = min(
             self._partition.partition_max_bytes, request.max_bytes, fetch_bytes_max
         )
@@ -242,43 +248,55 @@ class SingleFetches:
             else image.topics_by_name.get(asked.topic)
         )
         (wanted,) = asked.partitions
-        if (
-            context.frame[body_offset:] != body
-            or topic is None
-            or not 0 <= wanted.partition < len(topic.partitions)
-            or self._may_prefer_another_replica(request)
-        ):
+        if context.frame[body_offset:] != body or self.may_prefer_another_replica(request):
             return None
-        partition = topic.partitions[wanted.partition]
-        log = self._logs.open(topic.topic_id, wanted.partition)
-        if (
-            log is None
-            or partition.leader != self._metadata.node_id
-            or wanted.current_leader_epoch not in (partition.leader_epoch, ANY_EPOCH)
-            # A consumer that has read records of the current epoch cannot diverge from the log.
-            or wanted.last_fetched_epoch not in (partition.leader_epoch, ANY_EPOCH)
-        ):
+        log = self.locate(topic, wanted)
+        if topic is None or log is None:
             return None
         return SingleFetch(
+            self.told(context),
             request,
             context,
             header,
             topic,
             log,
-            image_offset=image.offset,
-            rules=self._authorizer.rules,
             fetch_bytes_max=self._metadata.broker_settings().fetch_max_bytes,
         )
+
+    def told(self, context: RequestContext) -> Told:
+        """What a request that is begun now is told."""
+        return Told(self._metadata.image.offset, self._authorizer.rules, context.principal)
+
+    def locate(self, topic: TopicImage | None, wanted: FetchPartition) -> LocatedLog | None:
+        """The log of a partition that this broker leads. None if the request has another epoch, or
+        there is no such partition."""
+        if topic is None or not 0 <= wanted.partition < len(topic.partitions):
+            return None
+        partition = topic.partitions[wanted.partition]
+        if (
+            partition.leader != self._metadata.node_id
+            or wanted.current_leader_epoch not in (partition.leader_epoch, ANY_EPOCH)
+            # A consumer that has read records of the current epoch cannot diverge from the log.
+            or wanted.last_fetched_epoch not in (partition.leader_epoch, ANY_EPOCH)
+        ):
+            return None
+        return self._logs.open(topic.topic_id, wanted.partition)
 
     def is_unchanged(self, fetch: SingleFetch, connection: Connection) -> bool:
         """Whether everything but its session is as it was."""
         log = fetch.log
         return (
-            fetch.image_offset == self._metadata.image.offset
-            and fetch.rules is self._authorizer.rules
-            and fetch.principal == connection.peer_principal
+            self.holds(fetch, connection)
             and fetch.generation == log.reader.status.generation
             and self._logs.has_open(log.store, log.reader)
+        )
+
+    def holds(self, told: Told, connection: Connection) -> bool:
+        """Whether a request would be told the same now."""
+        return (
+            told.image_offset == self._metadata.image.offset
+            and told.rules is self._authorizer.rules
+            and told.principal == connection.peer_principal
         )
 
     def record(
@@ -303,7 +321,8 @@ class SingleFetches:
         if sent[0]:
             activity.record_sent([(fetch.key, *sent)])
 
-    def _may_prefer_another_replica(self, request: FetchRequest) -> bool:
+    def may_prefer_another_replica(self, request: FetchRequest) -> bool:
+        """Whether the consumer may be sent to a replica in its rack (KIP-392)."""
         selector = self._metadata.broker_settings().replica_selector_class
         return bool(request.rack_id) and selector == RACK_AWARE_SELECTOR
 
@@ -337,15 +356,24 @@ def _has_session_or_none(request: FetchRequest) -> bool:
 def single_record_bytes(response: FetchResponse) -> int:
     """The bytes of records in a response that has nothing but those of one partition, else 0."""
     topics = response.responses
-    if response.throttle_time_ms or len(topics) != 1 or len(topics[0].partitions) != 1:
+    is_single = len(topics) == 1 and len(topics[0].partitions) == 1
+    return record_bytes_of(response) if is_single else 0
+
+
+def record_bytes_of(response: FetchResponse) -> int:
+    """The bytes of records in a response that has nothing else to say, else 0."""
+    if response.error_code or response.throttle_time_ms:
         return 0
-    (data,) = topics[0].partitions
-    if (
-        data.error_code
-        or not isinstance(data.records, list)
-        or data.aborted_transactions
-        or data.diverging_epoch is not None
-        or data.preferred_read_replica != _NO_REPLICA
-    ):
-        return 0
-    return sum(map(len, data.records))
+    record_bytes = 0
+    for topic in response.responses:
+        for data in topic.partitions:
+            if (
+                data.error_code
+                or data.aborted_transactions
+                or data.diverging_epoch is not None
+                or data.preferred_read_replica != _NO_REPLICA
+            ):
+                return 0
+            if isinstance(data.records, list):
+                record_bytes += sum(map(len, data.records))
+    return record_bytes

@@ -15,6 +15,7 @@ from odradek.node.bus.messages import WriteMarker
 from odradek.node.router.fetch_routes import FEW_BYTES_MAX, HANDOVER_AFTER
 from odradek.node.router.idle_fetches import IdleFetch
 from odradek.node.router.large_fetches import REPEATED_AFTER, LargeFetch
+from odradek.node.router.sessionless_fetches import SessionlessFetch
 from odradek.node.worker.turn_requests import RouterState
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -79,7 +80,7 @@ class Log(Tail):
     @property
     def is_repeated(self) -> bool:
         """Whether the last fetch of the first connection was not decoded."""
-        return isinstance(self.remembered, LargeFetch)
+        return isinstance(self.remembered, LargeFetch | SessionlessFetch)
 
 
 @pytest.fixture
@@ -324,23 +325,6 @@ def test_other_requests_between_fetches_do_not_matter(log: Log) -> None:
             offset = consumer.offset
             assert await consumer.receive(consumer.post()) == as_stored(LARGE, offset)
             assert log.remembered is kept
-
-    log.run(scenario())
-
-
-def test_fetches_of_partitions_in_turns_are_not_kept(log: Log) -> None:
-    """They would not be repeated by the next one."""
-
-    async def scenario() -> None:
-        log.fill(1)
-        log.fixture.harness.append("t", LARGE, partition=1)
-        consumer = await log.reader()
-        for number in range(3 * AFTER):
-            request = consumer.request()
-            request.topics[0].partitions[0].partition = number % 2
-            answer = await consumer.client.ask(request, NEWEST, FetchResponse)
-            assert answer.responses[0].partitions[0].records
-            assert not log.is_repeated
 
     log.run(scenario())
 
