@@ -59,7 +59,7 @@ _SETTLED_S = 3.0
 
 @click.command()
 @click.option("--kills", default=5, show_default=True, help="Of the worker and of the router.")
-@click.option("--rounds", default=10, show_default=True, help="Of heartbeats of the whole group.")
+@click.option("--rounds", default=100, show_default=True, help="Of heartbeats of the whole group.")
 def main(kills: int, rounds: int) -> None:
     """Measure outages and heartbeats; exits with 1 if a promise is not kept."""
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
