@@ -125,7 +125,7 @@ def kafka_version(jars: Path) -> str:
 
 
 def revision(repository: Path) -> str:
-    """The measured commit; `-dirty` if anything outside of docs/ differs from it."""
+    """The measured commit; `-dirty` if anything but documents differs from it."""
 
     def git(*command: str) -> str:
         ran = subprocess.run(
@@ -134,7 +134,8 @@ def revision(repository: Path) -> str:
         return ran.stdout.strip()
 
     commit = git("describe", "--always")
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs")
+    documents = ":(exclude)docs", ":(exclude)*.md"
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *documents)
     return f"{commit}-dirty" if commit and changed else commit or "unknown"
 
 
