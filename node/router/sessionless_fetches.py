@@ -275,7 +275,7 @@ class SessionlessFetch(Told):
         self.topics: Final[dict[bytes, _Topic]] = {}
         """By the bytes that name them."""
         self.stores: Final[set[tuple[int, StoreReader, int]]] = set()
-        """(store, reader, generation of its catalog)."""
+        """(store, reader, generation of its catalog): of the time when partitions were located."""
 
     def is_like(self, other: "SessionlessFetch") -> bool:
         """Whether they differ in partitions only."""
@@ -298,21 +298,28 @@ class SessionlessFetch(Told):
         return found[0]
 
     def add(self, name: bytes, key: TopicKey, partition: int, known: _Partition) -> None:
-        topic = self.topics.get(name)
-        if topic is None:
-            topic = self.topics[name] = _Topic(key)
-        topic.partitions[partition] = known
+        """A partition that has just been located."""
         log = known.log
         self.stores.add((log.store, log.reader, log.reader.status.generation))
+        self._add(name, key, partition, known)
 
     def add_all(self, other: "SessionlessFetch") -> None:
         """What the other knows. Without room for it, instead of what was known."""
         if sum(len(topic.partitions) for topic in self.topics.values()) >= PARTITIONS_MAX:
             self.topics.clear()
             self.stores.clear()
+        # Of a store that has changed since one of them was made there are two generations then:
+        # it is looked at again.
+        self.stores.update(other.stores)
         for name, topic in other.topics.items():
             for partition, known in topic.partitions.items():
-                self.add(name, topic.key, partition, known)
+                self._add(name, topic.key, partition, known)
+
+    def _add(self, name: bytes, key: TopicKey, partition: int, known: _Partition) -> None:
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = _Topic(key)
+        topic.partitions[partition] = known
 
 
 class SessionlessFetchRouting:

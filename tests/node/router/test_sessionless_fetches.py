@@ -760,6 +760,26 @@ def test_bytes_mean_what_the_decoder_says(version: int) -> None:
     assert found_count > len(frame)
 
 
+def test_a_store_that_has_changed_since_partitions_were_located_is_looked_at_again(
+    logs: Logs,
+) -> None:
+    """While the request that named them was under way."""
+
+    async def scenario() -> None:
+        reader = await logs.catching_up()
+        other = copy(logs.kept)
+        other.stores = set(other.stores)  # type: ignore[misc]  # a copy
+        for each in logs.harness.partitions.stores.values():
+            each.roll(NOW_MS)
+        for store, log, _ in other.stores:
+            logs.kept.stores.discard((store, log, log.status.generation - 1))
+            logs.kept.stores.add((store, log, log.status.generation))
+        logs.kept.add_all(other)
+        await compared(logs, reader, is_answered=False)
+
+    logs.run(scenario())
+
+
 def is_text(name: bytes) -> bool:
     try:
         name.decode()
