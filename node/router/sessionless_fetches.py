@@ -370,7 +370,7 @@ class SessionlessFetchRouting:
 
     def answer(self, kept: SessionlessFetch, slot: Slot, frame: memoryview) -> bool:
         """Answer the request if it is like the one that is kept. False if it has to be decoded:
-        nothing has been done with it then. One with other partitions is `begun` next."""
+        nothing has been done with it then. One with other partitions goes to `begin` next."""
         connection = slot.connection
         if frame[:_KEY_AND_VERSION_BYTES] != kept.start[:_KEY_AND_VERSION_BYTES]:
             return False
@@ -439,7 +439,7 @@ class SessionlessFetchRouting:
                         max_bytes=min(left, known.bytes_max),
                         end_offset=limit,
                         min_one_batch=not record_bytes,
-                        batches_max=BATCHES_PER_TURN,
+                        batches_max=BATCHES_PER_TURN - batch_count,
                     )
                     if (
                         is_read_committed

@@ -1,4 +1,4 @@
-"""Consumers without a session that catch up on several partitions: they notice nothing.
+"""Consumers without a session that catch up: they notice nothing.
 
 That fetches are answered without being decoded is seen from what is remembered of the connection:
 it is forgotten as soon as one has to be decoded, unless it names partitions that are not known.
@@ -53,7 +53,6 @@ from tests.support.wire import frame_of
 
 VERSIONS = range(5, APIS[ApiKey.FETCH].max_version + 1)
 NEWEST = VERSIONS[-1]
-SESSIONS_SINCE, TOPIC_IDS_SINCE = 7, 13
 LARGE = batch_of(1, size=FEW_BYTES_MAX)
 """Alone it makes a response large."""
 SMALL = batch_of(1)
@@ -67,7 +66,7 @@ ALL: Sequence[Place] = (("t", 0), ("t", 1), ("u", 0), ("u", 2))
 
 
 class Logs:
-    """Two topics with two and three partitions; the last of each place has fewer records."""
+    """Two topics with two and three partitions. Of the last place there are fewer records."""
 
     def __init__(self, handover: HandoverFixture) -> None:
         self.handover = handover
@@ -525,7 +524,6 @@ def test_who_has_caught_up_waits(logs: Logs, min_bytes: int) -> None:
         await logs.handover.until(lambda: purgatory.parked_count)
         logs.append("t", 1, SMALL)
         if min_bytes > 1:
-            await asyncio.sleep(0)
             logs.append("u", 0, SMALL)
         answer = reader.take(bytes(await reader.client.frame()))
         sizes = [record_bytes(data) for each in answer.responses for data in each.partitions]
