@@ -7,7 +7,7 @@ one, parts of the first and the last segment are estimated by proportion (`is_es
 Called by reader.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -114,23 +114,27 @@ class _Walk:
 
 
 def measure(
-    extents: Iterable[tuple[Segment, Extent]],
+    extents: Iterable[Extent],
+    open_segment: Callable[[int], Segment],
     number: int,
     offset: int,
     end_offset: int,
     batches_max: int,
 ) -> Backlog:
-    """The backlog of [offset, end_offset). The extents must be in the order of the log."""
+    """The backlog of [offset, end_offset). The extents must be in the order of the log. Segments
+    are opened by id, and only those whose batches are read."""
     walk = _Walk(batches_max)
     record_count = byte_count = 0
     is_estimate = False
-    for segment, extent in extents:
+    for extent in extents:
         first = max(offset, extent.first_offset)
         end = min(end_offset, extent.end_offset)
         if first >= end:
             continue
         stored_before = walk.stored_bytes
-        reached = walk.over(segment, number, first, end) if walk.batches_left else first
+        reached = first
+        if walk.batches_left:
+            reached = walk.over(open_segment(extent.segment_id), number, first, end)
         if reached >= end:
             continue
         record_count += end - reached

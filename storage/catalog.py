@@ -101,6 +101,8 @@ class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
     max_timestamp: int = -1
     is_compacted: bool = False
     """Written by log compaction: its records are clean."""
+    may_have_aborted: bool = True
+    """Whether transactions were aborted in it. Rows of earlier versions do not tell."""
 
 
 _PARTITION = msgspec.msgpack.Decoder(PartitionRow)

@@ -157,6 +157,7 @@ class SegmentRewrite:
                 if self._is_compacted is None
                 else self._is_compacted
             ),
+            may_have_aborted=self.segment.has_aborted(),
         )
 
 

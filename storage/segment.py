@@ -140,6 +140,11 @@ class Segment:
         if self.journal is not None:
             self.journal.sync()
 
+    def has_aborted(self) -> bool:
+        """Whether a transaction was aborted in it, of any partition."""
+        with self.begin() as transaction:
+            return transaction.stat(self.aborted)["entries"] > 0
+
     def file_bytes(self) -> int:
         return self.environment.path.stat().st_size
 

@@ -61,6 +61,7 @@ def seal(
             file_bytes=segment.file_bytes(),
             byte_count=sum(extent.byte_count for _, extent in extents),
             max_timestamp=max(extent.max_timestamp for _, extent in extents),
+            may_have_aborted=segment.has_aborted(),
         )
     )
     return True

@@ -11,7 +11,7 @@ are many of them. Of a batch that is not valid, or too large, only the header co
 Called by reader.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -39,8 +39,8 @@ FALSE_HEADERS_MAX: Final = 8
 """Batches of one search whose header may claim a timestamp that no record has. Two have it by
 right: those that the bounds of the search cut."""
 
-SegmentEnds: TypeAlias = Sequence[tuple[Segment, int]]
-"""Segments in the order of the log, with the partition's end offset in each."""
+SegmentEnd: TypeAlias = tuple[Segment, int]
+"""A segment, and the partition's end offset in it. Several are in the order of the log."""
 
 
 class TimestampAndOffset(NamedTuple):
@@ -68,7 +68,7 @@ class _Candidate(NamedTuple):
 
 
 def first_record(
-    segments: SegmentEnds, number: int, timestamp: int, *, start: int, end: int
+    segments: Iterable[SegmentEnd], number: int, timestamp: int, *, start: int, end: int
 ) -> SlicedWork[TimestampAndOffset | None]:
     """The first record in [start, end) with this timestamp or a later one."""
     for segment, segment_end in segments:
@@ -92,7 +92,7 @@ def first_record(
 
 
 def largest_timestamp(
-    segments: SegmentEnds, number: int, *, start: int, end: int
+    segments: Sequence[SegmentEnd], number: int, *, start: int, end: int
 ) -> SlicedWork[TimestampAndOffset | None]:
     """The first record in [start, end) with the largest timestamp there. None if no record has a
     timestamp."""

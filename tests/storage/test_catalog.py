@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from odradek.storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
@@ -62,6 +63,19 @@ def test_a_change_is_in_memory_and_on_disk_once_it_is_committed(tmp_path: Path) 
     assert file.extents_of(number) == [Extent(1, 0, 9, 100, 3)]
     assert list(file.producer_rows()) == [(number, 77, PRODUCER.encode())]
     assert file.segment_rows()[0].is_compacted
+
+
+def test_the_row_of_a_segment_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path, map_bytes=MAP_BYTES)
+    with catalog.change() as change:
+        change.put_segment(SegmentRow(1, SegmentState.SEALED, 10, may_have_aborted=False))
+    assert not CatalogFile(tmp_path).segment_rows()[0].may_have_aborted
+    with catalog.file.lmdb.begin(catalog.file.segments, write=True) as transaction:
+        ((key, row),) = transaction.cursor()
+        *before, _ = msgspec.msgpack.decode(row)
+        transaction.put(key, msgspec.msgpack.encode(before))
+    (read,) = CatalogFile(tmp_path).segment_rows()
+    assert read == SegmentRow(1, SegmentState.SEALED, 10, may_have_aborted=True)
 
 
 def test_a_change_that_raises_changes_nothing(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from odradek.storage import timestamps
 from odradek.storage.cursors import last_delta_and_timestamp
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import unlink_segment
-from odradek.storage.reader import BATCHES_PER_READ_MAX, StoreReader
+from odradek.storage.reader import BATCHES_PER_READ_MAX, SEGMENTS_PER_SLICE, StoreReader
 from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
@@ -212,6 +213,102 @@ def test_a_missing_segment_is_a_storage_error_after_several_attempts(
     with pytest.raises(StorageError):
         reader.read(number, 0, max_bytes=1, end_offset=2)
     assert reader.read(number, 2, max_bytes=1, end_offset=2).buffers == []
+
+
+def test_segments_that_are_not_read_are_not_opened(store: Store, reader: StoreReader) -> None:
+    """With hundreds of them a fetch would open all that come behind its records."""
+    number = create(store)
+    for _ in range(3):
+        append_now(store, number, batch_of(2))
+        store.roll(NOW_MS)
+    append_now(store, number, batch_of(2))
+    gc.collect()
+    unlink_segment(store.directory, store.catalog.extents[number][1].segment_id)
+    with pytest.raises(StorageError):
+        reader.read(number, 2, max_bytes=1, end_offset=8)
+    for offset in (0, 4, 6):
+        assert reader.read(number, offset, max_bytes=1, end_offset=8).next_offset == offset + 2
+    assert reader.aborted_transactions(number, 0, 2) == []
+    assert reader.backlog(number, 0, 8, batches_max=1).record_count == 8
+    with pytest.raises(StorageError):
+        reader.backlog(number, 0, 8)
+
+
+def open_segments(directory: Path) -> set[str]:
+    """The segment files that this process has open."""
+    opened = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            opened.add(str(descriptor.readlink()))
+    return opened & {str(path) for path in directory.glob("segment-*.mdb")}
+
+
+def test_the_search_for_the_largest_timestamp_opens_few_segments_in_a_slice(
+    store: Store, reader: StoreReader
+) -> None:
+    number, segment_count = create(store), 2 * SEGMENTS_PER_SLICE + 5
+    for index in range(segment_count):
+        append_now(store, number, batch_of(timestamp=NOW_MS + index % 50))
+        store.roll(NOW_MS)
+    gc.collect()
+    before = len(open_segments(store.directory))
+    search = reader.max_timestamp_offset(number, end_offset=segment_count)
+    for slice_number in (1, 2):
+        assert next(search) is None
+        opened = len(open_segments(store.directory)) - before
+        assert opened == slice_number * SEGMENTS_PER_SLICE
+    record = finish(search)
+    assert record is not None
+    assert (record.offset, record.timestamp) == (49, NOW_MS + 49)
+
+
+def drop_first_segment(store: Store, number: int) -> None:
+    first = store.catalog.extents[number][0]
+    store.log_starts.move({number: first.end_offset})
+    with store.catalog.change() as change:
+        change.delete_segment(first.segment_id)
+    unlink_segment(store.directory, first.segment_id)
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_lookup_by_timestamp_goes_on_while_segments_are_rolled_and_dropped(
+    store: Store, reader: StoreReader, *, is_dropped: bool
+) -> None:
+    number = create(store)
+    early, late = batch_of(timestamp=NOW_MS - 50), batch_of(timestamp=NOW_MS - 10)
+    append_now(store, number, late, early)
+    store.roll(NOW_MS)
+    append_now(store, number, early, late)
+    store.log_starts.move({number: 1})
+    search = reader.offset_for_timestamp(number, NOW_MS - 20, end_offset=4)
+    assert next(search) is None, "only the deleted part of the first segment has it"
+    store.roll(NOW_MS)
+    append_now(store, number, batch_of())
+    if is_dropped:
+        drop_first_segment(store, number)
+    assert read_all(reader, number), "it has read the catalog again"
+    with pytest.raises(StopIteration) as found:
+        next(search)  # the first segment is not searched again
+    record = found.value.value
+    assert (record.offset, record.timestamp) == (3, NOW_MS - 10)
+
+
+def test_a_reader_that_is_not_told_yet_of_a_dropped_segment_reads_the_catalog_again(
+    store: Store, reader: StoreReader
+) -> None:
+    number = create(store)
+    append_now(store, number, batch_of(2))
+    store.roll(NOW_MS)
+    append_now(store, number, batch_of(2))
+    readers = reader, StoreReader(store.directory)
+    for each in readers:
+        assert each.read(number, 2, max_bytes=1, end_offset=4).first_offset == 2
+    gc.collect()
+    store.catalog.on_change = lambda: None
+    drop_first_segment(store, number)
+    assert readers[0].read(number, 0, max_bytes=1, end_offset=4).first_offset == 2
+    assert readers[1].backlog(number, 0, 4).record_count == 2
+    readers[1].close()
 
 
 def test_a_reader_finds_new_partitions_and_forgets_deleted_ones(

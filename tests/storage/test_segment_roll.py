@@ -2,9 +2,17 @@
 
 from pathlib import Path
 
+from odradek.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
+from odradek.protocol.records import TRANSACTIONAL
 from odradek.storage.catalog import SegmentState
 from odradek.storage.log_loader import load_logs
+from odradek.storage.reader import StoreReader
 from odradek.storage.segment_roll import roll_deadline_ms
+from odradek.storage.validation import AppendOrigin
 from tests.support.stores import NOW_MS, TOPIC_ID, append_now, batch_of, create, open_store
 
 
@@ -30,6 +38,27 @@ def test_after_sealing_the_catalog_knows_ends_epochs_producers_and_extents(tmp_p
     loaded = load_logs(store.catalog)[number]
     assert loaded.log_end_offset == 5
     assert loaded.producers == store.partitions()[number].producers
+    store.close()
+
+
+def test_a_sealed_segment_tells_whether_transactions_were_aborted_in_it(tmp_path: Path) -> None:
+    """Of any partition, and by the marker: the records may be in a segment before."""
+    store = open_store(tmp_path)
+    number, other = create(store, 0), create(store, 1)
+    batch = batch_of(producer_id=6, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
+    for partition in (number, other):
+        append_now(store, partition, batch)
+    store.roll(NOW_MS)
+    for partition, kind in ((number, ControlType.COMMIT), (other, ControlType.ABORT)):
+        marker = build_end_transaction_batch(
+            EndTransactionMarker(kind, 0), timestamp_ms=NOW_MS, producer_id=6, producer_epoch=0
+        )
+        append_now(store, partition, marker, origin=AppendOrigin.COORDINATOR)
+        store.roll(NOW_MS)
+    rows = [row for row in store.catalog.segments.values() if row.state is SegmentState.SEALED]
+    assert [row.may_have_aborted for row in rows] == [False, False, True]
+    (aborted,) = StoreReader(tmp_path).aborted_transactions(other, 0, 1)
+    assert aborted.producer_id == 6
     store.close()
 
 
