@@ -26,8 +26,8 @@ from bench.cases import (
 )
 from bench.options import log_progress
 
-RECORDS: Final = 10_000
-"""Of one run with one record a request."""
+RECORDS: Final = 20_000
+"""Of one run with one record a request. Half as many are mostly Java compiling its code."""
 _RECORD_BYTES: Final = 100
 TRANSACTIONAL_RECORDS: Final = 300_000
 _TRANSACTIONAL_RECORD_BYTES: Final = 1024
@@ -42,10 +42,11 @@ _JAVA_RESULT: Final = re.compile(
 )
 
 _READ: Final = (
-    TopicContent(partitions=1, records_max=400_000),
-    TopicContent(partitions=6, record_bytes=100, per_batch=160, records_max=1_000_000),
+    TopicContent(partitions=1, per_batch=250, records_max=500_000),
+    TopicContent(partitions=6, record_bytes=100, per_batch=2_400, records_max=3_000_000),
 )
-"""What consumers read: 400 MiB in batches of 64 KiB, and 100 MB in batches of 16 KiB."""
+"""What consumers read: 500 and 300 MB in batches of a quarter of a megabyte, as a producer in bulk
+sends them."""
 
 _Command = Callable[[Broker, str, int], Sequence[str]]
 """The command that produces to a topic of a broker, with so many requests in flight."""
