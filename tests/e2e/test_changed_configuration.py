@@ -242,7 +242,10 @@ def test_files_of_three_nodes_change_under_load(tmp_path: Path, report: Report) 
     ]
     with running(*nodes):
         create_topic(nodes[0], 3)
-        workload = Workload(",".join(node.bootstrap for node in nodes), TOPIC, PARTITIONS)
+        # All routers are replaced at once: for longer than librdkafka tries again to commit there
+        # may be no coordinator.
+        bootstrap = ",".join(node.bootstrap for node in nodes)
+        workload = Workload(bootstrap, TOPIC, PARTITIONS, is_patient=True)
         workload.begin()
 
         def to_commit() -> None:
