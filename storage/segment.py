@@ -141,8 +141,8 @@ class Segment:
             self.journal.sync()
 
     def has_aborted(self) -> bool:
-        """Whether a transaction was aborted in it, of any partition."""
-        with self.begin() as transaction:
+        """Whether a transaction was aborted in it, of any partition. Raises StorageError."""
+        with storage_errors(self.environment.path.name), self.begin() as transaction:
             return transaction.stat(self.aborted)["entries"] > 0
 
     def file_bytes(self) -> int:

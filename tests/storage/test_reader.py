@@ -5,7 +5,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,6 +35,7 @@ from tests.support.stores import (
     create,
     dropped_but_open,
     offsets_of,
+    open_files,
     open_store,
     read_all,
     split_batches,
@@ -171,6 +171,14 @@ def test_views_of_large_batches_stay_valid_without_reader_and_owner(tmp_path: Pa
     assert bytes(large) == as_stored(batch, 0)
 
 
+def drop_first_segment(store: Store, number: int) -> None:
+    first = store.catalog.extents[number][0]
+    store.log_starts.move({number: first.end_offset})
+    with store.catalog.change() as change:
+        change.delete_segment(first.segment_id)
+    unlink_segment(store.directory, first.segment_id)
+
+
 def test_a_reader_follows_rolls_and_drops(store: Store, reader: StoreReader) -> None:
     number = create(store)
     append_now(store, number, batch_of(2))
@@ -178,11 +186,7 @@ def test_a_reader_follows_rolls_and_drops(store: Store, reader: StoreReader) -> 
     store.roll(NOW_MS)
     append_now(store, number, batch_of(2))
     assert offsets_of(read_all(reader, number)) == [0, 2]
-    (extent,) = store.catalog.extents[number]
-    store.log_starts.move({number: 2})
-    with store.catalog.change() as change:
-        change.delete_segment(extent.segment_id)
-    unlink_segment(store.directory, extent.segment_id)
+    drop_first_segment(store, number)
     assert offsets_of(read_all(reader, number)) == [2]
 
 
@@ -234,13 +238,10 @@ def test_segments_that_are_not_read_are_not_opened(store: Store, reader: StoreRe
         reader.backlog(number, 0, 8)
 
 
-def open_segments(directory: Path) -> set[str]:
-    """The segment files that this process has open."""
-    opened = set()
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            opened.add(str(descriptor.readlink()))
-    return opened & {str(path) for path in directory.glob("segment-*.mdb")}
+def open_segment_count(directory: Path) -> int:
+    """Of the segment files, those that this process has open."""
+    segments = {str(path) for path in directory.glob("segment-*.mdb")}
+    return len(segments.intersection(open_files(directory)))
 
 
 def test_the_search_for_the_largest_timestamp_opens_few_segments_in_a_slice(
@@ -251,23 +252,15 @@ def test_the_search_for_the_largest_timestamp_opens_few_segments_in_a_slice(
         append_now(store, number, batch_of(timestamp=NOW_MS + index % 50))
         store.roll(NOW_MS)
     gc.collect()
-    before = len(open_segments(store.directory))
+    before = open_segment_count(store.directory)
     search = reader.max_timestamp_offset(number, end_offset=segment_count)
     for slice_number in (1, 2):
         assert next(search) is None
-        opened = len(open_segments(store.directory)) - before
+        opened = open_segment_count(store.directory) - before
         assert opened == slice_number * SEGMENTS_PER_SLICE
     record = finish(search)
     assert record is not None
     assert (record.offset, record.timestamp) == (49, NOW_MS + 49)
-
-
-def drop_first_segment(store: Store, number: int) -> None:
-    first = store.catalog.extents[number][0]
-    store.log_starts.move({number: first.end_offset})
-    with store.catalog.change() as change:
-        change.delete_segment(first.segment_id)
-    unlink_segment(store.directory, first.segment_id)
 
 
 @pytest.mark.parametrize("is_dropped", [False, True])

@@ -21,6 +21,15 @@ def test_an_extent_is_decoded_from_its_row() -> None:
     assert Extent.decode(7, extent.encode()) == extent
 
 
+def test_a_segment_that_cannot_be_read_is_a_storage_error(tmp_path: Path) -> None:
+    """Whoever seals it tries again then."""
+    segment = Segment.create(tmp_path, 1, map_bytes=64 << 20)
+    assert not segment.has_aborted()
+    segment.lmdb.close()
+    with pytest.raises(StorageError):
+        segment.has_aborted()
+
+
 def test_a_writer_fills_a_segment_that_reads_back(tmp_path: Path) -> None:
     segment = Segment.create(tmp_path, 1, map_bytes=64 << 20)
     writer = SegmentWriter(segment)

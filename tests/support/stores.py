@@ -164,13 +164,18 @@ def tend(store: Store, now_ms: int) -> None:
         pass
 
 
-def dropped_but_open(directory: Path) -> list[str]:
-    """Deleted files that still use space because this process has them open."""
+def open_files(directory: Path) -> list[str]:
+    """Files below the folder that this process has open; those that are deleted say so."""
     links = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
             links.append(str(descriptor.readlink()))
-    return [link for link in links if link.startswith(str(directory)) and "(deleted)" in link]
+    return [link for link in links if link.startswith(str(directory))]
+
+
+def dropped_but_open(directory: Path) -> list[str]:
+    """Deleted files that still use space because this process has them open."""
+    return [link for link in open_files(directory) if "(deleted)" in link]
 
 
 def mapped_segment_bytes() -> int:
