@@ -88,6 +88,7 @@ _MODULES: Final = (
     "odradek.node.wire.flush_queue",
     "odradek.node.wire.tls_context",
     "odradek.node.worker.hosted_partitions",
+    "odradek.node.worker.interpreter_settings",
     "odradek.node.worker.process",
     "odradek.node.worker.processor_settings",
     "odradek.node.worker.replica_fetch_server",

@@ -3,9 +3,10 @@
 A wakeup costs both sides a few microseconds, and tens of microseconds of latency. Spinning takes
 CPU from other processes: on a small machine, from the process that is waited for and from the
 client. So a process spins only if it waits for a single message, and after a spin without result it
-skips the next ones, twice as many each time. With fewer than PROCESSORS_MIN processors it never
-spins: a client on the same machine is served as fast without, for a third less CPU
-(docs/adr/0005-processors.md).
+skips the next ones, twice as many each time. With fewer than PROCESSORS_MIN processors router and
+worker do not spin for each other: a client on the same machine is served as fast without, for a
+third less CPU (docs/adr/0005-processors.md). A worker that serves a client itself spins for it with
+fewer (node/worker/turnaround_spin.py).
 """
 
 from typing import Final
@@ -25,8 +26,8 @@ class AdaptiveSpin:
 
     __slots__ = ("_skip", "_skips_left", "is_useful")
 
-    def __init__(self, processors: int) -> None:
-        self.is_useful: Final = processors >= PROCESSORS_MIN
+    def __init__(self, processors: int, processors_min: int = PROCESSORS_MIN) -> None:
+        self.is_useful: Final = processors >= processors_min
         """Whether it spins at all."""
         self._skip = 0
         self._skips_left = 0

@@ -106,12 +106,17 @@ class RingReader:
             self._words[_READ] = self._read
         return payload
 
+    @property
+    def has_message(self) -> bool:
+        """Whether `read` returns one now."""
+        return self._words[_WRITTEN] != self._read
+
     def fall_asleep(self) -> bool:
         """Set the sleep flag. False if a message has come in the meantime."""
         self._words[_ASLEEP] = 1
         with self._barrier:
             pass
-        if self._words[_WRITTEN] != self._read:
+        if self.has_message:
             self._words[_ASLEEP] = 0
             return False
         return True

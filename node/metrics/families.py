@@ -225,6 +225,11 @@ def _of_storage() -> _Families:
         _WORKER,
         "A turn: all requests that have arrived are carried out and committed",
     )
+    yield _counter(
+        "odradek_worker_spin_seconds_total",
+        _WORKER,
+        "CPU time in which the worker waited for the next request of a single client",
+    )
     yield _counter("odradek_appended_bytes_total", _WORKER, "Bytes of record batches committed")
     yield _counter(
         "odradek_storage_errors_total",

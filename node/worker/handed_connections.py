@@ -136,6 +136,10 @@ class HandedConnections:
         is_listening = descriptor == self._listening.fileno()
         return descriptor in self._by_descriptor or descriptor in self._channels or is_listening
 
+    def look(self) -> list[tuple[int, int]] | None:
+        """The events for `receive`, if there are any now."""
+        return self._epoll.poll(0, EVENTS_MAX) or None
+
     def receive(self, events: list[tuple[int, int]] | None = None) -> _Requests:
         """Requests that have arrived, according to these events of the outer epoll (others than
         ours are ignored) or, without them, to a look of our own: a bounded number, and of each

@@ -1,8 +1,13 @@
-"""How the interpreter of a worker collects garbage and switches threads."""
+"""How the interpreter of a worker collects garbage and switches threads, and what is compiled."""
 
 import gc
 import sys
 from typing import Final
+
+from odradek.node.structured_log import get_logger
+from odradek.protocol.record_walker import IS_COMPILED
+
+log = get_logger(__name__)
 
 GC_ALLOCATIONS: Final = 50_000
 """Allocations minus deallocations between two collections of the youngest generation."""
@@ -18,3 +23,14 @@ def settle_interpreter() -> None:
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def report_compilation() -> None:
+    """Say in the log whether records are checked by compiled code."""
+    if IS_COMPILED:
+        log.info("the check of produced records is compiled")
+    else:
+        log.warning(
+            "the check of produced records is not compiled and takes fifty times as long",
+            action="reinstall on a machine with a C compiler",
+        )

@@ -49,7 +49,7 @@ from odradek.node.worker.alter_partition_sender import AlterPartitionSender
 from odradek.node.worker.handed_connections import EVENTS_MAX, HandedConnections
 from odradek.node.worker.handed_fetches import HandedFetches
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
-from odradek.node.worker.interpreter_settings import settle_interpreter
+from odradek.node.worker.interpreter_settings import report_compilation, settle_interpreter
 from odradek.node.worker.large_requests import room_bytes
 from odradek.node.worker.moving_workers import MovingWorkers
 from odradek.node.worker.partition_metrics import PartitionMetrics, register_disk_metrics
@@ -61,12 +61,12 @@ from odradek.node.worker.router_links import RouterLinks
 from odradek.node.worker.storage_monitor import StorageMonitor
 from odradek.node.worker.store_scheduler import StoreScheduler
 from odradek.node.worker.turn_requests import Request, RouterState
+from odradek.node.worker.turnaround_spin import TurnaroundSpin
 from odradek.node.worker.turns import TurnExecutor
 from odradek.node.worker.worker_metrics import (
     register_replication_metrics,
     register_storage_metrics,
 )
-from odradek.protocol.record_walker import IS_COMPILED
 from odradek.protocol.types import NEVER
 from odradek.storage.container_limits import memory_limit_bytes
 from odradek.storage.environment import StorageError
@@ -159,11 +159,13 @@ class WorkerProcess:
         self._descriptors = select.epoll()
         """Those of the poller's sockets. One that is readable means that the poller has to look: it
         is exact, and takes several times as long."""
+        self._spin = TurnaroundSpin(self._routers.has_requests, processors)
         self._handed = HandedConnections(
             handover_path(config.run_folder, index),
             self._partitions.has_transaction,
             HandedFetches(self._open_reader, self._turns.awaited, self._turns.advanced),
             self._descriptors,
+            self._spin.working_s,
             room=room_bytes(memory_limit_bytes(), worker_count=config.worker_count),
         )
         self._handed_events: list[tuple[int, int]] | None = None
@@ -269,7 +271,8 @@ class WorkerProcess:
 
     def _register_metrics(self) -> None:
         metrics = self._supervisor.metrics
-        register_storage_metrics(metrics, self._partitions, self._turns, self._turn_times)
+        turns, times = self._turns, self._turn_times
+        register_storage_metrics(metrics, self._partitions, turns, times, self._spin)
         PartitionMetrics(self._partitions).register(metrics)
         if self._index == 0:
             register_disk_metrics(metrics, [Path(each.path) for each in self._config.log_dirs])
@@ -277,7 +280,7 @@ class WorkerProcess:
 
     def _serve_while_busy(self) -> None:
         """Run turns until there are no requests, or other tasks are due."""
-        until = time.perf_counter() + _DUTIES_INTERVAL_S
+        until = (began_s := time.perf_counter()) + _DUTIES_INTERVAL_S
         count = ring_count = 0
         replication = self._replication
         while True:
@@ -302,9 +305,15 @@ class WorkerProcess:
             elif requests:
                 self._run_turn(requests)
                 self._send_replies()
-            # After a lone request of a connection that was handed over, the next thing is to sleep.
-            if not requests or (count == 1 and not ring_count) or time.perf_counter() > until:
+            if not requests or (now_s := time.perf_counter()) > until:
                 return
+            if count == 1 and not ring_count:
+                # A lone request of a client that is served here, and may send the next one soon.
+                if not replication.is_active:
+                    self._handed_events = self._spin.run(self._handed.look, now_s - began_s)
+                if self._handed_events is None:
+                    return
+            began_s = time.perf_counter()
 
     def _send_replies(self) -> None:
         self._routers.send_replies()
@@ -575,13 +584,7 @@ def main() -> None:
     pin_offload_thread = settle_processors(config.placement())
     settle_interpreter()
     exit_code = 0
-    if IS_COMPILED:
-        log.info("the check of produced records is compiled")
-    else:
-        log.warning(
-            "the check of produced records is not compiled and takes fifty times as long",
-            action="reinstall on a machine with a C compiler",
-        )
+    report_compilation()
     with link as supervisor:
         try:
             WorkerProcess(config, index, supervisor, pin_offload_thread, processors).run()

@@ -116,6 +116,14 @@ class RouterLinks:
                         requests.append((state, message))  # type: ignore[arg-type]  # else requests
         return requests
 
+    def has_requests(self) -> bool:
+        """Whether there is something in the rings."""
+        for router in self._routers:
+            ring = router.requests
+            if ring is not None and ring.has_message:
+                return True
+        return False
+
     def _on_other(self, state: RouterState, message: ToWorker) -> None:
         if type(message) is RelayResponse:
             self.on_relayed(message.identity, message.payload)

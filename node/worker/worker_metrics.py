@@ -9,6 +9,7 @@ from odradek.node.metrics.registry import Metrics
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.replica_moves import ReplicaMoves
 from odradek.node.worker.replication import Replication
+from odradek.node.worker.turnaround_spin import TurnaroundSpin
 from odradek.node.worker.turns import TurnExecutor
 
 
@@ -17,11 +18,13 @@ def register_storage_metrics(
     partitions: HostedPartitions,
     turns: TurnExecutor,
     turn_times: DurationHistogram,
+    spin: TurnaroundSpin,
 ) -> None:
     """Appends and stores."""
     read = metrics.read
     metrics.read_histogram("odradek_worker_turn_duration_seconds", lambda: [((), turn_times)])
     read("odradek_appends_total", lambda: turns.appended_count)
+    read("odradek_worker_spin_seconds_total", lambda: spin.spun_s)
     read("odradek_appended_bytes_total", lambda: turns.appended_bytes)
     read("odradek_storage_errors_total", lambda: turns.failed_count)
     read("odradek_batches_in_preparation", lambda: turns.preparation.thread.count)

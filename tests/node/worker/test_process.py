@@ -1,8 +1,13 @@
 """The worker as a process: with links that the test plays, and killed in a real node."""
 
+import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from statistics import median
+from time import perf_counter
+from typing import Final, TypeAlias
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -39,7 +44,9 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.child import python_command
 from odradek.node.embedded import EmbeddedBroker
+from odradek.node.machine_defaults import usable_processors
 from odradek.node.router.logs import Logs
+from odradek.node.supervisor import STATE_NAME, NodeState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.configs import (
     IncrementalAlterableConfig,
@@ -72,6 +79,9 @@ pytestmark = pytest.mark.e2e
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 WORKER = "worker-0"
+LOOP_HELD_S_MAX: Final = 0.02
+"""No request holds a loop for longer."""
+_SPIN_SECONDS: Final = re.compile(r"^odradek_worker_spin_seconds_total\S* (\S+)$", re.MULTILINE)
 
 
 # -- with a controller that is played --------------------------------------------------------------
@@ -424,3 +434,44 @@ def test_a_restarted_node_has_all_records(broker: EmbeddedBroker, name: str) -> 
         assert all_values(wire, name) == [b"a", b"b"]
         assert all_values(wire, name, 1) == [b"c"]
         assert append(wire, name, b"d") == 2
+
+
+def _spin_s(broker: EmbeddedBroker) -> float:
+    """CPU time in which the worker has waited for a lone client."""
+    state = msgspec.json.decode((broker.data / STATE_NAME).read_bytes(), type=NodeState)
+    with urlopen(f"http://{state.http}/metrics") as answer:
+        (value,) = _SPIN_SECONDS.findall(answer.read().decode())
+    return float(value)
+
+
+def test_a_lone_producer_is_waited_for_and_others_are_served_meanwhile(tmp_path: Path) -> None:
+    """The others come through the router, because their requests are of two kinds."""
+    count, busy, others = 3_000, unique("busy"), unique("others")
+    times: list[float] = []
+    with (
+        EmbeddedBroker(tmp_path, settings={"http.listen": "127.0.0.1:0"}) as broker,
+        WireClient(broker.bootstrap_servers) as lone,
+        WireClient(broker.bootstrap_servers) as wire,
+    ):
+        for name in (busy, others):
+            assert create_topic(wire, name, 1).error_code == ErrorCode.NONE
+
+        def send() -> None:
+            for number in range(count):
+                append(lone, busy, b"%d" % number)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        while thread.is_alive():
+            began_s = perf_counter()
+            append(wire, others, b"%d" % len(times))
+            times.append(perf_counter() - began_s)
+            fetch(wire, others, 0)
+        thread.join()
+        expected = [b"%d" % number for number in range(count)]
+        assert all_values(wire, busy) == expected
+        assert all_values(wire, others) == [b"%d" % number for number in range(len(times))]
+        assert median(times) < 3 * LOOP_HELD_S_MAX
+        for number in range(count, count + 500):
+            append(lone, busy, b"%d" % number)
+        wait_until(lambda: (_spin_s(broker) > 0) == (usable_processors() > 1), what="it has spun")

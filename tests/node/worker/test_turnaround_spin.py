@@ -1,0 +1,233 @@
+"""A worker spins for a client's next request while that saves more time than it costs CPU, by
+clocks that the test sets."""
+
+from collections.abc import Callable
+from time import process_time
+
+import pytest
+
+from odradek.node.worker.turnaround_spin import (
+    CHANGE_S,
+    COST_MAX,
+    KEPT_REQUESTS_MAX,
+    KEPT_REQUESTS_MIN,
+    PAUSE_S,
+    PROCESSORS_MIN,
+    REQUEST_S_MAX,
+    SPIN_PER_REQUEST,
+    TRIED_REQUESTS,
+    SpinTrial,
+    TurnaroundSpin,
+)
+
+TRIAL = 3 * TRIED_REQUESTS
+STEP_S = 1e-6
+"""What a look takes."""
+EVENTS = [(7, 1)]
+
+
+class Client:
+    """A client that sends its next request `turnaround_s` after the response, and a machine where
+    the worker takes `request_s` for it. To sleep takes `wakeup_s`, and so much of its CPU."""
+
+    def __init__(
+        self,
+        turnaround_s: float,
+        *,
+        request_s: float = 40e-6,
+        wakeup_s: float = 30e-6,
+        processors: int = PROCESSORS_MIN,
+        slowed_s: float = 0.0,
+    ) -> None:
+        """By `slowed_s` a spin makes the client slower."""
+        self.now_s = self.used_s = 100.0
+        self.sends_s = 0.0
+        self.turnaround_s = turnaround_s
+        self.request_s = request_s
+        self.wakeup_s = wakeup_s
+        self.slowed_s = slowed_s
+        self.offers = 0
+        self.has_ring_requests = False
+        self.spin = TurnaroundSpin(
+            lambda: self.has_ring_requests,
+            processors,
+            clock=lambda: self.now_s,
+            used_s=lambda: self.used_s,
+            offer_processor=self.offer,
+        )
+
+    def offer(self) -> None:
+        self.offers += 1
+
+    def look(self) -> list[tuple[int, int]] | None:
+        self.now_s += STEP_S
+        self.used_s += STEP_S
+        return EVENTS if self.now_s >= self.sends_s else None
+
+    def ask(self) -> bool:
+        """One request. Whether a spin has found it."""
+        self.now_s += self.request_s
+        self.used_s += self.request_s
+        answered_s = self.now_s
+        self.sends_s = answered_s + self.turnaround_s
+        found = self.spin.run(self.look, self.request_s)
+        if self.now_s > answered_s:
+            self.sends_s += self.slowed_s
+        if found is not None:
+            self.now_s = max(self.now_s, self.sends_s)
+            return True
+        self.now_s = max(self.now_s, self.sends_s) + self.wakeup_s
+        self.used_s += self.wakeup_s
+        return False
+
+    def count_found(self, requests: int) -> int:
+        return sum(self.ask() for _ in range(requests))
+
+
+def test_a_client_that_comes_back_at_once_is_waited_for() -> None:
+    client = Client(turnaround_s=40e-6)
+    client.count_found(TRIAL + 1)
+    assert client.count_found(KEPT_REQUESTS_MIN - 1) == KEPT_REQUESTS_MIN - 1
+
+
+def test_trials_become_rare_while_they_say_the_same() -> None:
+    client = Client(turnaround_s=40e-6)
+    client.count_found(2 * KEPT_REQUESTS_MAX)
+    rounds = 10 * (KEPT_REQUESTS_MAX + TRIAL)
+    slept = rounds - client.count_found(rounds)
+    assert 18 * TRIED_REQUESTS <= slept <= 20 * TRIED_REQUESTS
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        Client(turnaround_s=40e-6, wakeup_s=2e-6),
+        Client(turnaround_s=40e-6, slowed_s=80e-6),
+        Client(turnaround_s=500e-6),
+        Client(turnaround_s=40e-6, processors=PROCESSORS_MIN - 1),
+    ],
+    ids=["sleeping is cheap", "the client needs the processor", "it is slow", "one processor"],
+)
+def test_nothing_spins_where_that_does_not_pay(client: Client) -> None:
+    """But for the trials."""
+    client.count_found(2 * KEPT_REQUESTS_MAX)
+    spun_s = client.spin.spun_s
+    rounds, trials = 4 * (KEPT_REQUESTS_MAX + TRIAL), 5
+    assert client.count_found(rounds) <= trials * TRIED_REQUESTS
+    tried_s = trials * TRIED_REQUESTS * (client.spin.duration_s + STEP_S)
+    assert client.spin.spun_s - spun_s <= tried_s
+
+
+def test_a_client_that_becomes_slower_is_no_longer_waited_for() -> None:
+    client = Client(turnaround_s=40e-6)
+    client.count_found(KEPT_REQUESTS_MAX)
+    client.turnaround_s = 400e-6
+    client.count_found(2 * KEPT_REQUESTS_MAX)
+    spun_s = client.spin.spun_s
+    client.count_found(KEPT_REQUESTS_MIN)
+    assert client.spin.spun_s - spun_s < KEPT_REQUESTS_MIN * STEP_S
+
+
+def test_after_a_pause_it_may_be_another_client() -> None:
+    """What has paid with the last one is not kept for this one."""
+    client = Client(turnaround_s=40e-6)
+    client.count_found(2 * KEPT_REQUESTS_MAX)
+    client.now_s += 2 * CHANGE_S
+    assert client.count_found(TRIAL + 1) <= TRIED_REQUESTS + 2
+
+
+def test_a_client_that_pauses_is_not_compared() -> None:
+    client = Client(turnaround_s=2 * PAUSE_S)
+    assert client.count_found(10 * KEPT_REQUESTS_MAX) == 0
+    assert client.spin.spun_s == 0
+
+
+@pytest.mark.parametrize("request_s", [20e-6, 40e-6, 100e-6, 2 * REQUEST_S_MAX])
+def test_a_spin_lasts_a_multiple_of_a_request(request_s: float) -> None:
+    client = Client(turnaround_s=request_s, request_s=request_s, wakeup_s=2 * request_s)
+    client.count_found(KEPT_REQUESTS_MAX)
+    expected_s = SPIN_PER_REQUEST * min(request_s, REQUEST_S_MAX)
+    assert client.spin.duration_s == pytest.approx(expected_s, rel=0.1)
+
+
+def test_requests_of_routers_end_a_spin_at_once() -> None:
+    client = Client(turnaround_s=40e-6)
+    client.count_found(TRIAL + 10)
+    client.has_ring_requests = True
+    before_s = client.now_s
+    assert client.spin.run(client.look, client.request_s) == []
+    assert client.now_s == before_s
+
+
+def test_the_processor_is_offered_and_what_a_spin_takes_is_not_work() -> None:
+    client = Client(turnaround_s=40e-6)
+    client.count_found(TRIAL + 10)
+    spun_s, offers = client.spin.spun_s, client.offers
+    count = 100
+    client.count_found(count)
+    looks = 40
+    assert client.offers - offers == pytest.approx(count * looks, rel=0.1)
+    assert client.spin.spun_s - spun_s == pytest.approx(count * looks * STEP_S, rel=0.1)
+    client.spin.spun_s = 50.0
+    assert client.spin.working_s() == pytest.approx(process_time() - 50.0, abs=0.5)
+
+
+def _modes(trial: SpinTrial, cost: Callable[[bool], float], requests: int) -> list[bool]:
+    """Whether the requests may spin. Each takes as much time as CPU."""
+    now_s, modes = 10.0, []
+    for _ in range(requests):
+        now_s += cost(trial.is_spinning)
+        trial.observe(now_s)
+        modes.append(trial.is_spinning)
+    return modes
+
+
+@pytest.mark.parametrize(
+    ("ratio", "pays"), [(COST_MAX - 0.02, True), (COST_MAX + 0.02, False), (2.0, False)]
+)
+def test_the_cost_is_the_product_of_time_and_cpu(ratio: float, pays: bool) -> None:
+    used_s = 0.0
+
+    def cost(is_spinning: bool) -> float:
+        nonlocal used_s
+        taken_s = 1e-4 * ratio**0.5 if is_spinning else 1e-4
+        used_s += taken_s
+        return taken_s
+
+    trial = SpinTrial(lambda: used_s)
+    modes = _modes(trial, cost, TRIAL + KEPT_REQUESTS_MIN // 2)
+    assert not any(modes[: TRIED_REQUESTS - 1])
+    assert modes[-1] is pays
+
+
+def test_noise_does_not_turn_off_what_has_paid() -> None:
+    """A tenth is asked of what begins, nothing of what goes on."""
+    used_s, ratio = 0.0, 0.5
+
+    def cost(is_spinning: bool) -> float:
+        nonlocal used_s
+        taken_s = 1e-4 * ratio**0.5 if is_spinning else 1e-4
+        used_s += taken_s
+        return taken_s
+
+    trial = SpinTrial(lambda: used_s)
+    assert _modes(trial, cost, TRIAL + 2)[-1]
+    ratio = 0.95
+    goes_on = _modes(trial, cost, 10 * KEPT_REQUESTS_MIN)
+    assert sum(goes_on) > 8 * KEPT_REQUESTS_MIN
+    ratio = 1.05
+    assert not any(_modes(trial, cost, 20 * KEPT_REQUESTS_MIN)[-TRIED_REQUESTS // 2 :])
+
+
+def test_a_client_that_warms_up_proves_nothing() -> None:
+    """It becomes faster during the trial, and not because of the spins."""
+    used_s, taken_s = 0.0, 1e-3
+
+    def cost(is_spinning: bool) -> float:
+        nonlocal used_s, taken_s
+        taken_s *= 0.995
+        used_s += taken_s
+        return taken_s
+
+    modes = _modes(SpinTrial(lambda: used_s), cost, TRIAL + KEPT_REQUESTS_MIN)
+    assert sum(modes) == TRIED_REQUESTS
