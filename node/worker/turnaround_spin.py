@@ -39,7 +39,10 @@ COST_MAX: Final = 0.9
 COST_MAX_TO_GO_ON: Final = 1.0
 """The same if spins have paid in the last trial, so that noise does not turn them off."""
 PAUSE_S: Final = 0.002
-"""A client that takes so long for its next request does not wait for the broker."""
+"""A client that takes so long for its next request does not wait for the broker: a part of a trial
+in which that happens begins anew."""
+PAUSES_MAX: Final = 8
+"""After so many pauses nothing spins until the next trial."""
 CHANGE_S: Final = 0.02
 """After so long it may be another client, and there is a trial at once."""
 _TRIAL_PARTS: Final = 3
@@ -66,6 +69,7 @@ class SpinTrial:
         self._costs: list[float] = []
         """Of the parts of this trial that are over."""
         self._intervals: list[float] = []
+        self._pauses = 0
         self._answered_s = 0.0
         self._used_before_s = 0.0
 
@@ -79,7 +83,11 @@ class SpinTrial:
             if not self._kept_left:
                 self._begin_part(is_spinning=False)
         elif interval_s > PAUSE_S:
-            self._begin_part(is_spinning=self.is_spinning)
+            self._pauses += 1
+            if self._pauses > PAUSES_MAX:
+                self._conclude(pays=False)
+            else:
+                self._begin_part(is_spinning=self.is_spinning)
         else:
             self._intervals.append(interval_s)
             if len(self._intervals) == TRIED_REQUESTS:
@@ -97,12 +105,15 @@ class SpinTrial:
             return
         before, spinning, after = self._costs
         cost_max = COST_MAX_TO_GO_ON if self._has_paid else COST_MAX
-        pays = spinning < cost_max * min(before, after)
+        self._conclude(pays=spinning < cost_max * min(before, after))
+
+    def _conclude(self, *, pays: bool) -> None:
         is_same = pays == self._has_paid
         self._kept = min(2 * self._kept, KEPT_REQUESTS_MAX) if is_same else KEPT_REQUESTS_MIN
         self._kept_left = self._kept
         self.is_spinning = self._has_paid = pays
         self._costs.clear()
+        self._pauses = 0
 
 
 class TurnaroundSpin:

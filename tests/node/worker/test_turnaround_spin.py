@@ -12,6 +12,7 @@ from odradek.node.worker.turnaround_spin import (
     KEPT_REQUESTS_MAX,
     KEPT_REQUESTS_MIN,
     PAUSE_S,
+    PAUSES_MAX,
     PROCESSORS_MIN,
     REQUEST_S_MAX,
     SPIN_PER_REQUEST,
@@ -134,6 +135,19 @@ def test_after_a_pause_it_may_be_another_client() -> None:
     client.count_found(2 * KEPT_REQUESTS_MAX)
     client.now_s += 2 * CHANGE_S
     assert client.count_found(TRIAL + 1) <= TRIED_REQUESTS + 2
+
+
+def test_frequent_pauses_end_a_trial() -> None:
+    """In which no part is completed between two of them; it does not end with spins that slow the
+    client down."""
+    client = Client(turnaround_s=40e-6, slowed_s=80e-6)
+    client.count_found(TRIED_REQUESTS + 10)
+    burst = TRIED_REQUESTS - 2
+    found = 0
+    for _ in range(KEPT_REQUESTS_MIN):
+        client.now_s += 2 * PAUSE_S
+        found += client.count_found(burst)
+    assert 0 < found <= (PAUSES_MAX + 1) * burst
 
 
 def test_a_client_that_pauses_is_not_compared() -> None:
