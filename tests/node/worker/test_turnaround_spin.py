@@ -1,7 +1,7 @@
 """A worker spins for a client's next request while that saves more time than it costs CPU, by
 clocks that the test sets."""
 
-from collections.abc import Callable
+from itertools import groupby
 from time import process_time
 
 import pytest
@@ -123,6 +123,10 @@ def test_a_client_that_becomes_slower_is_no_longer_waited_for() -> None:
     client = Client(turnaround_s=40e-6)
     client.count_found(KEPT_REQUESTS_MAX)
     client.turnaround_s = 400e-6
+    spun_s = client.spin.spun_s
+    client.count_found(KEPT_REQUESTS_MIN)
+    # Also before a trial says so.
+    assert client.spin.spun_s - spun_s < 0.05 * KEPT_REQUESTS_MIN * client.spin.duration_s
     client.count_found(2 * KEPT_REQUESTS_MAX)
     spun_s = client.spin.spun_s
     client.count_found(KEPT_REQUESTS_MIN)
@@ -186,62 +190,94 @@ def test_the_processor_is_offered_and_what_a_spin_takes_is_not_work() -> None:
     assert client.spin.working_s() == pytest.approx(process_time() - 50.0, abs=0.5)
 
 
-def _modes(trial: SpinTrial, cost: Callable[[bool], float], requests: int) -> list[bool]:
-    """Whether the requests may spin. Each takes as much time as CPU."""
-    now_s, modes = 10.0, []
-    for _ in range(requests):
-        now_s += cost(trial.is_spinning)
-        trial.observe(now_s)
-        modes.append(trial.is_spinning)
-    return modes
+def test_requests_that_had_to_wake_up_do_not_make_spins_longer() -> None:
+    spin = TurnaroundSpin(lambda: False, PROCESSORS_MIN)
+    for _ in range(1_000):
+        spin.run(lambda: None, 40e-6)
+        spin.run(lambda: None, 100e-6)
+    assert SPIN_PER_REQUEST * 40e-6 < spin.duration_s < SPIN_PER_REQUEST * 50e-6
+    for _ in range(1_000):
+        spin.run(lambda: None, 100e-6)
+    assert spin.duration_s > SPIN_PER_REQUEST * 90e-6
+
+
+class Machine:
+    """Requests that take as much time as CPU, and `ratio` times the cost with spins."""
+
+    def __init__(self, ratio: float) -> None:
+        self.ratio = ratio
+        self.growth = 1.0
+        """By which each request takes longer than the one before."""
+        self.trial = SpinTrial(lambda: self._used_s)
+        self._now_s, self._used_s, self._request_s = 10.0, 0.0, 1e-4
+
+    def serve(self, requests: int) -> list[bool]:
+        """Whether each of the requests after these could spin."""
+        modes = []
+        for _ in range(requests):
+            self._request_s *= self.growth
+            taken_s = self._request_s * (self.ratio**0.5 if self.trial.is_spinning else 1.0)
+            self._now_s += taken_s
+            self._used_s += taken_s
+            self.trial.observe(self._now_s)
+            modes.append(self.trial.is_spinning)
+        return modes
+
+    def pause(self, seconds: float) -> None:
+        self._now_s += seconds
 
 
 @pytest.mark.parametrize(
     ("ratio", "pays"), [(COST_MAX - 0.02, True), (COST_MAX + 0.02, False), (2.0, False)]
 )
 def test_the_cost_is_the_product_of_time_and_cpu(ratio: float, pays: bool) -> None:
-    used_s = 0.0
-
-    def cost(is_spinning: bool) -> float:
-        nonlocal used_s
-        taken_s = 1e-4 * ratio**0.5 if is_spinning else 1e-4
-        used_s += taken_s
-        return taken_s
-
-    trial = SpinTrial(lambda: used_s)
-    modes = _modes(trial, cost, TRIAL + KEPT_REQUESTS_MIN // 2)
+    modes = Machine(ratio).serve(TRIAL + KEPT_REQUESTS_MIN // 2)
     assert not any(modes[: TRIED_REQUESTS - 1])
     assert modes[-1] is pays
 
 
 def test_noise_does_not_turn_off_what_has_paid() -> None:
     """A tenth is asked of what begins, nothing of what goes on."""
-    used_s, ratio = 0.0, 0.5
-
-    def cost(is_spinning: bool) -> float:
-        nonlocal used_s
-        taken_s = 1e-4 * ratio**0.5 if is_spinning else 1e-4
-        used_s += taken_s
-        return taken_s
-
-    trial = SpinTrial(lambda: used_s)
-    assert _modes(trial, cost, TRIAL + 2)[-1]
-    ratio = 0.95
-    goes_on = _modes(trial, cost, 10 * KEPT_REQUESTS_MIN)
-    assert sum(goes_on) > 8 * KEPT_REQUESTS_MIN
-    ratio = 1.05
-    assert not any(_modes(trial, cost, 20 * KEPT_REQUESTS_MIN)[-TRIED_REQUESTS // 2 :])
+    machine = Machine(0.5)
+    assert machine.serve(TRIAL + 2)[-1]
+    machine.ratio = 0.95
+    assert sum(machine.serve(10 * KEPT_REQUESTS_MIN)) > 8 * KEPT_REQUESTS_MIN
+    machine.ratio = 1.05
+    assert not any(machine.serve(20 * KEPT_REQUESTS_MIN)[-TRIED_REQUESTS // 2 :])
 
 
-def test_a_client_that_warms_up_proves_nothing() -> None:
-    """It becomes faster during the trial, and not because of the spins."""
-    used_s, taken_s = 0.0, 1e-3
+@pytest.mark.parametrize("growth", [0.995, 1.005], ids=["warms up", "gets slower"])
+def test_a_client_that_changes_by_itself_proves_nothing(growth: float) -> None:
+    """It does so during the trial, and not because of the spins."""
+    machine = Machine(1.0)
+    machine.growth = growth
+    assert sum(machine.serve(TRIAL + KEPT_REQUESTS_MIN)) == TRIED_REQUESTS
 
-    def cost(is_spinning: bool) -> float:
-        nonlocal used_s, taken_s
-        taken_s *= 0.995
-        used_s += taken_s
-        return taken_s
 
-    modes = _modes(SpinTrial(lambda: used_s), cost, TRIAL + KEPT_REQUESTS_MIN)
-    assert sum(modes) == TRIED_REQUESTS
+def test_after_another_verdict_the_next_trial_is_soon() -> None:
+    machine = Machine(0.5)
+    machine.serve(4 * KEPT_REQUESTS_MAX)
+    machine.ratio = 2.0
+    modes = machine.serve(3 * KEPT_REQUESTS_MAX)
+    asleep = [len(list(run)) for is_spinning, run in groupby(modes) if not is_spinning]
+    between_trials = [count - 2 * TRIED_REQUESTS for count in asleep if count > 2 * TRIED_REQUESTS]
+    expected = [KEPT_REQUESTS_MIN, 2 * KEPT_REQUESTS_MIN, 4 * KEPT_REQUESTS_MIN]
+    assert between_trials[:3] == pytest.approx(expected, abs=2)
+
+
+def test_of_another_client_as_much_is_asked_as_of_the_first() -> None:
+    machine = Machine(0.5)
+    machine.serve(TRIAL + KEPT_REQUESTS_MIN // 2)
+    machine.ratio = 0.95
+    machine.pause(2 * CHANGE_S)
+    assert machine.serve(TRIAL + 10)[-1] is False
+
+
+def test_pauses_of_different_trials_are_not_added() -> None:
+    machine = Machine(0.5)
+    machine.serve(TRIAL + 1)
+    for _ in range(3 * PAUSES_MAX):
+        while machine.serve(1)[-1]:
+            pass
+        machine.pause(2 * PAUSE_S)
+        assert machine.serve(TRIAL + KEPT_REQUESTS_MIN // 2)[-1]
