@@ -6,7 +6,6 @@ are short here: two samples of a second.
 
 import itertools
 import json
-import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ from odradek.protocol.messages.topics import (
 )
 from tests.conformance.dialogue import batch_of, fetch_request, produce_request
 from tests.support.quota_dialogue import KAFKA_ANSWERS, Entity, alter, answers, remove_all
-from tests.support.waiting import wait_until
+from tests.support.waiting import is_readable, wait_until
 from tests.support.wire import CLIENT_ID, WireClient, frame_of
 
 TOPIC = "t"
@@ -213,7 +212,7 @@ def test_every_api_tells_of_the_throttle_and_is_not_read_from_meanwhile(
             if has_throttle_time(key, version) and told != 1_000:
                 untold.append((api.name, version, told))
             client.post(ApiVersionsRequest(), API_VERSIONS)
-            if select.select([client.socket], [], [], 0.01)[0]:
+            if is_readable(client.socket, 0.01):
                 read.append((api.name, version))
     assert untold == []
     assert read == []
