@@ -4,9 +4,8 @@ A client with one request in flight sends the next one as soon as it has the res
 machine it often costs as much CPU to sleep meanwhile as to wait for it: the client pays for the
 wakeup, the halted processor takes tens of microseconds to come back, and what the worker needs is
 no longer at hand. Elsewhere sleeping is cheap, and a client that is busy on several processors
-needs the worker's, too. So the worker tries both from time to time, and spins while that saves more
-time than it costs CPU: while the cost, the product of the time from one request to the next and of
-the CPU for each, is smaller by a tenth.
+needs the worker's, too. So the worker tries both from time to time, and spins while the time from
+one request to the next is shorter by a tenth, for hardly more CPU.
 
 A spin lasts a multiple of the time that the worker takes for such a request itself, which is right
 on fast and on slow machines. Where no request comes in time, spins become rare
@@ -34,9 +33,12 @@ become faster while they warm up."""
 KEPT_REQUESTS_MIN: Final = 512
 KEPT_REQUESTS_MAX: Final = 8_192
 """Requests until the next trial: twice as many each time that it says the same."""
-COST_MAX: Final = 0.9
-"""Of the cost with spins divided by the one without, or nothing spins."""
-COST_MAX_TO_GO_ON: Final = 1.0
+TIME_MAX: Final = 0.9
+CPU_MAX: Final = 1.1
+"""Of the time from one request to the next, and of the CPU for each, with spins divided by those
+without, or nothing spins."""
+TIME_MAX_TO_GO_ON: Final = 1.0
+CPU_MAX_TO_GO_ON: Final = 1.2
 """The same if spins have paid in the last trial, so that noise does not turn them off."""
 PAUSE_S: Final = 0.002
 """A client that takes so long for its next request does not wait for the broker: a part of a trial
@@ -66,8 +68,8 @@ class SpinTrial:
         self._has_paid = False
         self._kept = KEPT_REQUESTS_MIN
         self._kept_left = 0
-        self._costs: list[float] = []
-        """Of the parts of this trial that are over."""
+        self._parts: list[tuple[float, float]] = []
+        """Of the parts of this trial that are over: median of the intervals, and CPU time."""
         self._intervals: list[float] = []
         self._pauses = 0
         self._answered_s = 0.0
@@ -99,20 +101,22 @@ class SpinTrial:
         self._used_before_s = self._used_s()
 
     def _end_part(self) -> None:
-        self._costs.append(median(self._intervals) * (self._used_s() - self._used_before_s))
-        if len(self._costs) < _TRIAL_PARTS:
+        self._parts.append((median(self._intervals), self._used_s() - self._used_before_s))
+        if len(self._parts) < _TRIAL_PARTS:
             self._begin_part(is_spinning=not self.is_spinning)
             return
-        before, spinning, after = self._costs
-        cost_max = COST_MAX_TO_GO_ON if self._has_paid else COST_MAX
-        self._conclude(pays=spinning < cost_max * min(before, after))
+        before, (interval_s, used_s), after = self._parts
+        time_max = TIME_MAX_TO_GO_ON if self._has_paid else TIME_MAX
+        cpu_max = CPU_MAX_TO_GO_ON if self._has_paid else CPU_MAX
+        is_faster = interval_s < time_max * min(before[0], after[0])
+        self._conclude(pays=is_faster and used_s < cpu_max * min(before[1], after[1]))
 
     def _conclude(self, *, pays: bool) -> None:
         is_same = pays == self._has_paid
         self._kept = min(2 * self._kept, KEPT_REQUESTS_MAX) if is_same else KEPT_REQUESTS_MIN
         self._kept_left = self._kept
         self.is_spinning = self._has_paid = pays
-        self._costs.clear()
+        self._parts.clear()
         self._pauses = 0
 
 

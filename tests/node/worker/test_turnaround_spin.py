@@ -8,7 +8,8 @@ import pytest
 
 from odradek.node.worker.turnaround_spin import (
     CHANGE_S,
-    COST_MAX,
+    CPU_MAX,
+    CPU_MAX_TO_GO_ON,
     KEPT_REQUESTS_MAX,
     KEPT_REQUESTS_MIN,
     PAUSE_S,
@@ -16,6 +17,8 @@ from odradek.node.worker.turnaround_spin import (
     PROCESSORS_MIN,
     REQUEST_S_MAX,
     SPIN_PER_REQUEST,
+    TIME_MAX,
+    TIME_MAX_TO_GO_ON,
     TRIED_REQUESTS,
     SpinTrial,
     TurnaroundSpin,
@@ -36,7 +39,7 @@ class Client:
         turnaround_s: float,
         *,
         request_s: float = 40e-6,
-        wakeup_s: float = 30e-6,
+        wakeup_s: float = 40e-6,
         processors: int = PROCESSORS_MIN,
         slowed_s: float = 0.0,
     ) -> None:
@@ -202,23 +205,24 @@ def test_requests_that_had_to_wake_up_do_not_make_spins_longer() -> None:
 
 
 class Machine:
-    """Requests that take as much time as CPU, and `ratio` times the cost with spins."""
+    """Requests whose time and CPU time are `time` and `cpu` times as long with spins."""
 
-    def __init__(self, ratio: float) -> None:
-        self.ratio = ratio
-        self.growth = 1.0
+    def __init__(self, time: float, cpu: float) -> None:
+        self.time, self.cpu = time, cpu
+        self.time_growth = self.cpu_growth = 1.0
         """By which each request takes longer than the one before."""
         self.trial = SpinTrial(lambda: self._used_s)
-        self._now_s, self._used_s, self._request_s = 10.0, 0.0, 1e-4
+        self._now_s, self._used_s, self._request_s, self._cpu_s = 10.0, 0.0, 1e-4, 5e-5
 
     def serve(self, requests: int) -> list[bool]:
         """Whether each of the requests after these could spin."""
         modes = []
         for _ in range(requests):
-            self._request_s *= self.growth
-            taken_s = self._request_s * (self.ratio**0.5 if self.trial.is_spinning else 1.0)
-            self._now_s += taken_s
-            self._used_s += taken_s
+            self._request_s *= self.time_growth
+            self._cpu_s *= self.cpu_growth
+            is_spinning = self.trial.is_spinning
+            self._now_s += self._request_s * (self.time if is_spinning else 1.0)
+            self._used_s += self._cpu_s * (self.cpu if is_spinning else 1.0)
             self.trial.observe(self._now_s)
             modes.append(self.trial.is_spinning)
         return modes
@@ -228,36 +232,65 @@ class Machine:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "pays"), [(COST_MAX - 0.02, True), (COST_MAX + 0.02, False), (2.0, False)]
+    ("time", "cpu", "pays"),
+    [
+        (TIME_MAX - 0.01, CPU_MAX - 0.01, True),
+        (TIME_MAX + 0.01, CPU_MAX - 0.01, False),
+        (TIME_MAX - 0.01, CPU_MAX + 0.01, False),
+        (0.5, 1.5, False),
+        (1.5, 0.5, False),
+    ],
 )
-def test_the_cost_is_the_product_of_time_and_cpu(ratio: float, pays: bool) -> None:
-    modes = Machine(ratio).serve(TRIAL + KEPT_REQUESTS_MIN // 2)
+def test_a_spin_saves_time_for_hardly_more_cpu(time: float, cpu: float, *, pays: bool) -> None:
+    modes = Machine(time, cpu).serve(TRIAL + KEPT_REQUESTS_MIN // 2)
     assert not any(modes[: TRIED_REQUESTS - 1])
     assert modes[-1] is pays
 
 
 def test_noise_does_not_turn_off_what_has_paid() -> None:
-    """A tenth is asked of what begins, nothing of what goes on."""
-    machine = Machine(0.5)
+    """More is asked of what begins than of what goes on."""
+    machine = Machine(0.5, 1.0)
     assert machine.serve(TRIAL + 2)[-1]
-    machine.ratio = 0.95
+    machine.time, machine.cpu = TIME_MAX_TO_GO_ON - 0.01, CPU_MAX_TO_GO_ON - 0.01
     assert sum(machine.serve(10 * KEPT_REQUESTS_MIN)) > 8 * KEPT_REQUESTS_MIN
-    machine.ratio = 1.05
-    assert not any(machine.serve(20 * KEPT_REQUESTS_MIN)[-TRIED_REQUESTS // 2 :])
+
+
+@pytest.mark.parametrize(
+    ("time", "cpu"), [(TIME_MAX_TO_GO_ON + 0.01, 1.0), (0.5, CPU_MAX_TO_GO_ON + 0.01)]
+)
+def test_what_no_longer_pays_ends(time: float, cpu: float) -> None:
+    machine = Machine(0.5, 1.0)
+    assert machine.serve(TRIAL + 2)[-1]
+    machine.time, machine.cpu = time, cpu
+    assert sum(machine.serve(10 * KEPT_REQUESTS_MIN)) < 2 * KEPT_REQUESTS_MIN
 
 
 @pytest.mark.parametrize("growth", [0.995, 1.005], ids=["warms up", "gets slower"])
-def test_a_client_that_changes_by_itself_proves_nothing(growth: float) -> None:
+@pytest.mark.parametrize(("time", "cpu"), [(1.0, 1.0), (0.5, 1.2)], ids=["time", "CPU"])
+def test_a_client_that_changes_by_itself_proves_nothing(
+    time: float, cpu: float, growth: float
+) -> None:
     """It does so during the trial, and not because of the spins."""
-    machine = Machine(1.0)
-    machine.growth = growth
+    machine = Machine(time, cpu)
+    if time == 1:
+        machine.time_growth = growth
+    else:
+        machine.cpu_growth = growth
     assert sum(machine.serve(TRIAL + KEPT_REQUESTS_MIN)) == TRIED_REQUESTS
 
 
+def test_single_slow_requests_prove_nothing() -> None:
+    machine = Machine(0.5, 1.0)
+    for _ in range(TRIAL // 20 + 1):
+        if machine.serve(20)[-1]:
+            machine.pause(PAUSE_S / 2)
+    assert machine.serve(KEPT_REQUESTS_MIN // 2)[-1]
+
+
 def test_after_another_verdict_the_next_trial_is_soon() -> None:
-    machine = Machine(0.5)
+    machine = Machine(0.5, 1.0)
     machine.serve(4 * KEPT_REQUESTS_MAX)
-    machine.ratio = 2.0
+    machine.cpu = 2.0
     modes = machine.serve(3 * KEPT_REQUESTS_MAX)
     asleep = [len(list(run)) for is_spinning, run in groupby(modes) if not is_spinning]
     between_trials = [count - 2 * TRIED_REQUESTS for count in asleep if count > 2 * TRIED_REQUESTS]
@@ -266,15 +299,15 @@ def test_after_another_verdict_the_next_trial_is_soon() -> None:
 
 
 def test_of_another_client_as_much_is_asked_as_of_the_first() -> None:
-    machine = Machine(0.5)
+    machine = Machine(0.5, 1.0)
     machine.serve(TRIAL + KEPT_REQUESTS_MIN // 2)
-    machine.ratio = 0.95
+    machine.time = TIME_MAX + 0.05
     machine.pause(2 * CHANGE_S)
     assert machine.serve(TRIAL + 10)[-1] is False
 
 
 def test_pauses_of_different_trials_are_not_added() -> None:
-    machine = Machine(0.5)
+    machine = Machine(0.5, 1.0)
     machine.serve(TRIAL + 1)
     for _ in range(3 * PAUSES_MAX):
         while machine.serve(1)[-1]:
