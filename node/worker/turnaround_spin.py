@@ -5,7 +5,7 @@ machine it often costs as much CPU to sleep meanwhile as to wait for it: the cli
 wakeup, the halted processor takes tens of microseconds to come back, and what the worker needs is
 no longer at hand. Elsewhere sleeping is cheap, and a client that is busy on several processors
 needs the worker's, too. So the worker tries both from time to time, and spins while the time from
-one request to the next is shorter by a tenth, for hardly more CPU.
+one request to the next is shorter by a tenth, for at most a fifth more CPU.
 
 A spin lasts a multiple of the time that the worker takes for such a request itself, which is right
 on fast and on slow machines. Where no request comes in time, spins become rare
@@ -34,11 +34,11 @@ KEPT_REQUESTS_MIN: Final = 512
 KEPT_REQUESTS_MAX: Final = 8_192
 """Requests until the next trial: twice as many each time that it says the same."""
 TIME_MAX: Final = 0.9
-CPU_MAX: Final = 1.1
+CPU_MAX: Final = 1.2
 """Of the time from one request to the next, and of the CPU for each, with spins divided by those
 without, or nothing spins."""
 TIME_MAX_TO_GO_ON: Final = 1.0
-CPU_MAX_TO_GO_ON: Final = 1.2
+CPU_MAX_TO_GO_ON: Final = 1.35
 """The same if spins have paid in the last trial, so that noise does not turn them off."""
 PAUSE_S: Final = 0.002
 """A client that takes so long for its next request does not wait for the broker: a part of a trial
