@@ -46,7 +46,7 @@ in which that happens begins anew."""
 PAUSES_MAX: Final = 8
 """After so many pauses nothing spins until the next trial."""
 CHANGE_S: Final = 0.02
-"""After so long it may be another client, and there is a trial at once."""
+"""After so long it may be another client, and a trial begins from the start."""
 _TRIAL_PARTS: Final = 3
 _REQUEST_S: Final = 40e-6
 """What is taken for the time of a request before there was one."""
@@ -78,10 +78,13 @@ class SpinTrial:
     def observe(self, now_s: float) -> None:
         """A lone request was answered."""
         interval_s, self._answered_s = now_s - self._answered_s, now_s
-        if self._kept_left:
+        if interval_s > CHANGE_S:
+            self._has_paid, self._kept, self._kept_left = False, KEPT_REQUESTS_MIN, 0
+            self._parts.clear()
+            self._pauses = 0
+            self._begin_part(is_spinning=False)
+        elif self._kept_left:
             self._kept_left -= 1
-            if interval_s > CHANGE_S:
-                self._has_paid, self._kept, self._kept_left = False, KEPT_REQUESTS_MIN, 0
             if not self._kept_left:
                 self._begin_part(is_spinning=False)
         elif interval_s > PAUSE_S:

@@ -306,6 +306,17 @@ def test_of_another_client_as_much_is_asked_as_of_the_first() -> None:
     assert machine.serve(TRIAL + 10)[-1] is False
 
 
+def test_two_clients_are_not_compared_with_each_other() -> None:
+    """The second one comes when the first part of a trial is over, and is faster by itself."""
+    machine = Machine(1.0, 1.0)
+    machine.serve(TRIED_REQUESTS + 10)
+    machine.pause(2 * CHANGE_S)
+    assert machine.serve(1) == [False]
+    modes = machine.serve(TRIAL + 10)
+    assert not any(modes[: TRIED_REQUESTS - 1])
+    assert sum(modes) == TRIED_REQUESTS
+
+
 def test_pauses_of_different_trials_are_not_added() -> None:
     machine = Machine(0.5, 1.0)
     machine.serve(TRIAL + 1)
