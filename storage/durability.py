@@ -16,6 +16,7 @@ store begins one at once, because a journal must have all small batches of its s
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from odradek.protocol.types import NEVER
 from odradek.storage.append import Turn
@@ -24,6 +25,9 @@ from odradek.storage.partition_log import PartitionLog
 from odradek.storage.segment import Segment
 from odradek.storage.settings import Durability, StoreOptions
 from odradek.storage.syncer import Syncer
+
+WRITEBACK_BYTES: Final = 16 << 20
+"""Appended bytes after which the operating system is told to write them."""
 
 
 class Flusher:
@@ -39,6 +43,8 @@ class Flusher:
         """Partitions with flush.messages that were appended to since the last sync."""
         self.deadline_ms = NEVER
         """When `sync_if_due` has work to do next."""
+        self._unwritten_bytes = 0
+        """Appended since the last writeback or sync began."""
         self.failure: str | None = None
 
     def after_turn(self, turn: Turn, grown: Iterable[PartitionLog], segment: Segment) -> bool:
@@ -62,9 +68,15 @@ class Flusher:
                 flush_ms = settings.flush_ms
         if must_sync:
             self.sync(segment)
-        elif turn.now_ms + flush_ms < self.deadline_ms:
+            return True
+        self._unwritten_bytes += turn.appended_bytes
+        if self._unwritten_bytes >= WRITEBACK_BYTES and self._syncer.start_writeback(
+            segment.environment.path
+        ):
+            self._unwritten_bytes = 0
+        if turn.now_ms + flush_ms < self.deadline_ms:
             self.deadline_ms = turn.now_ms + flush_ms
-        return must_sync
+        return False
 
     def sync_if_due(self, now_ms: int, segment: Segment) -> None:
         """Finish a sync that has ended, and start one that is due. Raises StorageError."""
@@ -95,6 +107,7 @@ class Flusher:
             self.failure = str(error)
             raise
         self.deadline_ms = NEVER
+        self._unwritten_bytes = 0
         for log in self._counted:
             log.flushed_offset = log.log_end_offset
         self._counted.clear()
@@ -118,6 +131,7 @@ class Flusher:
     def _request(self, segment: Segment) -> None:
         self._write_journal(segment)
         self.deadline_ms = NEVER
+        self._unwritten_bytes = 0
         self._syncer.request(segment)
 
     def _poll(self) -> None:

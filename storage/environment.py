@@ -6,11 +6,14 @@ unmapped with its last reference. So a view of a mapped page can be sent to a so
 environment is referenced.
 """
 
+import ctypes
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 from weakref import WeakValueDictionary
 
 import lmdb
@@ -30,6 +33,9 @@ _CLOSING_PAUSE_S = 0.001
 
 _IS_OPEN = "already open in this process"
 """In the text of py-lmdb's error, which has no class of its own."""
+
+_WRITE: Final = 2
+"""Of sync_file_range(2)."""
 
 _OPEN: WeakValueDictionary[tuple[int, int], "Environment"] = WeakValueDictionary()
 
@@ -163,6 +169,32 @@ def sync_directory(directory: Path) -> None:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+if _libc is not None:
+    _libc.sync_file_range.argtypes = (
+        ctypes.c_int,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.c_uint,
+    )
+
+
+def start_writeback(path: Path) -> None:
+    """Have the operating system begin to write the file's changed pages to the disk, without the
+    interpreter lock. Returns before they are there, but waits while the disk has too much to do.
+
+    Nothing is promised by it: a file that is gone, and an error of the disk, are for the next sync
+    to tell. Linux only: elsewhere nothing is done."""
+    if _libc is None:
+        return
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _libc.sync_file_range(descriptor, 0, 0, _WRITE)
         finally:
             os.close(descriptor)
 

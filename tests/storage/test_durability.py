@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
 from odradek.storage.segment import Segment
-from odradek.storage.settings import Durability, StoreOptions
+from odradek.storage.settings import Durability, LogSettings, StoreOptions
 from odradek.storage.store import Store
+from odradek.storage.syncer import Syncer
+from tests.support.page_cache import changed_pages, skip_without_disk
 from tests.support.stores import (
     NOW_MS,
     append,
@@ -19,6 +22,7 @@ from tests.support.stores import (
     set_durability,
     wait_for_sync,
 )
+from tests.support.waiting import wait_until
 
 INTERVAL = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, sync_interval_ms=1_000)
 COMMIT = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, durability=Durability.COMMIT)
@@ -189,4 +193,77 @@ def test_a_segment_is_synced_before_it_is_sealed_in_the_catalog(
     store.roll(NOW_MS)
     assert seen[0][0] == old
     assert store.catalog.active_segment_id in seen[0], "the new one's first pages as well"
+    store.close()
+
+
+@pytest.fixture
+def written_back(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files whose writeback was asked for, in order."""
+    asked: list[Path] = []
+    original = Syncer.start_writeback
+
+    def start_writeback(self: Syncer, path: Path) -> bool:
+        is_begun = original(self, path)
+        if is_begun:
+            asked.append(path)
+        return is_begun
+
+    monkeypatch.setattr(Syncer, "start_writeback", start_writeback)
+    return asked
+
+
+LARGE = batch_of(size=(1 << 20) - 70)
+MANY_LARGE = msgspec.structs.replace(INTERVAL, segment_map_bytes=256 << 20)
+assert 1 << 20 <= len(LARGE) <= LogSettings().max_message_bytes
+
+
+def test_many_bytes_are_written_before_the_sync_is_due(tmp_path: Path, synced: list[int]) -> None:
+    skip_without_disk(tmp_path)
+    store = open_store(tmp_path, MANY_LARGE)
+    number = create(store)
+    synced.clear()
+    path = store._segment.environment.path
+    for count in range(1, 17):
+        append_now(store, number, LARGE)
+        if count == 15:
+            assert changed_pages(path) >= 15 << 8
+    wait_until(lambda: changed_pages(path) < 1 << 8, what="the writeback")
+    assert synced == []
+    assert store.next_deadline_ms() == NOW_MS + 1_000, "the sync is as due as before"
+    store.close()
+
+
+def test_a_sync_counts_as_writeback(tmp_path: Path, written_back: list[Path]) -> None:
+    store = open_store(tmp_path, MANY_LARGE)
+    number = create(store)
+    path = store._segment.environment.path
+    now_ms = NOW_MS
+    for _ in range(4):
+        for _ in range(15):
+            append_now(store, number, LARGE, now_ms=now_ms)
+        now_ms += 1_000
+        store.run_due_tasks(now_ms)
+        settle(store)
+    assert written_back == []
+    for _ in range(16):
+        append_now(store, number, LARGE, now_ms=now_ms)
+    assert written_back == [path]
+    for _ in range(15):
+        append_now(store, number, LARGE, now_ms=now_ms)
+    assert written_back == [path], "the count begins anew with each"
+    store.roll(now_ms)
+    for _ in range(15):
+        append_now(store, number, LARGE, now_ms=now_ms)
+    assert written_back == [path], "the new segment has its own count"
+    store.close()
+
+
+def test_commit_durability_leaves_nothing_to_write(
+    tmp_path: Path, written_back: list[Path]
+) -> None:
+    store = open_store(tmp_path, COMMIT)
+    number = create(store)
+    for _ in range(17):
+        append_now(store, number, LARGE)
+    assert written_back == []
     store.close()

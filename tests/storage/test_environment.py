@@ -1,6 +1,7 @@
 """Environments are open once per process, and as long as they are in use."""
 
 import gc
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,14 @@ from threading import Thread
 
 import pytest
 
-from odradek.storage.environment import StorageError, open_environment, sync_directory
+from odradek.storage.environment import (
+    StorageError,
+    open_environment,
+    start_writeback,
+    sync_directory,
+)
 from tests.support.disks import small_disk
+from tests.support.page_cache import changed_pages, skip_without_disk
 
 
 def test_a_file_is_opened_once_in_a_process(tmp_path: Path) -> None:
@@ -138,3 +145,16 @@ def test_what_was_in_memory_is_not_written_to_the_file(tmp_path: Path) -> None:
         with environment.lmdb.begin(write=True) as transaction:
             transaction.put(number.to_bytes(4), b"v" * 1_500, db=database)
     assert b"a secret" not in path.read_bytes()
+
+
+def test_changed_pages_are_written_without_a_sync(tmp_path: Path) -> None:
+    skip_without_disk(tmp_path)
+    path = tmp_path / "a.mdb"
+    path.write_bytes(b"x" * (4 << 20))
+    assert changed_pages(path) == 1 << 10
+    descriptors = os.listdir("/proc/self/fd")
+    start_writeback(path)
+    # The system call has begun all of it when it returns.
+    assert changed_pages(path) == 0
+    start_writeback(tmp_path / "missing")
+    assert os.listdir("/proc/self/fd") == descriptors

@@ -1,11 +1,12 @@
 """The sync thread: one request at a time, errors raised once."""
 
 from pathlib import Path
+from threading import Event
 from weakref import ref
 
 import pytest
 
-from odradek.storage.environment import StorageError
+from odradek.storage.environment import StorageError, start_writeback
 from odradek.storage.segment import Segment
 from odradek.storage.syncer import Syncer
 from tests.support.stores import wait_for_sync
@@ -65,3 +66,34 @@ def test_a_synced_segment_is_held_until_its_end_is_polled(tmp_path: Path) -> Non
     syncer.poll()
     assert environment() is None
     syncer.close()
+
+
+def test_writeback_is_asked_for_once_until_the_thread_comes_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
+    began, may_end = Event(), Event()
+    done: list[Path] = []
+
+    def start_later(path: Path) -> None:
+        began.set()
+        assert may_end.wait(30)
+        start_writeback(path)
+        done.append(path)
+
+    monkeypatch.setattr("odradek.storage.syncer.start_writeback", start_later)
+    syncer = Syncer()
+    first, second = tmp_path / "missing", segment.environment.path
+    assert syncer.start_writeback(first)
+    assert began.wait(30)
+    assert not syncer.start_writeback(second)
+    assert not syncer.is_busy
+    # A sync follows it.
+    syncer.request(segment)
+    assert syncer._done.empty()
+    may_end.set()
+    wait_for_sync(syncer)
+    assert done == [first]
+    assert syncer.start_writeback(second)
+    syncer.close()
+    assert done == [first, second]
