@@ -97,6 +97,7 @@ class AppendBytes(WorkerRequest["AppendReply"], array_like=True, tag=4, gc=False
     in the same epoch."""
 
     batches: bytes
+    """Or a view of bytes, in the process that made the message."""
     is_client: bool = False
     leader_epoch: int = -1
     acks: int = -1

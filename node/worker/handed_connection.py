@@ -22,6 +22,7 @@ from odradek.node.worker.handed_fetches import HandedFetch
 from odradek.node.worker.large_requests import LARGE_BYTES_MAX, LargeRequest
 
 _LENGTH_BYTES: Final = 4
+_VIEW_BYTES_MIN: Final = 8 << 10
 
 
 class Route:
@@ -77,13 +78,15 @@ class Route:
             timeout_ms=self.timeout_ms,
         )
 
-    def append_bytes(self, request_id: int, batch: bytes) -> AppendBytes:
-        """Of the batch of a request."""
+    def append_bytes(self, request_id: int, received: bytes, start: int, size: int) -> AppendBytes:
+        """Of the batch [start, start + size) of what was received. A small one is copied; for a
+        larger one all that was received is kept until it is in the log."""
+        source = received if size < _VIEW_BYTES_MIN else memoryview(received)
         return AppendBytes(
             request_id,
             self.store,
             self.number,
-            batch,
+            source[start : start + size],  # type: ignore[arg-type]  # a view, see there
             True,
             -1,
             self.acks,

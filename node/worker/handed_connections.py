@@ -336,8 +336,8 @@ class HandedConnections:
             large.filled += count
             self._take_large(handed, large, requests)
             return
-        data = self._buffer[:count].tobytes()
-        self._take(handed, handed.received + data if handed.received else data, requests)
+        received, data = handed.received, self._buffer[:count]
+        self._take(handed, b"".join((received, data)) if received else data.tobytes(), requests)
 
     def _take(self, handed: HandedConnection, data: bytes, requests: _Requests) -> None:
         fetch = handed.fetch
@@ -389,7 +389,7 @@ class HandedConnections:
                 self._leave(handed, data[at:])
                 return
             request_id = self._expect_reply(handed, route, correlation_id)
-            append = route.append_bytes(request_id, data[start : start + batch_size])
+            append = route.append_bytes(request_id, data, start, batch_size)
             requests.append((self._state, append))
             at = end
         handed.received = data[at:]

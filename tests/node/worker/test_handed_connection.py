@@ -64,3 +64,16 @@ def test_a_connection_is_a_producers_or_a_consumers(message: HandOver) -> None:
         assert handed.prefix_end == 8 + len(b"prefix")
     for end in ends:
         end.close()
+
+
+@pytest.mark.parametrize("size", [100, 8 << 10, 64 << 10])
+def test_a_large_batch_is_not_copied(size: int) -> None:
+    received = bytes(range(256)) * 1_000
+    append = Route(PRODUCER, 1).append_bytes(12, received, 7, size)
+    assert (append.request_id, append.store, append.number) == (12, 2, 5)
+    assert (append.acks, append.timeout_ms, append.version) == (1, 6_000, 9)
+    assert append.is_client
+    assert append.must_continue_transaction
+    assert append.batches == received[7 : 7 + size]
+    is_view = getattr(append.batches, "obj", None) is received
+    assert is_view is (size >= 8 << 10)

@@ -286,6 +286,18 @@ def test_requests_may_come_in_pieces(scene: Scene) -> None:
     assert scene.read(3 * SIZE) == response(1, 1) + response(2, 2) + response(3, 3)
 
 
+def test_what_is_received_later_does_not_change_an_append(scene: Scene) -> None:
+    """All connections are read into the same memory, and batches of these sizes are not copied."""
+    batches = [batch_of(1, size=size, fill=size % 251) for size in (30_000, 8_300, 9_000, 40_000)]
+    data = b"".join(frame(index, batch=batch) for index, batch in enumerate(batches))
+    scene.hand_over(data[:20_000])
+    for at in range(20_000, len(data), 17_000):
+        scene.client.sendall(data[at : at + 17_000])
+        wait_until(lambda: is_readable(scene.handed.fileno()), what="a piece")
+        scene.receive()
+    assert [bytes(append.batches) for append in scene.expect(len(batches))] == batches
+
+
 def test_what_the_router_had_received_comes_first(scene: Scene) -> None:
     scene.hand_over(frame(1) + frame(2))
     scene.client.send(frame(3))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from odradek.cluster.metadata.image import MetadataImage
@@ -721,6 +722,26 @@ def test_answers_and_log_are_those_of_turns_with_several_batches(tmp_path: Path)
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
+
+
+def _as_view(request: AppendBytes) -> AppendBytes:
+    """With its batches in the midst of what a worker has received."""
+    received = memoryview(b"before" + request.batches + b"behind")
+    view = received[len(b"before") : -len(b"behind")]
+    return msgspec.structs.replace(request, batches=view)
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_view_of_what_was_received_is_appended_like_bytes(tmp_path: Path, is_alone: bool) -> None:
+    views, copies = TurnBench(tmp_path / "views"), TurnBench(tmp_path / "copies")
+    elsewhere = place(views.partitions, TOPIC_ID, 1)
+    companion = AppendBytes(10_000, *elsewhere, batch(b"companion"), is_client=True)
+    companions = () if is_alone else (companion,)
+    for copied in _requests_of(copies):
+        expected = _answered(copies, copied, *companions)
+        given = _answered(views, _as_view(copied), *companions)
+        assert given == expected, f"request {copied.request_id}"
+    assert _content(tmp_path / "views", views) == _content(tmp_path / "copies", copies)
 
 
 def test_a_watched_partition_is_notified_before_the_answer(tmp_path: Path) -> None:
