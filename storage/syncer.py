@@ -74,17 +74,17 @@ class Syncer:
 
     def _run(self) -> None:
         while True:
-            segment = self._requests.get()
-            if segment is None:
+            request = self._requests.get()
+            if request is None:
                 return
-            if isinstance(segment, Path):
-                start_writeback(segment)
+            if isinstance(request, Path):
+                start_writeback(request)
                 self._is_starting_writeback = False
                 continue
             error: StorageError | None = None
             try:
-                segment.sync()
+                request.sync()
             except StorageError as failure:
                 error = failure
-            del segment  # before the owner drops it
+            del request  # before the owner drops it
             self._done.put(error)

@@ -23,6 +23,7 @@ from odradek.node.worker.large_requests import LARGE_BYTES_MAX, LargeRequest
 
 _LENGTH_BYTES: Final = 4
 _VIEW_BYTES_MIN: Final = 8 << 10
+"""Of a batch that is not copied."""
 
 
 class Route:
@@ -86,7 +87,7 @@ class Route:
             request_id,
             self.store,
             self.number,
-            source[start : start + size],  # type: ignore[arg-type]  # a view, see there
+            source[start : start + size],  # type: ignore[arg-type]  # or a view
             True,
             -1,
             self.acks,
